@@ -1,0 +1,47 @@
+# Each target sets up what it needs by itself; `make demo` and `make test` are all that a newcomer has to know.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help setup demo test lint bench constraints clean
+
+help:
+	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
+	@echo 'make test     run all tests          make lint   ruff, mypy, import-linter'
+	@echo 'make bench    print the measurements make setup  only install, into .venv'
+
+$(INSTALLED): constraints.txt pyproject.toml
+	@echo 'Setting up .venv (once, about a minute) ...'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sluice needs Python 3.11 or newer; this is " + sys.version)'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(INSTALLED)
+
+demo: $(INSTALLED)
+	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(KEEP),--keep)
+
+test: $(INSTALLED)
+	@sh tests/install-tools.sh
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# After a change of the dependencies in pyproject.toml. Names, versions and hashes only.
+constraints: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
+		--extra sandbox --group pyproject.toml:dev pyproject.toml -o constraints.txt
+
+clean:
+	rm -rf .venv dist

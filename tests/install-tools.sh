@@ -1,0 +1,18 @@
+#!/bin/sh
+# What the tests need from the system: a PostgreSQL server and a browser. Installed from Debian where that is possible.
+set -eu
+
+missing=""
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+[ -z "$missing" ] && exit 0
+
+if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
+    echo "The tests need:$missing. Please install them (on Debian, as root: apt-get install$missing)." >&2
+    exit 1
+fi
+echo "Installing$missing for the tests ..."
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086
+apt-get install -qq -y --no-install-recommends $missing >/dev/null
