@@ -1,0 +1,147 @@
+"""What all that users write has in common: strict models with Kubernetes' spelling, metadata and selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from admission.model import names
+from admission.model.errors import InvalidQuantity
+from admission.model.quantity import UNLIMITED, parse_quantity
+
+
+class Model(BaseModel):
+    """Frozen, and closed: an unknown field is an error, because it is most often a misspelt one."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, hide_input_in_errors=True
+    )
+
+
+class FieldFaultsError(ValueError):
+    """What cross-field checks found: (path relative to the checked model, message) of each fault."""
+
+    def __init__(self, causes: list[tuple[str, str]]) -> None:
+        self.causes = causes
+        super().__init__("; ".join(f"{path}: {message}" for path, message in causes))
+
+
+def _dns_subdomain(text: str) -> str:
+    if not names.is_dns_subdomain(text):
+        raise ValueError(f'"{text}" is no name: use lower-case letters, digits, "-" and ".", at most 253 characters')
+    return text
+
+
+def _dns_label(text: str) -> str:
+    if not names.is_dns_label(text):
+        raise ValueError(f'"{text}" is no namespace: use lower-case letters, digits and "-", at most 63 characters')
+    return text
+
+
+def _qualified_name(text: str) -> str:
+    if not names.is_qualified_name(text):
+        raise ValueError(f'"{text}" is no qualified name such as "cpu" or "example.com/gpu"')
+    return text
+
+
+def _label_value(text: str) -> str:
+    if not names.is_label_value(text):
+        raise ValueError(f'"{text}" is no label value: use letters, digits, "-", "_" and ".", at most 63 characters')
+    return text
+
+
+def _quantity(value: object) -> str:
+    if not isinstance(value, str | int | float):
+        raise ValueError("must be a quantity such as 500m or 10Gi")  # noqa: TRY004  pydantic reports ValueErrors only
+    try:
+        number = parse_quantity(value)
+    except InvalidQuantity as error:
+        raise ValueError(error.causes[0][1]) from error
+    if number < 0:
+        raise ValueError(f"must not be negative, but is {value}")
+    if number > UNLIMITED:
+        raise ValueError(f"{value} is more than can be counted; the most is {UNLIMITED}")
+    return value if isinstance(value, str) else repr(value)
+
+
+Name = Annotated[str, AfterValidator(_dns_subdomain)]
+OptionalName = Annotated[str, AfterValidator(lambda text: text and _dns_subdomain(text))]
+Namespace = Annotated[str, AfterValidator(lambda text: text and _dns_label(text))]
+QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
+OptionalQualifiedName = Annotated[str, AfterValidator(lambda text: text and _qualified_name(text))]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+Int32 = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
+Labels = Mapping[QualifiedName, LabelValue]
+Quantity = Annotated[str, BeforeValidator(_quantity)]
+"""A non-negative quantity, as the text that was written."""
+
+_SERVER_SIDE = frozenset(
+    {"managedFields", "selfLink", "ownerReferences", "deletionGracePeriodSeconds", "generateName"}
+)  # read from `kubectl get -o yaml` output, and of no meaning to Sluice
+
+
+class ObjectMeta(Model):
+    """The part of Kubernetes' metadata that means something for a queue object."""
+
+    name: Name
+    namespace: Namespace = ""
+    labels: Labels = Field(default_factory=dict)
+    annotations: Mapping[QualifiedName, str] = Field(default_factory=dict)
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    finalizers: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_server_side(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: item for key, item in value.items() if key not in _SERVER_SIDE}
+        return value
+
+
+class SelectorRequirement(Model):
+    """One `matchExpressions` entry of a label selector."""
+
+    key: QualifiedName
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[LabelValue, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_fit_the_operator(self) -> Self:
+        if self.operator in {"In", "NotIn"} and not self.values:
+            raise FieldFaultsError([("values", f"must not be empty with operator {self.operator}")])
+        if self.operator in {"Exists", "DoesNotExist"} and self.values:
+            raise FieldFaultsError([("values", f"must be empty with operator {self.operator}")])
+        return self
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels meets the requirement."""
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case "DoesNotExist":
+                return self.key not in labels
+
+
+class LabelSelector(Model):
+    """A metav1.LabelSelector; the empty one matches everything."""
+
+    match_labels: Labels = Field(default_factory=dict)
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.matches(labels) for requirement in self.match_expressions
+        )

@@ -1,0 +1,200 @@
+"""Manifests into queue objects and back: Kueue's `v1beta1` and `v1beta2`, and our own `sluice.dev/v1`.
+
+The three differ in a few names only. What Kueue writes into `status` is ignored: here it is computed, never given.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from admission.model.base import FieldFaultsError, Model
+from admission.model.errors import InvalidObject
+from admission.model.queues import QUEUE_OBJECTS, QueueObject
+from admission.model.reading import Document, parse_documents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+__all__ = ["API_VERSION", "Document", "parse_documents", "parse_manifest", "to_manifest"]
+
+API_VERSION: Final = "sluice.dev/v1"
+_API_VERSIONS: Final = (API_VERSION, "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+_KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
+
+
+def parse_manifest(document: Mapping[str, Any], *, source: str = "", namespace: str = "default") -> QueueObject:
+    """One manifest as the object it describes.
+
+    `source` (a file, a document in it) opens the message of an error. `namespace` is for a namespaced object that
+    names none. Raises InvalidObject with the path and the fault of each wrong field.
+    """
+    body = _without_nulls(document)
+    cls = _kind_of(body, source)
+    api_version = body.pop("apiVersion")
+    del body["kind"]
+    body.pop("status", None)
+    subject = _subject(cls.kind, body, source)
+    if api_version.endswith("/v1beta1"):
+        _upgrade(cls.kind, body)
+    _settle_namespace(cls, body, namespace, subject)
+    try:
+        return cls.model_validate(body)
+    except ValidationError as error:
+        causes = [cause for detail in _details(error) for cause in _causes(detail)]
+        raise InvalidObject(causes, subject=subject) from error
+
+
+def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, Any]:
+    """The object as a JSON document that `parse_manifest` reads back as an equal object; defaults are spelt out."""
+    metadata = item.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    rest = item.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"metadata"})
+    return {"apiVersion": api_version, "kind": item.kind, "metadata": metadata, **_without_empty(rest)}
+
+
+def _kind_of(body: Mapping[str, Any], source: str) -> type[QueueObject]:
+    causes = []
+    api_version, kind = body.get("apiVersion"), body.get("kind")
+    if api_version not in _API_VERSIONS:
+        given = "is required" if api_version is None else f'"{api_version}" is not known'
+        causes.append(("apiVersion", f"{given}; use {_API_VERSIONS[0]}"))
+    if not isinstance(kind, str) or kind not in _KINDS:
+        given = "is required" if kind is None else f'"{kind}" is not known'
+        causes.append(("kind", f"{given}; use one of {', '.join(_KINDS)}"))
+    if causes:
+        raise InvalidObject(causes, subject=source)
+    assert isinstance(kind, str)
+    return _KINDS[kind]
+
+
+def _subject(kind: str, body: Mapping[str, Any], source: str) -> str:
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    subject = f'{kind} "{name}"' if isinstance(name, str) else kind
+    return f"{source}: {subject}" if source else subject
+
+
+def _settle_namespace(cls: type[QueueObject], body: dict[str, Any], namespace: str, subject: str) -> None:
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        return  # the model says what is wrong
+    if cls.namespaced:
+        metadata.setdefault("namespace", namespace)
+    elif metadata.get("namespace"):
+        raise InvalidObject([("metadata.namespace", f"must not be set: a {cls.kind} has none")], subject=subject)
+
+
+def _upgrade(kind: str, body: dict[str, Any]) -> None:
+    """`v1beta1` to `v1beta2`, as Kueue's conversion webhook does it."""
+    spec = body.get("spec")
+    if not isinstance(spec, dict):
+        return
+    if kind == "Cohort":
+        _rename(spec, "parent", "parentName")
+    elif kind == "ClusterQueue":
+        _rename(spec, "cohort", "cohortName")
+        if isinstance(checks := spec.get("admissionChecks"), list) and "admissionChecksStrategy" not in spec:
+            del spec["admissionChecks"]
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check} for check in checks]}
+        if isinstance(fungibility := spec.get("flavorFungibility"), dict):
+            for field, old in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
+                if fungibility.get(field) == old:
+                    fungibility[field] = "MayStopSearch"
+
+
+def _rename(spec: dict[str, Any], old: str, new: str) -> None:
+    if old in spec and new not in spec:
+        spec[new] = spec.pop(old)
+
+
+def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy in which a null is an absent field, as for an API server."""
+    return {key: _copy(item) for key, item in value.items() if item is not None}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _without_nulls(value)
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
+    # An empty namespaceSelector selects all namespaces, none at all selects none: it is the one that must stay.
+    pruned = {key: _prune(item) for key, item in value.items()}
+    return {key: item for key, item in pruned.items() if item not in ({}, [], "") or key == "namespaceSelector"}
+
+
+def _prune(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _without_empty(value)
+    return [_prune(item) for item in value] if isinstance(value, list) else value
+
+
+def _details(error: ValidationError) -> list[ErrorDetails]:
+    details = error.errors(include_url=False)
+    # pydantic does not count a wrong item as an item, and so calls its list too short as well.
+    inner = {detail["loc"][:n] for detail in details for n in range(len(detail["loc"]))}
+    return [detail for detail in details if detail["type"] != "too_short" or detail["loc"] not in inner]
+
+
+def _causes(detail: ErrorDetails) -> Iterator[tuple[str, str]]:
+    path = _path(detail["loc"])
+    fault = detail.get("ctx", {}).get("error")
+    if isinstance(fault, FieldFaultsError):
+        for relative, message in fault.causes:
+            yield f"{path}.{relative}" if path else relative, message
+    elif isinstance(fault, ValueError):
+        yield path, str(fault)
+    else:
+        yield path, _message(detail)
+
+
+def _message(detail: ErrorDetails) -> str:
+    given, context = detail["input"], detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            near = difflib.get_close_matches(str(detail["loc"][-1]), _field_names(), n=1)
+            return f'unknown field; did you mean "{near[0]}"?' if near else "unknown field"
+        case "literal_error":
+            return f'"{given}" is not one of {context["expected"]}'
+        case "string_type":
+            return "must be a string (put it in quotes)" if isinstance(given, int | float) else "must be a string"
+        case "int_type" | "int_from_float":
+            return "must be an integer"
+        case "tuple_type":
+            return "must be a list"
+        case "model_type" | "mapping_type" | "dict_type" | "model_attributes_type":
+            return "must be an object"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
+        case "too_short":
+            return f"must have at least {context['min_length']} entries"
+        case _:
+            return detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def _path(loc: Sequence[int | str]) -> str:
+    path = ""
+    for part in loc:
+        if part == "[key]":  # pydantic's mark that the key itself is at fault
+            continue
+        if isinstance(part, int) or not part.isidentifier():
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def _field_names() -> set[str]:
+    pending, found = [Model], set[str]()
+    while pending:
+        cls = pending.pop()
+        pending.extend(cls.__subclasses__())
+        found.update(field.alias or name for name, field in cls.model_fields.items())
+    return found

@@ -1,0 +1,117 @@
+"""Kubernetes quantities, exactly: what is summed and compared must never have been rounded by a float.
+
+The grammar and the canonical forms are those of apimachinery's `resource.Quantity`. Inside Sluice a quantity is an
+*amount*: an integer, in milli-units for `cpu` and in base units (bytes, devices, pods) for everything else, rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from admission.model.errors import InvalidQuantity
+
+UNLIMITED: Final = 2**63 - 1
+"""The amount that stands for "no limit"; whatever reaches it stays there, as in Kueue."""
+
+_PATTERN: Final = re.compile(
+    r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([KMGTPE]i)|[eE]([+-]?[0-9]+)|([numkMGTPE]?))", re.ASCII
+)
+_BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_MAX_LENGTH: Final = 64
+# A mantissa of 64 characters lies between 1e-63 and 1e64: beyond this exponent each value is below a nano-unit or above
+# 2**63, so that clamping the exponent changes no result and keeps the integers small.
+_MAX_EXPONENT: Final = 200
+_BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
+
+
+def parse_quantity(value: str | float, *, field: str = "") -> Fraction:
+    """The exact number that a quantity (text, or a JSON number) stands for.
+
+    Raises InvalidQuantity, with `field` as the path of the cause.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidQuantity([(field, f"must be a quantity such as 500m or 10Gi, not {_type_name(value)}")])
+    text = value if isinstance(value, str) else repr(value)
+    number = _parse(text) if len(text) <= _MAX_LENGTH else None
+    if number is None:
+        shown = text if len(text) <= _MAX_LENGTH else f"{text[:20]}..."
+        hint = "; write Ki or k" if text.endswith("K") else ""
+        raise InvalidQuantity([(field, f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{hint}')])
+    return number
+
+
+def amount(resource: str, value: str | float, *, field: str = "") -> int:
+    """How much of `resource` a quantity is: milli-units for `cpu`, else base units, rounded up, at most UNLIMITED.
+
+    Raises InvalidQuantity for a malformed or negative quantity.
+    """
+    if type(value) is str and (known := _amount(resource, value)) is not None:
+        return known
+    number = parse_quantity(value, field=field)
+    if number < 0:
+        raise InvalidQuantity([(field, f"must not be negative, but is {value}")])
+    return to_amount(resource, number)
+
+
+def to_amount(resource: str, number: Fraction) -> int:
+    """An exact number of `resource` as an amount."""
+    return min(math.ceil(number * 1000 if resource == "cpu" else number), UNLIMITED)
+
+
+def format_amount(resource: str, value: int) -> str:
+    """An amount as a quantity in canonical form: `500m` and `2` of cpu, `10Gi` of memory, `4` of anything else."""
+    if value >= UNLIMITED:
+        return "unlimited"
+    if resource == "cpu":
+        return _decimal(value, ("m", "", "k", "M", "G", "T", "P"))
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        return _binary(value)
+    return _decimal(value, ("", "k", "M", "G", "T", "P", "E"))
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Fraction | None:
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    sign, digits, binary, exponent, decimal = match.groups()
+    whole, _, part = digits.partition(".")
+    mantissa = Fraction(int((whole + part) or "0"), 10 ** len(part))
+    if binary:
+        number = mantissa * (1 << 10 * _BINARY[binary])
+    else:
+        power = int(exponent) if exponent else _DECIMAL[decimal]
+        number = mantissa * Fraction(10) ** max(-_MAX_EXPONENT, min(power, _MAX_EXPONENT))
+    return -number if sign == "-" else number
+
+
+@lru_cache(maxsize=4096)
+def _amount(resource: str, text: str) -> int | None:
+    number = _parse(text) if len(text) <= _MAX_LENGTH else None
+    return None if number is None or number < 0 else to_amount(resource, number)
+
+
+def _decimal(value: int, suffixes: tuple[str, ...]) -> str:
+    index = 0
+    while value and value % 1000 == 0 and index < len(suffixes) - 1:
+        value //= 1000
+        index += 1
+    return f"{value}{suffixes[index] if value else ''}"
+
+
+def _binary(value: int) -> str:
+    index = 0
+    while value and value % 1024 == 0 and index < len(_BINARY):
+        value //= 1024
+        index += 1
+    return f"{value}{('', *_BINARY)[index]}"
+
+
+def _type_name(value: object) -> str:
+    names = {bool: "a boolean", dict: "an object", list: "a list", type(None): "null"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,154 @@
+"""YAML and JSON text into plain documents, with limits, so that no file can exhaust the memory of who reads it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from admission.model.errors import InvalidObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MAX_BYTES: Final = 3 * 2**20
+"""The API server's own limit for one request."""
+_MAX_DEPTH: Final = 64
+_MAX_NODES: Final = 500_000
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of a file. `source` says where it is from: `queues.yaml: document 2`."""
+
+    source: str
+    body: Mapping[str, Any]
+
+
+def parse_documents(text: str, *, source: str) -> list[Document]:
+    """The objects in a YAML stream or a JSON text, with the items of lists (`kind: List`) in place of the lists.
+
+    Empty documents are left out. Raises InvalidObject for what is too large, malformed, too deep or not an object.
+    """
+    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
+        raise InvalidObject([("", f"is larger than {MAX_BYTES // 2**20} MiB; split it")], subject=source)
+    documents: list[Document] = []
+    bodies = list(_load(text, source))
+    for number, body in enumerate(bodies, start=1):
+        where = f"{source}: document {number}" if len(bodies) > 1 else source
+        if body is None:
+            continue
+        if not isinstance(body, dict):
+            raise InvalidObject([("", "is not an object with apiVersion and kind")], subject=where)
+        _check_size(body, where)
+        documents.extend(_flatten(body, where))
+    return documents
+
+
+def _flatten(body: dict[str, Any], where: str) -> Iterator[Document]:
+    kind, items = body.get("kind"), body.get("items")
+    if not (isinstance(kind, str) and kind.endswith("List") and "items" in body):
+        yield Document(where, body)
+        return
+    if not isinstance(items, list):
+        raise InvalidObject([("items", "must be a list")], subject=where)
+    # Items of a typed list carry no type of their own when they come straight from an API server.
+    types = {} if kind == "List" else {"apiVersion": body.get("apiVersion"), "kind": kind.removesuffix("List")}
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise InvalidObject([(f"items[{index}]", "is not an object")], subject=where)
+        yield Document(f"{where}: items[{index}]", {**types, **item})
+
+
+def _load(text: str, source: str) -> Iterator[Any]:
+    try:
+        if text.lstrip().startswith("{"):
+            try:
+                yield json.loads(text, object_pairs_hook=_unique)
+            except json.JSONDecodeError:
+                pass  # flow style YAML may begin so, too; if it is neither, YAML's message names the place as well
+            else:
+                return
+        yield from yaml.load_all(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = error.problem or error.context or "malformed"
+        raise InvalidObject([("", f"{line}{problem}")], subject=source) from error
+    except yaml.YAMLError as error:
+        raise InvalidObject([("", f"is neither YAML nor JSON: {error}".replace("\n", " "))], subject=source) from error
+    except RecursionError as error:
+        raise InvalidObject([("", f"is nested deeper than {_MAX_DEPTH} levels")], subject=source) from error
+    except ValueError as error:
+        raise InvalidObject([("", str(error))], subject=source) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f'the key "{twice}" is given twice in one object')
+    return result
+
+
+def _check_size(body: dict[str, Any], where: str) -> None:
+    """Aliases make a short text stand for a huge document; this walk sees it as large as it would be written out."""
+    stack: list[tuple[Any, int]] = [(body, 1)]
+    nodes = 0
+    while stack:
+        value, depth = stack.pop()
+        nodes += 1
+        if depth > _MAX_DEPTH:
+            raise InvalidObject([("", f"is nested deeper than {_MAX_DEPTH} levels")], subject=where)
+        if nodes > _MAX_NODES:
+            raise InvalidObject([("", f"has more than {_MAX_NODES} values; split it")], subject=where)
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise InvalidObject([("", f"the key {key!r} must be a string: put it in quotes")], subject=where)
+            stack.extend((item, depth + 1) for item in value.values())
+        elif isinstance(value, list):
+            stack.extend((item, depth + 1) for item in value)
+        elif not isinstance(value, str | int | float | None):
+            raise InvalidObject(
+                [("", "may hold plain values, lists and objects only, no other YAML tags")], subject=where
+            )
+
+
+class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built with it, else the Python one
+    """A SafeLoader that bounds the depth, refuses duplicate keys, and leaves times as text, as JSON does."""
+
+    depth = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise ValueError(f"is nested deeper than {_MAX_DEPTH} levels")
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+        super().ascend_resolver()
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = key_node.value
+            if isinstance(key, str) and key_node.tag != "tag:yaml.org,2002:merge":
+                if key in seen:
+                    problem = f'the key "{key}" is given twice in one object'
+                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                seen.add(key)
+        result: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return result
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+}

@@ -1,0 +1,377 @@
+"""Manifests: what Kueue's users have is read, what cannot be is refused with the path of the field."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_documents, parse_manifest, to_manifest
+from admission.model.quantity import UNLIMITED
+from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, LocalQueue, ResourceFlavor, WorkloadPriorityClass
+
+FLAVOR = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ResourceFlavor",
+    "metadata": {"name": "spot"},
+    "spec": {
+        "nodeLabels": {"cloud.example.com/pool": "spot"},
+        "nodeTaints": [{"key": "spot", "value": "true", "effect": "NoSchedule"}],
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}],
+        "topologyName": "racks",
+    },
+}
+CLUSTER_QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ClusterQueue",
+    "metadata": {"name": "team-a", "labels": {"team": "a"}, "uid": "u-1", "resourceVersion": "7", "generation": 2},
+    "spec": {
+        "cohortName": "research",
+        "queueingStrategy": "StrictFIFO",
+        "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]},
+        "resourceGroups": [
+            {
+                "coveredResources": ["cpu", "memory"],
+                "flavors": [
+                    {
+                        "name": name,
+                        "resources": [
+                            {"name": "cpu", "nominalQuota": 9, "borrowingLimit": "500m"},
+                            {"name": "memory", "nominalQuota": "36Gi", "lendingLimit": "4Gi"},
+                        ],
+                    }
+                    for name in ("on-demand", "spot")
+                ],
+            },
+            {
+                "coveredResources": ["nvidia.com/gpu"],
+                "flavors": [{"name": "a100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]}],
+            },
+        ],
+        "flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "preference": "PreemptionOverBorrowing"},
+        "preemption": {
+            "reclaimWithinCohort": "Any",
+            "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -100},
+            "withinClusterQueue": "LowerPriority",
+        },
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "check", "onFlavors": ["spot"]}]},
+        "stopPolicy": "Hold",
+        "fairSharing": {"weight": "1500m"},
+        "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
+    },
+    "status": {"pendingWorkloads": 3, "anything": {}},
+}
+COHORT = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "Cohort",
+    "metadata": {"name": "research"},
+    "spec": {"parentName": "root", "fairSharing": {"weight": "0"}},
+}
+LOCAL_QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "LocalQueue",
+    "metadata": {"name": "main", "namespace": "team-a"},
+    "spec": {"clusterQueue": "team-a"},
+}
+PRIORITY_CLASS = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "WorkloadPriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1000,
+    "description": "for demos",
+}
+ALL = [FLAVOR, CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, PRIORITY_CLASS]
+
+
+def changed(document, path, value):
+    """A deep copy with another value at a path such as `spec.resourceGroups.0.flavors`."""
+    document = copy.deepcopy(document)
+    *parents, last = path.split(".")
+    node = document
+    for part in parents:
+        node = node[int(part) if part.isdigit() else part]
+    node[int(last) if last.isdigit() else last] = value
+    return document
+
+
+def causes_of(document):
+    with pytest.raises(InvalidObject) as caught:
+        parse_manifest(document)
+    return dict(caught.value.causes)
+
+
+@pytest.mark.parametrize("document", ALL, ids=lambda document: document["kind"])
+@pytest.mark.parametrize("api_version", ["sluice.dev/v1", "kueue.x-k8s.io/v1beta2"])
+def test_a_manifest_survives_the_round_trip(document, api_version):
+    item = parse_manifest(document)
+    written = to_manifest(item, api_version)
+    assert written["apiVersion"] == api_version
+    assert parse_manifest(json.loads(json.dumps(written))) == item
+    assert "status" not in written
+
+
+def test_fields_become_attributes_and_exact_amounts():
+    queue = parse_manifest(CLUSTER_QUEUE)
+    assert isinstance(queue, ClusterQueue)
+    assert queue.key == ("ClusterQueue", "", "team-a")
+    cpu, memory = queue.spec.resource_groups[0].flavors[1].resources
+    assert (cpu.nominal, cpu.borrowing, cpu.lending) == (9000, 500, None)
+    assert (memory.nominal, memory.borrowing, memory.lending) == (36 * 2**30, None, 4 * 2**30)
+    assert memory.nominal_quota == "36Gi"
+    assert queue.spec.fair_sharing is not None
+    assert queue.spec.fair_sharing.value == 1.5
+    assert queue.spec.preemption.borrow_within_cohort.max_priority_threshold == -100
+    assert queue.spec.namespace_selector is not None
+    assert queue.spec.namespace_selector.matches({"team": "b"})
+    assert not queue.spec.namespace_selector.matches({"team": "c"})
+
+
+def test_defaults_are_kueues():
+    queue = parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "a"}})
+    assert isinstance(queue, ClusterQueue)
+    spec = queue.spec
+    assert spec.queueing_strategy == "BestEffortFIFO"
+    assert spec.stop_policy == "None"
+    assert (spec.flavor_fungibility.when_can_borrow, spec.flavor_fungibility.when_can_preempt) == (
+        "MayStopSearch",
+        "TryNextFlavor",
+    )
+    assert (spec.preemption.within_cluster_queue, spec.preemption.reclaim_within_cohort) == ("Never", "Never")
+    assert spec.preemption.borrow_within_cohort.policy == "Never"
+    assert spec.namespace_selector is None
+
+
+def test_an_empty_namespace_selector_is_not_the_same_as_none():
+    everyone = parse_manifest(changed(CLUSTER_QUEUE, "spec.namespaceSelector", {}))
+    nobody = parse_manifest(changed(CLUSTER_QUEUE, "spec.namespaceSelector", None))
+    assert to_manifest(everyone)["spec"]["namespaceSelector"] == {}
+    assert "namespaceSelector" not in to_manifest(nobody)["spec"]
+
+
+def test_v1beta1_names_are_translated():
+    old = changed(CLUSTER_QUEUE, "apiVersion", "kueue.x-k8s.io/v1beta1")
+    spec = old["spec"]
+    spec["cohort"] = spec.pop("cohortName")
+    spec["flavorFungibility"] = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
+    del spec["admissionChecksStrategy"]
+    spec["admissionChecks"] = ["one", "two"]
+    queue = parse_manifest(old)
+    assert isinstance(queue, ClusterQueue)
+    assert queue.spec.cohort_name == "research"
+    assert queue.spec.flavor_fungibility.when_can_borrow == "MayStopSearch"
+    assert queue.spec.flavor_fungibility.when_can_preempt == "MayStopSearch"
+    assert queue.spec.admission_checks_strategy is not None
+    assert [rule.name for rule in queue.spec.admission_checks_strategy.admission_checks] == ["one", "two"]
+    cohort = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Cohort", "metadata": {"name": "a"}}
+    assert parse_manifest({**cohort, "spec": {"parent": "b"}}).spec.parent_name == "b"
+
+
+def test_old_names_are_unknown_in_new_versions():
+    assert causes_of(changed(CLUSTER_QUEUE, "spec.cohort", "x")) == {
+        "spec.cohort": 'unknown field; did you mean "cohortName"?'
+    }
+
+
+def test_server_side_metadata_is_read_over():
+    document = changed(LOCAL_QUEUE, "metadata.managedFields", [{"manager": "kubectl"}])
+    document["metadata"] |= {"creationTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["x/y"], "selfLink": ""}
+    queue = parse_manifest(document)
+    assert queue.metadata.creation_timestamp is not None
+    assert "managedFields" not in to_manifest(queue)["metadata"]
+
+
+def test_namespaces():
+    document = {**LOCAL_QUEUE, "metadata": {"name": "main"}}
+    assert parse_manifest(document).metadata.namespace == "default"
+    assert parse_manifest(document, namespace="team-b").key == ("LocalQueue", "team-b", "main")
+    assert causes_of(changed(COHORT, "metadata.namespace", "x")) == {
+        "metadata.namespace": "must not be set: a Cohort has none"
+    }
+
+
+RESOURCES = "spec.resourceGroups.0.flavors.1.resources"
+RESOURCES_PATH = "spec.resourceGroups[0].flavors[1].resources"
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "value", "field", "message"),
+    [
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "-5", f"{RESOURCES_PATH}[0].nominalQuota", "not be negative"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "lots", f"{RESOURCES_PATH}[0].nominalQuota", "no quantity"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "1e40", f"{RESOURCES_PATH}[0].nominalQuota", "more than can be"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", None, f"{RESOURCES_PATH}[0].nominalQuota", "is required"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", True, f"{RESOURCES_PATH}[0].nominalQuota", "must be a quantity"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.1.lendingLimit", "37Gi", f"{RESOURCES_PATH}[1].lendingLimit", "36Gi"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.1.lendingLimit", "-1", f"{RESOURCES_PATH}[1].lendingLimit", "negative"),
+        (CLUSTER_QUEUE, RESOURCES, [{"name": "cpu", "nominalQuota": 1}], RESOURCES_PATH, "(cpu, memory)"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.name", "gpu", RESOURCES_PATH, "exactly the coveredResources"),
+        (CLUSTER_QUEUE, "spec.resourceGroups.0.coveredResources", ["memory", "cpu"], RESOURCES_PATH, "(memory, cpu)"),
+        (CLUSTER_QUEUE, RESOURCES, [], RESOURCES_PATH, "at least 1"),
+        (CLUSTER_QUEUE, RESOURCES, {}, RESOURCES_PATH, "must be a list"),
+        (
+            CLUSTER_QUEUE,
+            "spec.resourceGroups.1.flavors.0.name",
+            "spot",
+            "spec.resourceGroups[1].flavors[0].name",
+            "used already",
+        ),
+        (
+            CLUSTER_QUEUE,
+            "spec.resourceGroups.1.coveredResources.0",
+            "cpu",
+            "spec.resourceGroups[1].coveredResources[0]",
+            "covered already",
+        ),
+        (CLUSTER_QUEUE, "spec.cohortName", "", f"{RESOURCES_PATH}[0].borrowingLimit", "without a cohortName"),
+        (CLUSTER_QUEUE, "spec.cohortName", "A_B", "spec.cohortName", "is no name"),
+        (CLUSTER_QUEUE, "spec.queueingStrategy", "LIFO", "spec.queueingStrategy", '"LIFO" is not one of'),
+        (CLUSTER_QUEUE, "spec.stopPolicy", False, "spec.stopPolicy", "is not one of"),
+        (
+            CLUSTER_QUEUE,
+            "spec.preemption.reclaimWithinCohort",
+            "Never",
+            "spec.preemption.borrowWithinCohort.policy",
+            "",
+        ),
+        (CLUSTER_QUEUE, "spec.fairSharing.weight", "1n", "spec.fairSharing.weight", "greater than 1n"),
+        (CLUSTER_QUEUE, "spec.fairSharing.wight", "1", "spec.fairSharing.wight", 'did you mean "weight"?'),
+        (CLUSTER_QUEUE, "spec", [], "spec", "must be an object"),
+        (
+            CLUSTER_QUEUE,
+            "spec.namespaceSelector.matchExpressions.0.operator",
+            "Exists",
+            "spec.namespaceSelector.matchExpressions[0].values",
+            "must be empty",
+        ),
+        (CLUSTER_QUEUE, "spec.concurrentAdmissionPolicy", {}, "spec.concurrentAdmissionPolicy", "unknown field"),
+        (CLUSTER_QUEUE, "metadata.name", "Team_A", "metadata.name", "lower-case"),
+        (CLUSTER_QUEUE, "metadata.name", None, "metadata.name", "is required"),
+        (CLUSTER_QUEUE, "metadata", None, "metadata", "is required"),
+        (CLUSTER_QUEUE, "metadata.labels.team", 5, "metadata.labels.team", "put it in quotes"),
+        (CLUSTER_QUEUE, "metadata.labels.a/b/c", "x", "metadata.labels[a/b/c]", "qualified name"),
+        (COHORT, "spec.parentName", "research", "spec.parentName", "must not be the Cohort itself"),
+        (LOCAL_QUEUE, "spec.clusterQueue", None, "spec.clusterQueue", "is required"),
+        (LOCAL_QUEUE, "metadata.namespace", "a.b", "metadata.namespace", "is no namespace"),
+        (PRIORITY_CLASS, "value", "1000", "value", "must be an integer"),
+        (PRIORITY_CLASS, "value", 2**31, "value", "less than"),
+        (FLAVOR, "spec.nodeTaints.0.effect", "Never", "spec.nodeTaints[0].effect", "is not one of"),
+        (FLAVOR, "spec.tolerations.0.value", "x", "spec.tolerations[0].value", "must be empty"),
+        (FLAVOR, "spec.tolerations.0.effect", "NoSchedule", "spec.tolerations[0].effect", "tolerationSeconds"),
+        (FLAVOR, "spec.nodeLabels", {}, "spec.nodeLabels", "topologyName"),
+        (FLAVOR, "spec.nodeLabels", {f"k{i}": "v" for i in range(9)}, "spec.nodeLabels", "at most 8"),
+        (FLAVOR, "kind", "ResourceFlavour", "kind", '"ResourceFlavour" is not known'),
+        (FLAVOR, "apiVersion", "v1", "apiVersion", "use sluice.dev/v1"),
+    ],
+)
+def test_faults_name_the_field(document, path, value, field, message):
+    causes = causes_of(changed(document, path, value))
+    assert message in causes[field]
+
+
+def test_faults_are_told_all_at_once_with_their_source():
+    document = changed(changed(CLUSTER_QUEUE, "spec.stopPolicy", "Stop"), f"{RESOURCES}.0.nominalQuota", "-1")
+    with pytest.raises(InvalidObject) as caught:
+        parse_manifest(document, source="queues.yaml: document 2")
+    assert len(caught.value.causes) == 2
+    assert str(caught.value).startswith('queues.yaml: document 2: ClusterQueue "team-a": spec.')
+
+
+def test_a_fault_in_an_item_is_not_told_as_a_fault_of_its_list_too():
+    path = "spec.resourceGroups.1.flavors.0.resources.0.nominalQuota"
+    assert list(causes_of(changed(CLUSTER_QUEUE, path, "lots"))) == [
+        "spec.resourceGroups[1].flavors[0].resources[0].nominalQuota"
+    ]
+
+
+def test_a_flavor_limit_that_reaches_the_sentinel_is_unlimited():
+    queue = parse_manifest(changed(CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", str(UNLIMITED)))
+    assert isinstance(queue, ClusterQueue)
+    assert queue.spec.resource_groups[0].flavors[1].resources[0].nominal == UNLIMITED
+
+
+def test_objects_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        parse_manifest(FLAVOR).spec = None
+
+
+def test_kinds_are_in_the_order_in_which_they_can_be_created():
+    assert QUEUE_OBJECTS.index(ResourceFlavor) < QUEUE_OBJECTS.index(ClusterQueue) < QUEUE_OBJECTS.index(LocalQueue)
+    assert WorkloadPriorityClass in QUEUE_OBJECTS
+
+
+# Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_yaml_streams_json_and_lists_are_read():
+    yaml_text = "---\na: 1\n---\n---\nkind: List\nitems:\n- {a: 2}\n- {a: 3}\n"
+    documents = parse_documents(yaml_text, source="f")
+    assert [document.body["a"] for document in documents] == [1, 2, 3]
+    assert [document.source for document in documents] == [
+        "f: document 1",
+        "f: document 3: items[0]",
+        "f: document 3: items[1]",
+    ]
+    (document,) = parse_documents(json.dumps(FLAVOR, indent="\t"), source="f.json")
+    assert (document.source, document.body) == ("f.json", FLAVOR)
+
+
+def test_items_of_a_typed_list_get_its_type():
+    text = json.dumps({"apiVersion": "sluice.dev/v1", "kind": "CohortList", "items": [{"metadata": {"name": "a"}}]})
+    (document,) = parse_documents(text, source="f")
+    assert parse_manifest(document.body).key == ("Cohort", "", "a")
+
+
+def test_times_stay_text_as_in_json():
+    (document,) = parse_documents("at: 2026-01-02T03:04:05Z\nday: 2026-01-02\n", source="f")
+    assert document.body == {"at": "2026-01-02T03:04:05Z", "day": "2026-01-02"}
+
+
+BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]" for i in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1\nb: 2", "line 2"),
+        ("a: 1\n  b: 2", "line 2, column 4"),
+        ("a: 1\na: 2", 'line 2, column 1: the key "a" is given twice'),
+        ('{"a": 1, "a": 2}', 'the key "a" is given twice'),
+        ("[" * 100_000, "nested deeper than 64"),
+        ('{"a":' * 100_000, "nested deeper than 64"),
+        ("a: &a [*a]", "nested deeper than 64"),
+        (BOMB, "more than 500000 values"),
+        ("a: " + "x" * (3 * 2**20), "larger than 3 MiB"),
+        ("just text", "is not an object"),
+        ("- 1", "is not an object"),
+        ("1: 2", "must be a string"),
+        ("kind: List\nitems: 5", "items: must be a list"),
+        ("kind: List\nitems: [5]", "items[0]: is not an object"),
+        ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("a: !!set {b, c}", "plain values, lists and objects"),
+        ("a: !!binary aGVsbG8=", "plain values, lists and objects"),
+        ("a: \x00", "neither YAML nor JSON"),
+        ("a: \ud800", "f"),
+    ],
+)
+def test_broken_files_are_refused_in_one_sentence(text, message):
+    with pytest.raises(InvalidObject) as caught:
+        parse_documents(text, source="f.yaml")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("f.yaml: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_merge_keys_are_not_duplicates():
+    (document,) = parse_documents("base: &b {x: 1}\nitem: {<<: *b, x: 2}\n", source="f")
+    assert document.body["item"] == {"x": 2}
+
+
+def test_nothing_is_in_an_empty_file():
+    assert parse_documents("# only a comment\n", source="f") == []
+
+
+def test_a_local_queue_is_typed():
+    assert isinstance(parse_manifest(LOCAL_QUEUE), LocalQueue)

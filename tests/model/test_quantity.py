@@ -1,0 +1,179 @@
+"""Quantities: Go's grammar, exact arithmetic, and amounts that are rounded up and never overflow."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.model.errors import InvalidQuantity
+from admission.model.quantity import UNLIMITED, amount, format_amount, parse_quantity
+
+SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("1000m", 1),
+        ("1024M", 1_024_000_000),
+        ("0M", 0),
+        ("1.5Gi", 1_610_612_736),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("+5", 5),
+        ("-1", -1),
+        ("1E", 10**18),  # exa ...
+        ("1E3", 1000),  # ... but an exponent when a number follows
+        ("1e-3", Fraction(1, 1000)),
+        ("1Ei", 1024**6),
+        ("0.1Ki", Fraction(1024, 10)),
+        ("100000000000000000000.0000000001", 10**20 + Fraction(1, 10**10)),
+        (4, 4),
+        (0.5, Fraction(1, 2)),
+        (1e22, 10**22),
+    ],
+)
+def test_exact_value(text, number):
+    assert parse_quantity(text) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *"+.",
+        "",
+        " 1",
+        "1 ",
+        "1K",
+        "1ki",
+        "1KI",
+        "1mi",
+        "1ee3",
+        "1e",
+        "0x10",
+        "1_000",
+        "1,5",
+        "--1",
+        "1e+",
+        "inf",
+        "nan",
+    ],
+)
+def test_malformed_texts_are_named_with_their_field(text):
+    with pytest.raises(InvalidQuantity) as caught:
+        amount("cpu", text, field="spec.quota")
+    ((field, message),) = caught.value.causes
+    assert field == "spec.quota"
+    assert "is no quantity" in message
+
+
+@pytest.mark.parametrize("value", [None, True, [], {}])
+def test_other_types_are_refused(value):
+    with pytest.raises(InvalidQuantity, match="must be a quantity"):
+        parse_quantity(value)
+
+
+def test_both_kilos_are_explained_to_who_writes_neither():
+    with pytest.raises(InvalidQuantity, match="write Ki or k"):
+        amount("memory", "4K")
+
+
+def test_negative_amounts_are_refused():
+    with pytest.raises(InvalidQuantity, match="must not be negative, but is -1"):
+        amount("cpu", "-1")
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "expected"),
+    [
+        ("cpu", "0.5m", 1),  # rounded up, like Quantity.MilliValue
+        ("cpu", "100m", 100),
+        ("cpu", "2", 2000),
+        ("memory", "1n", 1),
+        ("memory", "1Gi", 2**30),
+        ("nvidia.com/gpu", 8, 8),
+        ("cpu", "9223372036854775807", UNLIMITED),
+        ("memory", "9223372036854775806", UNLIMITED - 1),
+        ("memory", "8Ei", UNLIMITED),
+        ("memory", "1e999999999999", UNLIMITED),
+        ("memory", "1e-999999999999", 1),
+        ("memory", "0e999999999999", 0),
+    ],
+)
+def test_amounts(resource, text, expected):
+    assert amount(resource, text) == expected
+
+
+@given(st.decimals(min_value=0, max_value=10**12, places=6, allow_nan=False), st.sampled_from(sorted(SUFFIXES)))
+def test_every_suffix_scales_exactly(number, suffix):
+    text = f"{number:f}{suffix}"
+    exact = Fraction(number) * SUFFIXES[suffix]
+    assert parse_quantity(text) == exact
+    assert amount("memory", text) == min(math.ceil(exact), UNLIMITED)
+    assert amount("cpu", text) == min(math.ceil(exact * 1000), UNLIMITED)
+
+
+def oracle(text: str) -> Fraction | None:
+    """The same grammar by other means: a decimal number and a suffix, or a number in exponent form."""
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        number = text.removesuffix(suffix)
+        if text.endswith(suffix) and not (suffix and set(number) & set("eE")):
+            try:
+                return Fraction(Decimal(number)) * SUFFIXES[suffix]
+            except InvalidOperation:
+                continue
+    return None
+
+
+@given(st.from_regex(r"[-+]?[0-9.]{0,4}([eE]?[-+]?[0-9]{0,2}|[numkKMGTPEi]{0,2})", fullmatch=True))
+def test_the_grammar_is_what_it_should_be(text):
+    expected = oracle(text)
+    if expected is None:
+        with pytest.raises(InvalidQuantity):
+            parse_quantity(text)
+    else:
+        assert parse_quantity(text) == expected
+
+
+@pytest.mark.parametrize("text", ["\u0661", "1\n", "9" * 65, "1\u00a0"])
+def test_unusual_texts_are_refused(text):
+    with pytest.raises(InvalidQuantity, match="is no quantity"):
+        parse_quantity(text)
+
+
+@given(st.sampled_from(["cpu", "memory", "hugepages-2Mi", "pods", "nvidia.com/gpu"]), st.integers(0, UNLIMITED - 1))
+def test_formatting_loses_nothing(resource, value):
+    assert amount(resource, format_amount(resource, value)) == value
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "text"),
+    [
+        ("cpu", 0, "0"),
+        ("cpu", 500, "500m"),
+        ("cpu", 2000, "2"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", 2_000_000, "2k"),
+        ("memory", 1536 * 2**20, "1536Mi"),
+        ("memory", 10 * 2**30, "10Gi"),
+        ("memory", 1023, "1023"),
+        ("hugepages-2Mi", 2**21, "2Mi"),
+        ("nvidia.com/gpu", 4, "4"),
+        ("pods", UNLIMITED, "unlimited"),
+    ],
+)
+def test_canonical_forms(resource, value, text):
+    assert format_amount(resource, value) == text
