@@ -1,0 +1,148 @@
+"""What Sluice needs to know of a Kubernetes kind, so that everything above works on any kind that can be queued.
+
+An adapter is a set of pure functions on raw JSON objects, as the API server sends them. It reads an object into an
+`Observed` and into pod sets, and writes the patches that start it, stop it and give it back as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.kinds.limits import NamespaceContext
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object, or a patch of one, as JSON."""
+
+QUEUE_NAME: Final = "sluice.dev/queue-name"
+PRIORITY_CLASS: Final = "sluice.dev/priority-class"
+HOLD: Final = "sluice.dev/hold"
+"""Label or annotation; `"true"` keeps the workload out of every cycle."""
+SUBMITTED_BY: Final = "sluice.dev/submitted-by"
+"""Annotation that only the webhook writes."""
+KUEUE: Final = "kueue.x-k8s.io/"
+
+
+@dataclass(frozen=True, slots=True)
+class Conventions:
+    """Which labels count, the first one found winning, and whose dependents are left to their owner."""
+
+    queue_labels: tuple[str, ...] = (QUEUE_NAME, f"{KUEUE}queue-name")
+    priority_labels: tuple[str, ...] = (PRIORITY_CLASS, f"{KUEUE}priority-class")
+    queued_owners: frozenset[tuple[str, str]] = frozenset()
+    """(API group, kind) of what is queued itself: only the topmost object of a tree is."""
+
+    @classmethod
+    def of(cls, *, kueue_labels: bool, queued_owners: frozenset[tuple[str, str]]) -> Conventions:
+        """Our own labels and, if wanted, Kueue's after them."""
+        if kueue_labels:
+            return cls(queued_owners=queued_owners)
+        return cls((QUEUE_NAME,), (PRIORITY_CLASS,), queued_owners)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a workload ended."""
+
+    succeeded: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One version of an object, as far as it matters for its life in the queue."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    generation: int
+    created: float
+    queue: str
+    """The LocalQueue's name; empty: the object is not ours."""
+    priority_class: str
+    """The WorkloadPriorityClass that its label names."""
+    pod_priority_class: str
+    """The PriorityClass of its pods, which counts where `priority_class` is empty."""
+    user: str
+    held: bool
+    suspended: bool
+    active: bool
+    """Whether pods of it exist or may come into existence: quota is held as long."""
+    started: bool
+    """Whether a start time is noted, which keeps API servers before 1.36 from letting the template be restored."""
+    pods: int
+    """How many pods it asks for at a time."""
+    deleting: bool
+    finished: Outcome | None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Kind(Protocol):
+    """An adapter. `original` is the JSON document that `start_patch` returns and `restore_patch` takes back."""
+
+    @property
+    def conventions(self) -> Conventions:
+        """Which labels it looks at."""
+
+    @property
+    def group(self) -> str:
+        """The API group."""
+
+    @property
+    def version(self) -> str:
+        """The API version that is watched."""
+
+    @property
+    def plural(self) -> str:
+        """The resource's name in paths."""
+
+    @property
+    def kind(self) -> str:
+        """The kind's name."""
+
+    def queue_name(self, obj: Object) -> str:
+        """The LocalQueue that the object is for; empty if it is none of Sluice's business."""
+
+    def observe(self, obj: Object) -> Observed:
+        """The object's present state. Called on each watch event."""
+
+    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
+        """What the object asks quota for; one tuple for all objects of a shape. Raises Misconfigured."""
+
+    def faults(self, obj: Object) -> list[tuple[str, str]]:
+        """(field path, message) of what keeps the object from ever running, as far as it tells by itself."""
+
+    def gate(self, obj: Object) -> list[Object]:
+        """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
+
+    def start_patch(
+        self, obj: Object, admission: Admission, flavors: Mapping[str, ResourceFlavor]
+    ) -> tuple[list[Object], Object]:
+        """The JSON patch that injects and unsuspends at once, and the original. Raises Misconfigured.
+
+        It tests uid and generation, so that it fails where the spec was edited meanwhile, but not where only a status
+        or a label was written. `obj` must not carry an injection already.
+        """
+
+    def resume_patch(self, obj: Object) -> list[Object]:
+        """The JSON patch that unsuspends what carries its injection already."""
+
+    def stop_patch(self, obj: Object) -> Object:
+        """The merge patch that suspends, whatever else was written meanwhile."""
+
+    def clear_start_time_patch(self, obj: Object) -> Object:
+        """The merge patch of the status that API servers before 1.36 need before `restore_patch`."""
+
+    def restore_patch(self, obj: Object, original: Object) -> Object | None:
+        """The merge patch that gives the object back as it was; None if it is. Only while it is not active."""

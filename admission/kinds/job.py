@@ -1,0 +1,231 @@
+"""batch/v1 Job, also where a CronJob creates it: gated by `spec.suspend`, one pod template, one pod set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+
+from admission.kinds import templates
+from admission.kinds.base import HOLD, KUEUE, SUBMITTED_BY, Conventions, Object, Observed, Outcome
+from admission.kinds.patches import additions
+from admission.kinds.requests import check_resources
+from admission.model import names
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.kinds.limits import NamespaceContext
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet
+
+_CONTROLLER = "kubernetes.io/job-controller"
+_MIN_PARALLELISM = (f"{KUEUE}job-min-parallelism", "sluice.dev/job-min-parallelism")
+_COMPLETIONS_FOLLOW = (f"{KUEUE}job-completions-equal-parallelism", "sluice.dev/job-completions-equal-parallelism")
+_TEMPLATE = "spec.template"
+_NOTHING: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """The adapter for batch/v1 Job (see `Kind`)."""
+
+    group: ClassVar[str] = "batch"
+    version: ClassVar[str] = "v1"
+    plural: ClassVar[str] = "jobs"
+    kind: ClassVar[str] = "Job"
+
+    conventions: Conventions
+
+    def queue_name(self, obj: Object) -> str:
+        """The LocalQueue named by label; empty for a Job that someone else manages or that belongs to a queued one."""
+        metadata = obj["metadata"]
+        queue = _first(metadata.get("labels"), self.conventions.queue_labels)
+        if not queue or (obj["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER:
+            return ""
+        for owner in metadata.get("ownerReferences") or ():
+            group = owner["apiVersion"].rpartition("/")[0]
+            if owner.get("controller") and (group, owner["kind"]) in self.conventions.queued_owners:
+                return ""
+        return queue
+
+    def observe(self, obj: Object) -> Observed:
+        """The Job's present state."""
+        metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or _NOTHING
+        labels = metadata.get("labels") or _NOTHING
+        annotations = metadata.get("annotations") or _NOTHING
+        suspended = spec.get("suspend") is True
+        started = status.get("startTime") is not None
+        finished, stopped = _conditions(status)
+        # Between an unsuspension and a suspension soon after, the Job controller may not have counted its pods yet:
+        # they are gone for certain only once it says by its condition that it has seen the suspension.
+        may_start = finished is None and (not suspended or (started and not stopped))
+        return Observed(
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            resource_version=metadata["resourceVersion"],
+            generation=metadata.get("generation") or 0,
+            created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
+            queue=self.queue_name(obj),
+            priority_class=_first(labels, self.conventions.priority_labels),
+            pod_priority_class=spec["template"].get("spec", _NOTHING).get("priorityClassName") or "",
+            user=annotations.get(SUBMITTED_BY, ""),
+            held=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
+            suspended=suspended,
+            active=may_start or bool(status.get("active")) or bool(status.get("terminating")),
+            started=started,
+            pods=_count(spec),
+            deleting="deletionTimestamp" in metadata,
+            finished=finished,
+        )
+
+    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
+        """One pod set, `main`. Raises Misconfigured."""
+        return _pod_sets(_essence(obj), context)
+
+    def faults(self, obj: Object) -> list[tuple[str, str]]:
+        """What is wrong in labels, annotations and resources."""
+        return list(self._faults(obj))
+
+    def _faults(self, obj: Object) -> Iterator[tuple[str, str]]:
+        metadata = obj["metadata"]
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
+            if label in labels and not names.is_dns_subdomain(labels[label]):
+                yield f"metadata.labels[{label}]", f'"{labels[label]}" can be the name of nothing'
+        yield from _boolean_faults("metadata.labels", labels, HOLD)
+        yield from _boolean_faults("metadata.annotations", annotations, HOLD, *_COMPLETIONS_FOLLOW)
+        try:
+            _min_count(annotations, obj["spec"])
+            check_resources(obj["spec"]["template"].get("spec") or {}, path=f"{_TEMPLATE}.spec")
+        except Misconfigured as error:
+            path, _, message = str(error).partition(": ")
+            yield path, message
+
+    def gate(self, obj: Object) -> list[Object]:
+        """The JSON patch that suspends the Job; empty if it is suspended."""
+        if obj["spec"].get("suspend") is True:
+            return []
+        return [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+    def start_patch(
+        self, obj: Object, admission: Admission, flavors: Mapping[str, ResourceFlavor]
+    ) -> tuple[list[Object], Object]:
+        """Node selectors and tolerations of the flavors, the admitted parallelism, and `suspend: false`."""
+        (assignment,) = admission.pod_sets
+        given = {name: flavors[name] for name in assignment.flavors.values()}
+        template, original = templates.inject(obj["spec"]["template"], given.values(), path=_TEMPLATE)
+        spec: Object = {"template": template, "suspend": False}
+        if assignment.count != _count(obj["spec"]):
+            spec["parallelism"] = assignment.count
+            original["parallelism"] = obj["spec"].get("parallelism", 1)
+            annotations = obj["metadata"].get("annotations")
+            if _first(annotations, _COMPLETIONS_FOLLOW) == "true" and obj["spec"].get("completionMode") == "Indexed":
+                spec["completions"] = assignment.count
+                original["completions"] = obj["spec"].get("completions")
+        return [*_same_generation(obj), *additions(obj["spec"], spec, "/spec")], original
+
+    def resume_patch(self, obj: Object) -> list[Object]:
+        """`suspend: false` alone."""
+        return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": False}]
+
+    def stop_patch(self, obj: Object) -> Object:
+        """`suspend: true`."""
+        return {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": {"suspend": True}}
+
+    def clear_start_time_patch(self, obj: Object) -> Object:
+        """No start time; the Job controller of 1.36 does the same by itself."""
+        return {"metadata": _lock(obj), "status": {"startTime": None}}
+
+    def restore_patch(self, obj: Object, original: Object) -> Object | None:
+        """The template and the numbers as they were."""
+        spec: Object = {
+            field: original[field]
+            for field in ("parallelism", "completions")
+            if field in original and obj["spec"].get(field) != original[field]
+        }
+        if template := templates.restore(obj["spec"]["template"], original):
+            spec["template"] = template
+        return {"metadata": _lock(obj), "spec": spec} if spec else None
+
+
+def _first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
+    if values:
+        for key in keys:
+            if value := values.get(key):
+                return value
+    return ""
+
+
+def _same_generation(obj: Object) -> list[Object]:
+    metadata = obj["metadata"]
+    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in ("uid", "generation")]
+
+
+def _lock(obj: Object) -> Object:
+    return {"resourceVersion": obj["metadata"]["resourceVersion"]}
+
+
+def _conditions(status: Mapping[str, Any]) -> tuple[Outcome | None, bool]:
+    """How the Job ended, if it did, and whether its controller has seen that it is suspended."""
+    finished, stopped = None, False
+    for condition in status.get("conditions") or ():
+        if condition["status"] == "True":
+            if (what := condition["type"]) == "Suspended":
+                stopped = True
+            elif what in {"Complete", "Failed"}:
+                finished = Outcome(what == "Complete", condition.get("reason", ""), condition.get("message", ""))
+    return finished, stopped
+
+
+def _count(spec: Mapping[str, Any]) -> int:
+    """min(parallelism, completions): a Job never runs more pods than it has completions to reach."""
+    parallelism: int = spec.get("parallelism", 1)
+    completions: int | None = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, completions)
+
+
+def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int | None:
+    """The smallest parallelism that may be admitted; None unless it is asked for and less than the whole."""
+    for key in _MIN_PARALLELISM:
+        if (text := annotations.get(key)) is not None:
+            count = _count(spec)
+            if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= max(count, 1)):
+                raise Misconfigured(
+                    f"metadata.annotations[{key}]: must be an integer from 1 to the parallelism of {count}, "
+                    f'not "{text}"'
+                )
+            return int(text) if int(text) < count else None
+    return None
+
+
+def _boolean_faults(where: str, values: Mapping[str, str], *keys: str) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if values.get(key, "true") not in {"true", "false"}:
+            yield f"{where}[{key}]", f'must be "true" or "false", not "{values[key]}"'
+
+
+def _essence(obj: Object) -> bytes:
+    """All that the pod sets depend on, as a Job in canonical JSON: they are computed from it and from nothing else."""
+    annotations = obj["metadata"].get("annotations") or _NOTHING
+    spec = obj["spec"]
+    essence = {
+        "annotations": {key: annotations[key] for key in _MIN_PARALLELISM if key in annotations},
+        "parallelism": spec.get("parallelism", 1),
+        "completions": spec.get("completions"),
+        "template": templates.digest_parts(spec["template"]),
+    }
+    return orjson.dumps(essence, option=orjson.OPT_SORT_KEYS)
+
+
+@lru_cache(maxsize=8192)
+def _pod_sets(essence: bytes, context: NamespaceContext) -> tuple[PodSet, ...]:
+    spec = orjson.loads(essence)
+    min_count = _min_count(spec["annotations"], spec)
+    template, count = spec["template"], _count(spec)
+    return (templates.pod_set("main", template, context, path=_TEMPLATE, count=count, min_count=min_count),)

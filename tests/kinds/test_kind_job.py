@@ -1,0 +1,419 @@
+"""The batch/v1 Job adapter: what it reads out of an object, and patches that can be taken back without a trace."""
+
+from __future__ import annotations
+
+import copy
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.kinds import JobKind, NamespaceContext, Outcome, all_kinds
+from admission.kinds.base import Conventions
+from admission.model.errors import Misconfigured
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSetAssignment, Requirement, Toleration
+
+(JOBS,) = all_kinds()
+EMPTY = NamespaceContext()
+
+
+def make_job(*, labels=None, annotations=None, status=None, owners=None, template=None, **spec):
+    metadata = {
+        "name": "train",
+        "namespace": "team-a",
+        "uid": "u-1",
+        "resourceVersion": "42",
+        "generation": 3,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "labels": {"sluice.dev/queue-name": "main"} if labels is None else labels,
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    if owners:
+        metadata["ownerReferences"] = owners
+    template = template or {}
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
+    pod = {"metadata": {"labels": {"job-name": "train"}}, "spec": {"containers": containers, **template}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": True, "parallelism": 3, "completions": 6, "template": pod, **spec},
+        "status": status or {},
+    }
+
+
+def merge(target, patch):
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def flavor(name, labels=None, tolerations=()):
+    return parse_manifest(
+        {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "ResourceFlavor",
+            "metadata": {"name": name},
+            "spec": {"nodeLabels": labels or {}, "tolerations": list(tolerations)},
+        }
+    )
+
+
+SPOT = flavor("spot", {"pool": "spot"}, [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}])
+A100 = flavor("a100", {"gpu": "a100"})
+PLAIN = flavor("plain")
+FLAVORS = {item.name: item for item in (SPOT, A100, PLAIN)}
+
+
+def admission(*flavors, count=3):
+    by_resource = {f"resource-{index}": name for index, name in enumerate(flavors)}
+    return Admission("cq", (PodSetAssignment("main", by_resource, {}, count),))
+
+
+# Observing --------------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_matters_is_observed():
+    job = make_job(
+        labels={"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"},
+        annotations={"sluice.dev/submitted-by": "alice", "sluice.dev/hold": "true"},
+        template={"priorityClassName": "pods-high"},
+    )
+    seen = JOBS.observe(job)
+    assert (seen.uid, seen.key, seen.resource_version, seen.generation) == ("u-1", "team-a/train", "42", 3)
+    assert seen.created == 1767323045.0
+    assert (seen.queue, seen.priority_class, seen.pod_priority_class) == ("main", "high", "pods-high")
+    assert (seen.user, seen.held, seen.pods, seen.deleting) == ("alice", True, 3, False)
+    assert (seen.suspended, seen.active, seen.started, seen.finished) == (True, False, False, None)
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_hold_is_a_label_or_an_annotation(where):
+    assert JOBS.observe(make_job(**{where: {"sluice.dev/hold": "true"}})).held
+    assert not JOBS.observe(make_job(**{where: {"sluice.dev/hold": "false"}})).held
+
+
+def test_our_own_label_comes_before_kueues():
+    job = make_job(labels={"kueue.x-k8s.io/queue-name": "theirs", "sluice.dev/queue-name": "ours"})
+    assert JOBS.queue_name(job) == "ours"
+
+
+def test_kueues_labels_can_be_switched_off():
+    (own,) = all_kinds(kueue_labels=False)
+    job = make_job(labels={"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"})
+    assert own.queue_name(job) == ""
+    assert own.observe(job).priority_class == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "queue"),
+    [
+        (make_job(labels={}), ""),
+        (make_job(labels={"sluice.dev/queue-name": ""}), ""),
+        (make_job(managedBy="kubernetes.io/job-controller"), "main"),
+        (make_job(managedBy="kueue.x-k8s.io/multikueue"), ""),
+        (make_job(owners=[{"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}]), "main"),
+        (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]), ""),
+        (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job"}]), "main"),
+    ],
+)
+def test_only_the_topmost_object_of_ours_is_queued(job, queue):
+    assert JOBS.queue_name(job) == queue
+
+
+NOTICED = {"type": "Suspended", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("suspend", "status", "active"),
+    [
+        (True, {}, False),
+        (True, {"conditions": [NOTICED]}, False),
+        (False, {}, True),
+        (False, {"startTime": "t", "active": 2}, True),
+        # Suspended a moment ago: the Job controller has neither noticed nor, perhaps, counted the pods it made.
+        (True, {"startTime": "t"}, True),
+        (True, {"startTime": "t", "active": 2}, True),
+        (True, {"conditions": [NOTICED], "terminating": 2}, True),
+        (True, {"startTime": "t", "conditions": [NOTICED]}, False),
+        (True, {"active": 0, "terminating": 0, "conditions": [NOTICED]}, False),
+        (False, {"conditions": [{"type": "Complete", "status": "True"}]}, False),
+        (False, {"conditions": [{"type": "Failed", "status": "True"}], "terminating": 1}, True),
+        (False, {"conditions": [{"type": "FailureTarget", "status": "True"}]}, True),
+        (False, {"conditions": [{"type": "Complete", "status": "False"}]}, True),
+    ],
+)
+def test_a_job_is_active_as_long_as_pods_may_be_there(suspend, status, active):
+    assert JOBS.observe(make_job(suspend=suspend, status=status)).active is active
+
+
+@pytest.mark.parametrize(("condition", "succeeded"), [("Complete", True), ("Failed", False)])
+def test_outcomes(condition, succeeded):
+    conditions = [
+        {"type": "SuccessCriteriaMet", "status": "True"},
+        {"type": condition, "status": "True", "reason": "Why", "message": "what"},
+    ]
+    seen = JOBS.observe(make_job(suspend=False, status={"conditions": conditions}))
+    assert seen.finished == Outcome(succeeded, "Why", "what")
+
+
+# Pod sets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_one_pod_set():
+    job = make_job(
+        template={
+            "nodeSelector": {"zone": "a"},
+            "tolerations": [{"key": "spot", "operator": "Exists"}, {"key": "x", "value": "y", "effect": "NoExecute"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]},
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+                        ]
+                    }
+                }
+            },
+        }
+    )
+    job["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-group-name": "g"}
+    (pods,) = JOBS.pod_sets(job, EMPTY)
+    assert (pods.name, pods.count, pods.min_count, pods.requests) == ("main", 3, None, {"cpu": 1000})
+    assert pods.node_selector == {"zone": "a"}
+    assert pods.tolerations == (Toleration("spot", "Exists"), Toleration("x", "Equal", "y", "NoExecute"))
+    assert pods.affinity == ((Requirement("pool", "In", ("a", "b")),), ())
+    assert pods.group == "g"
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "count"), [(3, 6, 3), (6, 3, 3), (4, None, 4), (0, None, 0), (5, 0, 0)]
+)
+def test_counts(parallelism, completions, count):
+    job = make_job(parallelism=parallelism, completions=completions)
+    assert JOBS.pod_sets(job, EMPTY)[0].count == count
+    assert JOBS.observe(job).pods == count
+
+
+@pytest.mark.parametrize("prefix", ["kueue.x-k8s.io", "sluice.dev"])
+@pytest.mark.parametrize(("text", "minimum"), [("1", 1), ("2", 2), ("3", None)])
+def test_partial_admission_is_asked_for_by_annotation(prefix, text, minimum):
+    job = make_job(annotations={f"{prefix}/job-min-parallelism": text})
+    assert JOBS.pod_sets(job, EMPTY)[0].min_count == minimum
+
+
+@pytest.mark.parametrize("text", ["0", "4", "-1", "two", "", "1.5", "²"])
+def test_an_impossible_minimum_is_misconfigured(text):
+    job = make_job(annotations={"kueue.x-k8s.io/job-min-parallelism": text})
+    with pytest.raises(Misconfigured, match=r"job-min-parallelism\]: must be an integer from 1 to"):
+        JOBS.pod_sets(job, EMPTY)
+    assert [path for path, _ in JOBS.faults(job)] == ["metadata.annotations[kueue.x-k8s.io/job-min-parallelism]"]
+
+
+def test_runtime_classes_bring_selectors_and_tolerations():
+    runtime = {
+        "metadata": {"name": "kata"},
+        "scheduling": {"nodeSelector": {"kata": "true"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
+    }
+    context = NamespaceContext((), [runtime])
+    (pods,) = JOBS.pod_sets(make_job(template={"runtimeClassName": "kata", "nodeSelector": {"a": "b"}}), context)
+    assert pods.node_selector == {"a": "b", "kata": "true"}
+    assert pods.tolerations == (Toleration("kata", "Exists"),)
+    with pytest.raises(Misconfigured, match=r"nodeSelector\[kata\]: is false, but the RuntimeClass needs true"):
+        JOBS.pod_sets(make_job(template={"runtimeClassName": "kata", "nodeSelector": {"kata": "false"}}), context)
+
+
+def test_jobs_of_one_shape_share_their_pod_sets():
+    one, other = make_job(), make_job(annotations={"note": "differs"}, backoffLimit=9)
+    other["metadata"]["name"] = "other"
+    other["spec"]["template"]["spec"]["containers"][0] |= {"image": "another", "name": "another"}
+    assert JOBS.pod_sets(one, EMPTY) is JOBS.pod_sets(other, NamespaceContext())
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        make_job(parallelism=4),
+        make_job(completions=2),
+        make_job(annotations={"kueue.x-k8s.io/job-min-parallelism": "2"}),
+        make_job(template={"nodeSelector": {"a": "b"}}),
+        make_job(template={"tolerations": [{"operator": "Exists"}]}),
+        make_job(template={"overhead": {"cpu": "1"}}),
+        make_job(template={"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}]}),
+        make_job(template={"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}),
+    ],
+)
+def test_edits_that_count_change_the_pod_sets(edited):
+    assert JOBS.pod_sets(edited, EMPTY) != JOBS.pod_sets(make_job(), EMPTY)
+
+
+# Faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "path"),
+    [
+        (make_job(labels={"sluice.dev/queue-name": "Main_Q"}), "metadata.labels[sluice.dev/queue-name]"),
+        (make_job(labels={"kueue.x-k8s.io/priority-class": "a_b"}), "metadata.labels[kueue.x-k8s.io/priority-class]"),
+        (make_job(labels={"sluice.dev/hold": "yes"}), "metadata.labels[sluice.dev/hold]"),
+        (make_job(annotations={"sluice.dev/hold": "True"}), "metadata.annotations[sluice.dev/hold]"),
+        (
+            make_job(annotations={"kueue.x-k8s.io/job-completions-equal-parallelism": "1"}),
+            "metadata.annotations[kueue.x-k8s.io/job-completions-equal-parallelism]",
+        ),
+        (
+            make_job(template={"containers": [{"name": "c", "resources": {"requests": {"cpu": "-2"}}}]}),
+            "spec.template.spec.containers[0].resources.requests.cpu",
+        ),
+        (make_job(template={"resourceClaims": [{"name": "x"}]}), "spec.template.spec.resourceClaims"),
+    ],
+)
+def test_faults_have_paths(job, path):
+    ((field, message),) = JOBS.faults(job)
+    assert field == path
+    assert message
+
+
+def test_a_sound_job_has_no_faults():
+    assert JOBS.faults(make_job(annotations={"sluice.dev/hold": "false"})) == []
+
+
+# Patches ----------------------------------------------------------------------------------------------------------
+
+
+SAME = [
+    {"op": "test", "path": "/metadata/uid", "value": "u-1"},
+    {"op": "test", "path": "/metadata/generation", "value": 3},
+]
+UNSUSPEND = {"op": "add", "path": "/spec/suspend", "value": False}
+
+
+def start(job, *flavors, count=3):
+    """The Job after the start patch, and the original that was noted."""
+    patch, original = JOBS.start_patch(job, admission(*flavors, count=count), FLAVORS)
+    return jsonpatch.apply_patch(job, patch), original
+
+
+def test_starting_injects_and_unsuspends_at_once():
+    job = make_job(template={"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "mine", "operator": "Exists"}]})
+    started, original = start(job, "spot", "a100")
+    assert started["spec"]["suspend"] is False
+    template = started["spec"]["template"]["spec"]
+    assert template["nodeSelector"] == {"zone": "a", "pool": "spot", "gpu": "a100"}
+    assert template["tolerations"] == [
+        {"key": "mine", "operator": "Exists"},
+        {"key": "spot", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+    assert template["containers"] == job["spec"]["template"]["spec"]["containers"]
+    assert original == {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "mine", "operator": "Exists"}]}
+
+
+def test_a_start_fails_on_another_object_or_spec_and_on_nothing_else():
+    patch, _ = JOBS.start_patch(make_job(), admission("spot"), FLAVORS)
+    for change in ({"resourceVersion": "43"}, {"labels": {"a": "b"}}):
+        other = make_job(status={"active": 1})
+        other["metadata"] |= change
+        assert jsonpatch.apply_patch(other, patch)["spec"]["suspend"] is False
+    for change in ({"uid": "u-2"}, {"generation": 4}):
+        other = make_job()
+        other["metadata"] |= change
+        with pytest.raises(jsonpatch.JsonPatchTestFailed):
+            jsonpatch.apply_patch(other, patch)
+
+
+def test_a_flavor_without_labels_only_unsuspends():
+    patch, original = JOBS.start_patch(make_job(), admission("plain"), FLAVORS)
+    assert patch == [*SAME, UNSUSPEND]
+    assert original == {}
+    assert JOBS.restore_patch(make_job(), original) is None
+
+
+def test_what_the_template_has_already_is_not_injected_again():
+    template = {
+        "nodeSelector": {"pool": "spot"},
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    patch, original = JOBS.start_patch(make_job(template=template), admission("spot"), FLAVORS)
+    assert (patch, original) == ([*SAME, UNSUSPEND], {})
+
+
+def test_another_value_for_a_node_label_is_misconfigured():
+    job = make_job(template={"nodeSelector": {"pool": "on-demand"}})
+    with pytest.raises(Misconfigured, match=r'nodeSelector\[pool\]: is on-demand, but ResourceFlavor "spot" needs'):
+        JOBS.start_patch(job, admission("spot"), FLAVORS)
+
+
+def test_partial_admission_lowers_the_parallelism_and_gives_it_back():
+    started, original = start(make_job(), "plain", count=2)
+    assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (2, 6)
+    assert JOBS.restore_patch(started, original)["spec"] == {"parallelism": 3}
+
+
+def test_completions_follow_where_asked_for():
+    annotations = {"kueue.x-k8s.io/job-completions-equal-parallelism": "true"}
+    job = make_job(annotations=annotations, completionMode="Indexed", completions=3)
+    started, original = start(job, "plain", count=2)
+    assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (2, 2)
+    assert JOBS.restore_patch(started, original)["spec"] == {"parallelism": 3, "completions": 3}
+
+
+def test_resuming_only_unsuspends():
+    assert JOBS.resume_patch(make_job()) == [*SAME, UNSUSPEND]
+
+
+def test_stopping_hits_this_object_whatever_its_version():
+    assert JOBS.stop_patch(make_job()) == {"metadata": {"uid": "u-1"}, "spec": {"suspend": True}}
+
+
+def test_the_start_time_is_forgotten_in_the_version_that_was_seen():
+    assert JOBS.clear_start_time_patch(make_job()) == {
+        "metadata": {"resourceVersion": "42"},
+        "status": {"startTime": None},
+    }
+
+
+selectors = st.none() | st.dictionaries(st.sampled_from(["zone", "arch", "disk"]), st.sampled_from("ab"), min_size=1)
+tolerations = st.none() | st.lists(st.sampled_from([{"key": "spot", "operator": "Exists"}, {"key": "x"}]), min_size=1)
+
+
+@given(selectors, tolerations, st.lists(st.sampled_from(sorted(FLAVORS)), min_size=1), st.integers(1, 3))
+def test_the_object_is_given_back_exactly_as_it_was(selector, tolerated, given_flavors, count):
+    fields = {"nodeSelector": selector, "tolerations": tolerated}
+    job = make_job(template={key: value for key, value in fields.items() if value is not None})
+    before = copy.deepcopy(job)
+    started, original = start(job, *given_flavors, count=count)
+    assert started["spec"]["suspend"] is False
+    stopped = merge(started, JOBS.stop_patch(started))
+    restored = merge(stopped, JOBS.restore_patch(stopped, original) or {})
+    assert restored == before == job
+    assert JOBS.restore_patch(restored, original) is None
+
+
+def test_labels_that_the_api_server_wrote_into_the_template_stay():
+    job = make_job()
+    started, original = start(job, "spot")
+    restored = merge(started, JOBS.restore_patch(started, original))
+    assert restored["spec"]["template"]["metadata"]["labels"] == {"job-name": "train"}
+
+
+def test_gating():
+    assert JOBS.gate(make_job()) == []
+    (operation,) = JOBS.gate(make_job(suspend=False))
+    assert operation == {"op": "add", "path": "/spec/suspend", "value": True}
+    unset = make_job()
+    del unset["spec"]["suspend"]
+    assert JOBS.gate(unset) == [operation]
+
+
+def test_adapters_are_values():
+    assert JobKind(Conventions()) == JobKind(Conventions())
