@@ -1,0 +1,300 @@
+"""What the webhooks answer: they gate, note who asked, undo what only Sluice may do, and refuse nonsense."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+
+import jsonpatch
+import pytest
+
+from admission.kinds import all_kinds
+from webhooks.errors import MalformedReview
+from webhooks.review import Reviewer
+
+SLUICE = "system:serviceaccount:sluice:sluice"
+QUEUES = {("team-a", "main")}
+
+
+def make_reviewer(**options):
+    return Reviewer(
+        all_kinds(), own_usernames=[SLUICE], queue_exists=lambda namespace, name: (namespace, name) in QUEUES, **options
+    )
+
+
+REVIEWER = make_reviewer()
+
+
+def make_job(*, queue="main", labels=None, annotations=None, **spec):
+    metadata = {"name": "train"}
+    if labels is not None or queue:
+        metadata["labels"] = labels if labels is not None else {"sluice.dev/queue-name": queue}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    return {"metadata": metadata, "spec": {"parallelism": 2, "template": template, **spec}}
+
+
+def make_review(new, old=None, *, user="alice", **request):
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "r-1",
+            "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+            "operation": "CREATE" if old is None else "UPDATE",
+            "namespace": "team-a",
+            "userInfo": {"username": user},
+            "object": new,
+            "oldObject": old,
+            **request,
+        },
+    }
+
+
+def mutate(new, old=None, **request):
+    """The object as it is stored in the end, and the warnings."""
+    review = make_review(new, old, **request)
+    sent = copy.deepcopy(review)
+    answer = REVIEWER.mutate(review)
+    assert review == sent
+    response = answer["response"]
+    assert (answer["kind"], response["uid"], response["allowed"]) == ("AdmissionReview", "r-1", True)
+    operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    assert ("patchType" in response) == bool(operations)
+    stored = jsonpatch.apply_patch(new, operations)
+    if old is None or request.get("user") != SLUICE:
+        # Reinvocation: what has been mutated needs no mutation.
+        assert "patch" not in REVIEWER.mutate(make_review(stored, old, **request))["response"]
+    return stored, response.get("warnings", [])
+
+
+def validate(new, old=None, **request):
+    return REVIEWER.validate(make_review(new, old, **request))["response"]
+
+
+def submitter(job):
+    return job["metadata"].get("annotations", {}).get("sluice.dev/submitted-by")
+
+
+WAITING = make_job(suspend=True, annotations={"sluice.dev/submitted-by": "alice"})
+RUNNING = make_job(suspend=False, annotations={"sluice.dev/submitted-by": "alice"})
+
+
+# Creating ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suspend", [{}, {"suspend": False}, {"suspend": True}, {"suspend": None}])
+@pytest.mark.parametrize("label", ["sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"])
+def test_a_queued_job_is_gated_and_its_submitter_noted(label, suspend):
+    stored, warnings = mutate(make_job(labels={label: "main"}, **suspend))
+    assert stored["spec"]["suspend"] is True
+    assert submitter(stored) == "alice"
+    assert warnings == []
+
+
+def test_a_job_without_queue_is_left_alone():
+    job = make_job(queue="", annotations={"sluice.dev/submitted-by": "anyone"})
+    assert mutate(job) == (job, [])
+
+
+def test_a_job_of_another_controller_is_left_alone():
+    job = make_job(managedBy="kueue.x-k8s.io/multikueue")
+    assert mutate(job) == (job, [])
+
+
+def test_nobody_submits_in_the_name_of_another():
+    stored, warnings = mutate(make_job(annotations={"sluice.dev/submitted-by": "boss", "other": "x"}))
+    assert stored["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice", "other": "x"}
+    assert len(warnings) == 1
+    assert "sluice.dev/submitted-by" in warnings[0]
+
+
+def test_whoever_shares_sluices_user_is_gated_too():
+    stored, _ = mutate(make_job(), user=SLUICE)
+    assert stored["spec"]["suspend"] is True
+
+
+def test_a_dry_run_gets_the_same_answer():
+    review, dry = make_review(make_job()), make_review(make_job(), dryRun=True)
+    assert REVIEWER.mutate(review) == REVIEWER.mutate(dry)
+
+
+# Updating ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_cannot_start_what_waits():
+    stored, warnings = mutate(RUNNING, WAITING)
+    assert stored == WAITING
+    assert len(warnings) == 1
+    assert "only Sluice starts" in warnings[0]
+
+
+def test_sluice_starts_what_waits():
+    assert mutate(RUNNING, WAITING, user=SLUICE) == (RUNNING, [])
+
+
+def test_a_user_may_stop_what_runs():
+    assert mutate(WAITING, RUNNING) == (WAITING, [])
+
+
+def test_a_waiting_job_may_be_moved_to_another_queue():
+    moved = make_job(queue="other", suspend=True, annotations={"sluice.dev/submitted-by": "alice"})
+    assert mutate(moved, WAITING) == (moved, [])
+
+
+def test_a_waiting_job_may_leave_the_queue():
+    gone = make_job(queue="", suspend=False)
+    assert mutate(gone, WAITING) == (gone, [])
+
+
+@pytest.mark.parametrize(
+    "labels", [{"sluice.dev/queue-name": "other"}, {"kueue.x-k8s.io/queue-name": "main"}, {"x": "y"}, {}, None]
+)
+def test_a_running_job_keeps_its_queue(labels):
+    new = copy.deepcopy(RUNNING)
+    if labels is None:
+        del new["metadata"]["labels"]
+    else:
+        new["metadata"]["labels"] = labels
+    stored, warnings = mutate(new, RUNNING)
+    rest = {key: value for key, value in (labels or {}).items() if "queue-name" not in key}
+    assert stored["metadata"]["labels"] == {"sluice.dev/queue-name": "main", **rest}
+    assert len(warnings) == 1
+    assert "stays as it is" in warnings[0]
+
+
+def test_suspending_and_moving_at_once_only_suspends():
+    new = make_job(queue="other", suspend=True, annotations={"sluice.dev/submitted-by": "alice"})
+    stored, warnings = mutate(new, RUNNING)
+    assert stored == WAITING
+    assert warnings
+
+
+def test_a_job_that_runs_outside_of_all_queues_cannot_be_put_into_one():
+    old = make_job(queue="", suspend=False)
+    stored, warnings = mutate(make_job(suspend=False), old)
+    assert stored["metadata"].get("labels", {}) == {}
+    assert warnings
+
+
+def test_a_suspended_job_that_gets_a_queue_is_submitted_by_who_labelled_it():
+    old = make_job(queue="", suspend=True, annotations={"sluice.dev/submitted-by": "boss"})
+    new = make_job(suspend=False, annotations={"sluice.dev/submitted-by": "boss"})
+    stored, _ = mutate(new, old, user="bob")
+    assert stored["spec"]["suspend"] is True
+    assert submitter(stored) == "bob"
+
+
+@pytest.mark.parametrize("old", [WAITING, RUNNING])
+@pytest.mark.parametrize("given", ["boss", None])
+def test_the_submitter_stays_whoever_updates(old, given):
+    new = copy.deepcopy(old)
+    if given is None:
+        del new["metadata"]["annotations"]
+    else:
+        new["metadata"]["annotations"]["sluice.dev/submitted-by"] = given
+    stored, warnings = mutate(new, old, user="bob")
+    assert submitter(stored) == "alice"
+    assert len(warnings) == (given is not None)
+
+
+def test_a_submitter_cannot_be_invented_afterwards():
+    old = make_job(suspend=True)
+    stored, warnings = mutate(make_job(suspend=True, annotations={"sluice.dev/submitted-by": "boss"}), old)
+    assert submitter(stored) is None
+    assert warnings
+
+
+def test_warnings_are_short_ascii():
+    _, one = mutate(RUNNING, WAITING)
+    _, two = mutate(make_job(queue="other", suspend=False, annotations={"sluice.dev/submitted-by": "x"}), RUNNING)
+    for warning in (*one, *two):
+        assert warning.isascii()
+        assert len(warning) <= 120  # what the API server passes on
+
+
+# Validating -------------------------------------------------------------------------------------------------------
+
+
+def test_sound_jobs_are_accepted():
+    assert validate(WAITING) == {"uid": "r-1", "allowed": True}
+
+
+def test_faults_are_refused_with_their_paths():
+    response = validate(make_job(annotations={"sluice.dev/hold": "maybe", "kueue.x-k8s.io/job-min-parallelism": "x"}))
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 422
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [
+        "metadata.annotations[sluice.dev/hold]",
+        "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]",
+    ]
+    assert 'metadata.annotations[sluice.dev/hold]: must be "true" or "false"' in response["status"]["message"]
+
+
+def test_an_unknown_queue_is_a_warning():
+    response = validate(make_job(queue="typo"))
+    assert response["allowed"] is True
+    assert response["warnings"] == ['there is no LocalQueue "typo" in namespace "team-a" yet: the Job waits for it']
+    assert validate(make_job(queue="typo"), make_job(queue="typo")) == {"uid": "r-1", "allowed": True}
+    assert "warnings" in validate(make_job(queue="typo"), WAITING)
+
+
+def test_without_knowledge_of_queues_nothing_is_said_of_them():
+    reviewer = Reviewer(all_kinds(), own_usernames=[])
+    assert reviewer.validate(make_review(make_job(queue="typo")))["response"] == {"uid": "r-1", "allowed": True}
+
+
+def test_an_old_fault_does_not_lock_an_object():
+    broken = make_job(annotations={"sluice.dev/hold": "maybe"})
+    assert validate(broken, broken)["allowed"] is True
+    assert validate(broken, WAITING)["allowed"] is False
+    deleting = copy.deepcopy(broken)
+    deleting["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert validate(deleting, WAITING)["allowed"] is True
+
+
+def test_faults_of_jobs_that_are_not_queued_are_nobodys_business():
+    assert validate(make_job(queue="", annotations={"sluice.dev/hold": "maybe"}))["allowed"] is True
+
+
+# Other requests ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {"resource": {"group": "", "version": "v1", "resource": "pods"}},
+        {"subResource": "status"},
+        {"operation": "DELETE", "object": None},
+        {"operation": "CONNECT"},
+    ],
+)
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+def test_what_is_not_ours_is_allowed_untouched(verb, request_fields):
+    answer = getattr(REVIEWER, verb)(make_review(make_job(), **request_fields))
+    assert answer["response"] == {"uid": "r-1", "allowed": True}
+
+
+@pytest.mark.parametrize(
+    "review",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {"request": None},
+        {"request": {}},
+        make_review(None),
+        make_review([]),
+        make_review({"metadata": None, "spec": {}}),
+        make_review({"metadata": {"labels": ["sluice.dev/queue-name"]}, "spec": {}}),
+        make_review({"metadata": {"labels": {"sluice.dev/queue-name": "a"}}}),
+        make_review(make_job(), userInfo=None),
+        make_review(make_job(), resource="jobs"),
+    ],
+)
+def test_malformed_reviews_are_named_so(review):
+    with pytest.raises(MalformedReview, match="no AdmissionReview"):
+        REVIEWER.mutate(review)
