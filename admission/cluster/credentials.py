@@ -1,0 +1,239 @@
+"""Where the API server is and how to prove who asks: kubernetes_asyncio's loaders, with clear errors and renewal.
+
+The library knows kubeconfig files, exec plugins, OIDC and service accounts. What it lacks is added here: a bad
+kubeconfig is explained in one sentence, and credentials that run out are renewed while the process lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import aiohttp
+import yaml
+from cryptography import x509
+
+from admission.cluster.errors import BadKubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+Load: TypeAlias = "Callable[[], Awaitable[Configuration]]"
+
+REFRESH_SECONDS = 60.0
+"""How often files, exec plugins and OIDC tokens that may run out are looked at; client-go re-reads as often."""
+
+RENEW_SECONDS = 10.0
+"""The least time between two attempts to renew credentials that the server refuses."""
+
+PLUGIN_SECONDS = 60.0
+"""How long an exec plugin or an identity provider may take."""
+
+
+class Access:
+    """An API server's address and valid credentials for it."""
+
+    def __init__(self, load: Load, configuration: Configuration, clock: Callable[[], float]) -> None:
+        self._load = load
+        self._clock = clock
+        self._configuration = configuration
+        self._renewing = asyncio.Lock()
+        self._renew_from = float("-inf")
+        self.server = str(configuration.host).rstrip("/")
+        self.server_hostname: str | None = configuration.tls_server_name
+        self.proxy: str | None = configuration.proxy
+
+    @classmethod
+    async def open(cls, load: Load, *, clock: Callable[[], float] = time.monotonic) -> Access:
+        """Load the configuration; BadKubeconfig if it cannot be used."""
+        return cls(load, await load(), clock)
+
+    async def authorization(self) -> str | None:
+        """The Authorization header to send now; None: a client certificate or nothing identifies us."""
+        try:
+            header = await self._configuration.get_api_key_with_prefix("BearerToken")
+        except _loader_failures() as error:
+            raise BadKubeconfig(f"the credentials for {self.server} cannot be renewed: {_text(error)}") from error
+        return header.strip() if header else None
+
+    async def renew(self, refused: str | None) -> str | None:
+        """What to send after the server answered 401 to `refused`; the same again if there is nothing better."""
+        async with self._renewing:
+            if await self.authorization() == refused and self._clock() >= self._renew_from:
+                self._renew_from = self._clock() + RENEW_SECONDS
+                self._configuration = await self._load()
+            return await self.authorization()
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The TLS settings; None for a plain http server. BadKubeconfig if a certificate cannot be used."""
+        if not self.server.startswith("https:"):
+            return None
+        configuration = self._configuration
+        try:
+            context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        except OSError as error:
+            raise BadKubeconfig(
+                f"the certificate authority for {self.server} is no PEM certificate ({_text(error)}): "
+                "check certificate-authority(-data)"
+            ) from error
+        # Python 3.13 asks for certificate extensions that many clusters' own authorities lack and kubectl does without.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not configuration.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if configuration.cert_file:
+            _load_client_certificate(context, configuration.cert_file, configuration.key_file, self.server)
+        return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, cert_file: str, key_file: str | None, server: str) -> None:
+    try:
+        certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
+        context.load_cert_chain(cert_file, key_file)
+    except (OSError, ValueError) as error:
+        raise BadKubeconfig(
+            f"the client certificate for {server} cannot be used ({_text(error)}): "
+            "check client-certificate(-data) and client-key(-data)"
+        ) from error
+    if certificate.not_valid_after_utc < datetime.now(UTC):
+        raise BadKubeconfig(
+            f"the client certificate for {server} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: "
+            "renew it and write it into the kubeconfig"
+        )
+
+
+async def load_in_cluster() -> Configuration:
+    """The configuration that Kubernetes gives to a pod; its token is read again every minute."""
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import ConfigException
+    from kubernetes_asyncio.config.incluster_config import (
+        SERVICE_CERT_FILENAME,
+        SERVICE_TOKEN_FILENAME,
+        InClusterConfigLoader,
+    )
+
+    configuration = Configuration()
+    try:
+        InClusterConfigLoader(SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME).load_and_set(configuration)
+    except (ConfigException, OSError) as error:
+        raise BadKubeconfig(
+            f"this is no pod with a service account ({_text(error)}): name a kubeconfig instead"
+        ) from error
+    return configuration
+
+
+async def load_kubeconfig(
+    path: str | None, context: str | None, *, clock: Callable[[], float] = time.monotonic
+) -> Configuration:
+    """The configuration of a kubeconfig's context.
+
+    `path` may be several files joined by ":"; None: $KUBECONFIG, else ~/.kube/config. `context` None: the current one.
+    """
+    # Here, not above: it takes a second, which the command line and the webhook need not pay.
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    _check_kubeconfig(where, context)
+    configuration = Configuration()
+    try:
+        loader = KubeConfigLoader(KubeConfigMerger(where).config, active_context=context, config_base_path=None)
+        async with asyncio.timeout(PLUGIN_SECONDS):
+            await loader.load_and_set(configuration)
+    except _loader_failures() as error:
+        raise BadKubeconfig(f"kubeconfig {where}: {_text(error)}") from error
+    if _may_run_out(loader):
+        configuration.refresh_api_key_hook = _Refresh(loader, clock)
+    return configuration
+
+
+class _Refresh:
+    """Asked before each request for fresh credentials; looks at most once a minute, one caller at a time."""
+
+    def __init__(self, loader: KubeConfigLoader, clock: Callable[[], float]) -> None:
+        self._loader = loader
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._next = clock() + REFRESH_SECONDS
+
+    async def __call__(self, configuration: Configuration) -> None:
+        async with self._looking:
+            if self._clock() >= self._next:
+                async with asyncio.timeout(PLUGIN_SECONDS):
+                    await self._loader._load_authentication()
+                configuration.api_key["BearerToken"] = self._loader.token
+                self._next = self._clock() + REFRESH_SECONDS
+
+
+def _may_run_out(loader: KubeConfigLoader) -> bool:
+    """Whether time alone can make the credentials invalid; an exec plugin's without an expiry count as lasting."""
+    user = loader._user
+    return user is not None and (
+        "auth-provider" in user
+        or hasattr(loader, "exec_plugin_expiry")
+        or ("tokenFile" in user and "token" not in user)
+    )
+
+
+def _check_kubeconfig(where: str, context: str | None) -> None:
+    """Find, and explain, what the library would crash on or silently replace by localhost."""
+    paths = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
+    documents = [_read(path) for path in paths if path.exists()]
+    if not documents:
+        raise BadKubeconfig(f"there is no kubeconfig at {where}: name one with --kubeconfig or $KUBECONFIG")
+    # The library takes the last current-context of several files, kubectl the first; here it only matters if any.
+    chosen = context or next((d["current-context"] for d in reversed(documents) if d.get("current-context")), None)
+    if not chosen:
+        raise BadKubeconfig(f"kubeconfig {where} has no current-context: set it with `kubectl config use-context`")
+    details = _named(documents, "contexts", chosen, where).get("context") or {}
+    if not details.get("user"):
+        raise BadKubeconfig(f"kubeconfig {where}: context {chosen!r} names no user")
+    _named(documents, "users", details["user"], where)
+    cluster = _named(documents, "clusters", details.get("cluster", ""), where).get("cluster") or {}
+    if not str(cluster.get("server", "")).startswith(("https://", "http://")):
+        raise BadKubeconfig(f"kubeconfig {where}: cluster {details['cluster']!r} has no server with an http(s) address")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else _text(error)
+        raise BadKubeconfig(f"kubeconfig {path} is not YAML ({where})") from error
+    if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
+        raise BadKubeconfig(f"{path} is no kubeconfig: it must be a mapping of kind Config")
+    return document
+
+
+def _named(documents: list[Mapping[str, Any]], section: str, name: str, where: str) -> Mapping[str, Any]:
+    found = [entry for document in documents for entry in document.get(section) or [] if isinstance(entry, dict)]
+    for entry in found:
+        if entry.get("name") == name:
+            return entry
+    known = ", ".join(sorted(str(entry.get("name")) for entry in found)) or "none"
+    raise BadKubeconfig(f"kubeconfig {where}: there is no {name!r} among its {section} ({known})")
+
+
+def _loader_failures() -> tuple[type[Exception], ...]:
+    """What the library's loaders were seen to raise: its checks are partly assertions and lookups."""
+    from kubernetes_asyncio.config import ConfigException
+
+    return (
+        ConfigException, aiohttp.ClientError, AssertionError, AttributeError, LookupError,
+        OSError, RuntimeError, TimeoutError, TypeError, ValueError,
+    )  # fmt: skip
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

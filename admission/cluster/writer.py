@@ -1,0 +1,96 @@
+"""Many patches at once, but never two at a time to one object: order per object is what makes them repeatable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from admission.cluster.client import PatchType
+from admission.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+    from admission.cluster.client import Client, Object
+
+IN_FLIGHT = 48
+"""Patches at the server at one time: well under the client's connections, and under the API server's share for us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One PATCH. Patches of the same `path` without its subresource are sent in the order of submission."""
+
+    path: str
+    body: object
+    """JSON, or the bytes to send."""
+    subresource: str = ""
+    patch_type: PatchType = PatchType.MERGE
+    params: Mapping[str, str] | None = None
+
+
+Done: TypeAlias = "Callable[[Object | ClusterError], None]"
+"""Told how a patch ended: the object afterwards, or why not. Called in the event loop; must not raise."""
+
+
+class Writer:
+    """Sends what is submitted, while `run` runs. What fails beyond the client's own retries, the submitter judges."""
+
+    def __init__(self, client: Client, *, in_flight: int = IN_FLIGHT) -> None:
+        self._client = client
+        self._in_flight = in_flight
+        self._waiting: dict[str, deque[tuple[Patch, Done]]] = {}
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self.outcomes: Counter[str] = Counter()
+        """How patches ended: "ok", or the name of the error."""
+
+    @property
+    def pending(self) -> int:
+        """Patches submitted and not yet done."""
+        return sum(len(queue) for queue in self._waiting.values())
+
+    def submit(self, patch: Patch, done: Done) -> None:
+        """Send `patch` when those submitted before for the same object are done, then call `done`."""
+        queue = self._waiting.get(patch.path)
+        if queue is None:
+            self._waiting[patch.path] = deque([(patch, done)])
+            self._ready.put_nowait(patch.path)
+        else:
+            queue.append((patch, done))
+
+    async def idle(self) -> None:
+        """Wait until all that was submitted is done."""
+        await self._ready.join()
+
+    async def run(self) -> None:
+        """Send until cancelled. What was not sent then is lost: what should be follows from the database."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._in_flight):
+                group.create_task(self._work())
+
+    async def _work(self) -> NoReturn:
+        while True:
+            path = await self._ready.get()
+            queue = self._waiting[path]
+            patch, done = queue[0]
+            result = await self._send(patch)
+            queue.popleft()
+            if queue:
+                self._ready.put_nowait(path)
+            else:
+                del self._waiting[path]
+            done(result)
+            self._ready.task_done()
+
+    async def _send(self, patch: Patch) -> Object | ClusterError:
+        path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
+        try:
+            result = await self._client.patch(path, patch.body, patch_type=patch.patch_type, params=patch.params)
+        except ClusterError as error:
+            self.outcomes[type(error).__name__] += 1
+            return error
+        self.outcomes["ok"] += 1
+        return result

@@ -1,0 +1,89 @@
+"""Real TLS servers for the cluster tests: the certificates, a scripted API server, and a kubeconfig for it."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from aiohttp import web
+from scripted_server import Certificate, ScriptedServer, Sleeps, issue
+
+from admission.cluster.client import Client
+from admission.cluster.credentials import load_kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def authority() -> Certificate:
+    return issue("test authority")
+
+
+@pytest.fixture
+async def serve(authority, tmp_path):
+    """Start a scripted server; by default with a certificate of the authority."""
+    async with AsyncExitStack() as stack:
+
+        async def start(certificate: Certificate | None = None) -> ScriptedServer:
+            certificate = certificate or issue("server", authority)
+            pem = tmp_path / "server.pem"
+            pem.write_bytes(certificate.pem + certificate.key_pem)
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(pem)
+            server = ScriptedServer("")
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", server.answer)
+            runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            await site.start()
+            server.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+            return server
+
+        yield start
+
+
+@pytest.fixture
+async def server(serve) -> ScriptedServer:
+    return await serve()
+
+
+@pytest.fixture
+def kubeconfig(authority, tmp_path) -> Callable[..., Path]:
+    """Write a kubeconfig for a server; `user` and `cluster` replace parts of it, `extra` the top level."""
+
+    def write(url: str, *, user: dict | None = None, cluster: dict | None = None, **extra: object) -> Path:
+        ca = tmp_path / "ca.pem"
+        ca.write_bytes(authority.pem)
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [
+                {"name": "test", "cluster": {"server": url, "certificate-authority": str(ca)} | (cluster or {})}
+            ],
+            "users": [{"name": "test", "user": {"token": "secret"} if user is None else user}],
+        } | extra
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump({key: value for key, value in document.items() if value is not None}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def sleeps() -> Sleeps:
+    return Sleeps()
+
+
+@pytest.fixture
+async def client(server, kubeconfig, sleeps):
+    async with Client(lambda: load_kubeconfig(str(kubeconfig(server.url)), None), sleep=sleeps) as client:
+        yield client

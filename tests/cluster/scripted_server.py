@@ -1,0 +1,102 @@
+"""A TLS server on loopback that answers by a script, for what no healthy API server does on demand."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+import orjson
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+DAY = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key, as PEM, and what signs with it."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+
+def issue(name: str, issuer: Certificate | None = None, *, ends: dt.timedelta = DAY) -> Certificate:
+    """A certificate for `name` and 127.0.0.1: an authority's if no issuer signs it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    signer = issuer.key if issuer else key
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 10 * DAY)
+        .not_valid_after(now + ends)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return Certificate(certificate, key)
+
+
+@dataclass
+class ScriptedServer:
+    """A TLS server that answers each request with the next handler of its script, and notes what was asked."""
+
+    url: str
+    script: list[Handler] = field(default_factory=list)
+    requests: list[web.Request] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        self.bodies.append(await request.read())
+        if not self.script:
+            return web.json_response({"kind": "Status", "code": 500, "message": "the script is over"}, status=500)
+        return await self.script.pop(0)(request)
+
+
+class Sleeps(list[float]):
+    """An injected sleep: notes what it was asked for and returns at once, but not for ever."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+        assert len(self) < 50, "it tries again and again and gets nowhere"
+
+
+def reply(body: object, status: int = 200, **headers: str) -> Handler:
+    """Answer with JSON."""
+
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            body=orjson.dumps(body),
+            status=status,
+            content_type="application/json",
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+        )
+
+    return handler
+
+
+def failure(code: int, reason: str = "", message: str = "no", **headers: str) -> Handler:
+    """Answer with a Status object."""
+    body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+    return reply(body, code, **headers)

@@ -1,0 +1,120 @@
+"""A kubeconfig that cannot be used is explained in one sentence: what, where, what to do."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from scripted_server import DAY, issue
+
+from admission.cluster.client import Client
+from admission.cluster.errors import BadKubeconfig
+
+URL = "https://127.0.0.1:6443"
+
+
+async def refusal(path: object, context: str | None = None) -> str:
+    with pytest.raises(BadKubeconfig) as caught:
+        async with Client.from_kubeconfig(str(path), context):
+            pass
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+async def test_missing(tmp_path, monkeypatch):
+    path = tmp_path / "nothing"
+    expected = f"there is no kubeconfig at {path}: name one with --kubeconfig or $KUBECONFIG"
+    assert await refusal(path) == expected
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(BadKubeconfig, match=r"there is no kubeconfig at .*nothing"):
+        async with Client.from_kubeconfig():
+            pass
+
+
+async def test_a_folder(tmp_path):
+    assert await refusal(tmp_path) == f"kubeconfig {tmp_path} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a: b\nc: [", "is not YAML (line 2: "),
+        (b"\x80\x81", "is not YAML"),
+        (b"hello", "is no kubeconfig: it must be a mapping of kind Config"),
+        (b"", "is no kubeconfig"),
+        (b"kind: Pod", "is no kubeconfig"),
+        (b"kind: Config", "has no current-context: set it with `kubectl config use-context`"),
+        (b"kind: Config\ncurrent-context: x", "there is no 'x' among its contexts (none)"),
+        (b"kind: Config\ncurrent-context: x\ncontexts: hello", "there is no 'x' among its contexts (none)"),
+    ],
+)
+async def test_not_a_kubeconfig(tmp_path, text, expected):
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(text)
+    message = await refusal(path)
+    assert str(path) in message
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"current-context": None}, "has no current-context"),
+        ({"contexts": [{"name": "test", "context": {"cluster": "test"}}]}, "context 'test' names no user"),
+        ({"users": []}, "there is no 'test' among its users (none)"),
+        ({"clusters": [{"name": "other", "cluster": {}}]}, "there is no 'test' among its clusters (other)"),
+        ({"clusters": [{"name": "test", "cluster": {}}]}, "cluster 'test' has no server with an http(s) address"),
+        ({"cluster": {"server": "127.0.0.1:6443"}}, "cluster 'test' has no server with an http(s) address"),
+        ({"cluster": {"certificate-authority": "/nowhere"}}, "File does not exists: /nowhere"),
+        ({"cluster": {"certificate-authority-data": "x"}}, "Invalid base64-encoded string"),
+        ({"cluster": {"certificate-authority-data": "%"}}, "is no PEM certificate"),
+        (
+            {"cluster": {"certificate-authority-data": base64.b64encode(b"hello").decode()}},
+            f"the certificate authority for {URL} is no PEM certificate",
+        ),
+        ({"user": {"client-certificate": "/nowhere", "client-key": "/nowhere"}}, "File does not exists: /nowhere"),
+        (
+            {
+                "user": {
+                    "client-certificate-data": base64.b64encode(b"hello").decode(),
+                    "client-key-data": base64.b64encode(b"hello").decode(),
+                }
+            },
+            f"the client certificate for {URL} cannot be used",
+        ),
+        ({"user": {"exec": {"apiVersion": "v1", "command": "/no/such/plugin"}}}, "/no/such/plugin"),
+        (
+            {"user": {"exec": {"apiVersion": "v1", "command": "sh", "args": ["-c", "echo log in first >&2; exit 3"]}}},
+            "exec: process returned 3. log in first",
+        ),
+        ({"user": {"tokenFile": "/nowhere"}}, "/nowhere"),
+        ({"user": {"auth-provider": {"name": "oidc"}}}, "oidc: missing configuration"),
+    ],
+)
+async def test_something_is_wrong_in_it(kubeconfig, change, expected):
+    assert expected in await refusal(kubeconfig(URL, **change))
+
+
+async def test_another_context_than_the_files(kubeconfig):
+    assert "there is no 'prod' among its contexts (test)" in await refusal(kubeconfig(URL), "prod")
+
+
+async def test_an_expired_client_certificate(kubeconfig, authority):
+    mine = issue("me", authority, ends=-DAY)
+    user = {
+        "client-certificate-data": base64.b64encode(mine.pem).decode(),
+        "client-key-data": base64.b64encode(mine.key_pem).decode(),
+    }
+    message = await refusal(kubeconfig(URL, user=user))
+    ended = f"{mine.certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
+    assert (
+        message == f"the client certificate for {URL} expired on {ended} UTC: renew it and write it into the kubeconfig"
+    )
+
+
+async def test_no_pod_here(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(BadKubeconfig, match="this is no pod with a service account"):
+        async with Client.in_cluster():
+            pass

@@ -1,0 +1,156 @@
+"""Patches in order and in parallel, events in the background: both bounded, both counted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from scripted_server import failure, reply
+
+from admission.cluster.errors import Conflict
+from admission.cluster.events import EventRecorder, Reference
+from admission.cluster.writer import Patch, Writer
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+JOB = Reference("batch/v1", "Job", "train", "uid-1", "ns")
+
+
+@pytest.fixture
+async def running():
+    """Run something that has `run` until the test ends; what fails in it fails the test."""
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        yield lambda thing: tasks.append(group.create_task(thing.run()))
+        for task in tasks:
+            task.cancel()
+
+
+class Hold:
+    """A handler that answers when told to, and knows the most requests it held at one time."""
+
+    def __init__(self, full: int) -> None:
+        self.full = asyncio.Event()
+        self.release = asyncio.Event()
+        self.held = self.most = 0
+        self._enough = full
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.held += 1
+        self.most = max(self.most, self.held)
+        if self.held >= self._enough:
+            self.full.set()
+        await self.release.wait()
+        self.held -= 1
+        return await reply({"path": request.path})(request)
+
+
+async def test_patches_of_one_object_keep_their_order_others_overtake(server, client, running):
+    hold = Hold(1)
+    server.script = [hold, *[reply({"ok": True})] * 3]
+    writer, done = Writer(client), []
+    running(writer)
+    for path, body in [("/a", 1), ("/a", 2), ("/b", 3)]:
+        patch = Patch(path, {"n": body}, subresource="status" if body == 2 else "")
+        writer.submit(patch, lambda result, body=body: done.append(body) or (body == 3 and hold.release.set()))
+    assert writer.pending == 3
+    await writer.idle()
+    assert done == [3, 1, 2]
+    assert server.requests[-1].path == "/a/status"
+    assert writer.pending == 0
+    assert writer.outcomes == {"ok": 3}
+
+
+async def test_only_so_many_are_in_flight(server, client, running):
+    hold = Hold(8)
+    server.script = [hold] * 40
+    writer, done = Writer(client, in_flight=8), []
+    running(writer)
+    for number in range(40):
+        writer.submit(Patch(f"/{number}", {}), done.append)
+    await hold.full.wait()
+    assert hold.held == 8
+    hold.release.set()
+    await writer.idle()
+    assert hold.most == 8
+    assert len(done) == 40
+
+
+async def test_the_submitter_is_told_of_a_failure_and_the_next_goes_on(server, client, running):
+    server.script = [failure(409, "Conflict"), reply({"ok": True})]
+    writer, done = Writer(client), []
+    running(writer)
+    writer.submit(Patch("/a", {}), done.append)
+    writer.submit(Patch("/a", {}), done.append)
+    await writer.idle()
+    assert isinstance(done[0], Conflict)
+    assert done[1] == {"ok": True}
+    assert writer.outcomes == {"Conflict": 1, "ok": 1}
+
+
+async def test_an_event_as_the_api_wants_it(server, client, running):
+    server.script = [reply({}, 201)] * 2
+    recorder = EventRecorder(client, instance="sluice-0", now=lambda: 1_700_000_000.25)
+    running(recorder)
+    assert recorder.record(JOB, reason="Admitted", action="Admit", note="admitted by ClusterQueue a")
+    node = Reference("v1", "Node", "n1", "uid-2")
+    assert recorder.record(node, reason="Odd", action="Look", note="ü" * 2000, warning=True)
+    await recorder.idle()
+    first, second = sorted(map(orjson.loads, server.bodies), key=lambda event: event["reason"])
+    assert first["metadata"].pop("name").startswith("train.")
+    assert first == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": "ns"},
+        "eventTime": "2023-11-14T22:13:20.250000Z",
+        "type": "Normal",
+        "reason": "Admitted",
+        "action": "Admit",
+        "note": "admitted by ClusterQueue a",
+        "regarding": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "train", "uid": "uid-1"},
+        "reportingController": "sluice.dev/sluice",
+        "reportingInstance": "sluice-0",
+    }
+    assert second["type"] == "Warning"
+    assert second["metadata"]["namespace"] == "default"
+    assert 1000 < len(second["note"].encode()) <= 1024
+    assert {request.path for request in server.requests} == {
+        "/apis/events.k8s.io/v1/namespaces/ns/events",
+        "/apis/events.k8s.io/v1/namespaces/default/events",
+    }
+
+
+async def test_the_same_is_said_once_in_ten_minutes(server, client, running):
+    now = [1000.0]
+    server.script = [reply({}, 201)] * 3
+    recorder = EventRecorder(client, now=lambda: now[0])
+    running(recorder)
+    said = []
+    for advance, note in [(0, "x"), (599, "x"), (0, "y"), (1, "x")]:
+        now[0] += advance
+        said.append(recorder.record(JOB, reason="Pending", action="Queue", note=note))
+    await recorder.idle()
+    assert said == [True, False, True, True]
+    assert len({orjson.loads(body)["metadata"]["name"] for body in server.bodies}) == 3
+    assert recorder.outcomes == {"ok": 3, "repeated": 1}
+
+
+async def test_too_many_events_are_dropped_and_counted_not_waited_for(client):
+    recorder = EventRecorder(client, waiting=2)
+    kept = [recorder.record(JOB, reason="Pending", action="Queue", note=str(n)) for n in range(5)]
+    assert kept == [True, True, False, False, False]
+    assert recorder.outcomes["dropped"] == 3
+
+
+async def test_an_event_that_is_refused_stops_no_other(server, client, running, caplog):
+    server.script = [failure(403, "Forbidden", "namespace is being terminated")] * 2 + [reply({}, 201)]
+    recorder = EventRecorder(client)
+    running(recorder)
+    for note in "abc":
+        recorder.record(JOB, reason="Pending", action="Queue", note=note)
+    await recorder.idle()
+    assert recorder.outcomes == {"Forbidden": 2, "ok": 1}
+    assert caplog.text.count("namespace is being terminated") == 1
