@@ -1,0 +1,1 @@
+"""The database: queue objects, workloads, the ledger of admissions."""

@@ -1,0 +1,197 @@
+"""The connection to SQLite or PostgreSQL: how it is opened, how a transaction begins.
+
+SQLite has one writing connection and a few that only read; writers begin with BEGIN IMMEDIATE, so that a transaction
+that reads before it writes never fails half-way. PostgreSQL has one pool; readers see one snapshot for the whole of
+their transaction, as SQLite's do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from sqlalchemy import event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from admission.store.errors import InvalidDatabaseUrl
+from admission.store.translation import translated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy import URL, Connection, Dialect
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+_BUSY_SECONDS = 10
+_POSTGRESQL_SETTINGS = {
+    "application_name": "sluice",
+    "lock_timeout": f"{_BUSY_SECONDS}s",
+    # A frozen leader must not keep the row locked that its successor has to change.
+    "idle_in_transaction_session_timeout": "30s",
+    "timezone": "UTC",
+}
+_POSTGRESQL_OPTIONS = {"host", "port", "ssl", "sslmode"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the database is, as parsed from what the user gave."""
+
+    url: URL
+    """For the synchronous name of the dialect, without a driver."""
+    path: Path | None
+    """The file, if it is SQLite."""
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Read `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host:port/name`.
+
+        Raises InvalidDatabaseUrl.
+        """
+        try:
+            url = make_url(text)
+        except (ArgumentError, ValueError) as error:
+            raise InvalidDatabaseUrl(f"the database URL is no URL; {_EXPECTED}") from error
+        dialect = url.drivername.partition("+")[0]
+        if dialect == "sqlite":
+            if not url.database or url.database == ":memory:" or url.host or url.query:
+                raise InvalidDatabaseUrl(f"the database URL {text!r} names no file; {_EXPECTED}")
+            return cls(url.set(drivername="sqlite"), Path(url.database))
+        if dialect not in ("postgresql", "postgres"):
+            raise InvalidDatabaseUrl(f"the database URL begins with {url.drivername!r}; {_EXPECTED}")
+        if not url.database:
+            raise InvalidDatabaseUrl(f"the database URL names no database; {_EXPECTED}")
+        if unknown := set(url.query) - _POSTGRESQL_OPTIONS:
+            raise InvalidDatabaseUrl(
+                f"the database URL has the unknown option {min(unknown)!r}; known are {sorted(_POSTGRESQL_OPTIONS)}"
+            )
+        return cls(url.set(drivername="postgresql"), None)
+
+    def __str__(self) -> str:
+        """For messages: the file, or the URL without its password."""
+        return str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+
+
+_EXPECTED = "give sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME"
+
+
+class Database:
+    """Transactions on one database. Made by `connect`, ended by `close`."""
+
+    def __init__(self, location: Location, writer: AsyncEngine, reader: AsyncEngine) -> None:
+        self.location = location
+        self.write_transactions = 0
+        """Committed ones, since this object was made."""
+        self._writer = writer
+        self._reader = reader
+        self._writing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def write(self, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
+        """One transaction that may write; committed at the end of the block, rolled back if it raises or is a dry run.
+
+        Transactions of this process follow each other, so that none of them waits in the database.
+        """
+        async with self._writing:
+            with translated(self.location):
+                async with self._writer.begin() as connection:
+                    yield connection
+                    if dry_run:
+                        await connection.rollback()
+                    committing = connection.in_transaction()
+            self.write_transactions += committing
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction that cannot write and sees one moment of the database, however many statements it has."""
+        with translated(self.location):
+            async with self._reader.connect() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[AsyncConnection]:
+        """A connection of one's own outside of any transaction; it is closed at the end, with all its locks."""
+        with translated(self.location):
+            connection = await self._writer.connect()
+            try:
+                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+            finally:
+                await connection.invalidate()
+                await connection.close()
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        await self._reader.dispose()
+        await self._writer.dispose()
+
+
+def connect(location: Location, *, migrating: bool = False) -> Database:
+    """The database at `location`; nothing is opened yet.
+
+    `migrating`: an absent SQLite file is made, statements may take as long as they need, and foreign keys do not act,
+    because SQLite changes a table by replacing it.
+    """
+    if location.path is None:
+        engine = _postgresql_engine(location, command_timeout=None if migrating else 60)
+        reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        return Database(location, engine, reader)
+    return Database(
+        location,
+        _sqlite_engine(location.path, "BEGIN IMMEDIATE", connections=1, migrating=migrating),
+        _sqlite_engine(location.path, "BEGIN", connections=4, migrating=migrating),
+    )
+
+
+def _postgresql_engine(location: Location, *, command_timeout: float | None) -> AsyncEngine:
+    url = location.url.set(drivername="postgresql+asyncpg")
+    if "sslmode" in url.query:
+        url = url.update_query_dict({"ssl": url.query["sslmode"]}).difference_update_query(["sslmode"])
+    return create_async_engine(
+        url,
+        pool_pre_ping=True,
+        connect_args={"timeout": 10, "command_timeout": command_timeout, "server_settings": _POSTGRESQL_SETTINGS},
+    )
+
+
+def _sqlite_engine(path: Path, begin: str, *, connections: int, migrating: bool) -> AsyncEngine:
+    mode = "rwc" if migrating else "rw"
+    engine = create_async_engine(
+        f"sqlite+aiosqlite:///file:{quote(str(path.absolute()))}?mode={mode}&uri=true",
+        pool_size=connections,
+        max_overflow=0,
+        # The driver must not begin transactions of its own: it would do so too late, and not for reading at all.
+        connect_args={"isolation_level": None, "timeout": _BUSY_SECONDS},
+    )
+    pragmas = [f"foreign_keys={'OFF' if migrating else 'ON'}", "journal_mode=WAL", "synchronous=NORMAL"]
+    if begin == "BEGIN":
+        pragmas.append("query_only=ON")
+
+    @event.listens_for(engine.sync_engine, "do_connect")
+    def probe(_dialect: Dialect, _record: object, arguments: list[Any], options: dict[str, Any]) -> None:
+        # Where a file cannot be opened, aiosqlite leaves a thread behind that fails once the loop is closed.
+        sqlite3.connect(*arguments, **options).close()
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def prepare(connection: DBAPIConnection, _record: object) -> None:
+        cursor = connection.cursor()
+        try:
+            for pragma in pragmas:
+                cursor.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            # The pool does not know it yet, and would leave its thread running.
+            connection.close()
+            raise
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

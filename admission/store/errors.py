@@ -1,0 +1,63 @@
+"""What can go wrong with the database, for those who must tell the cases apart.
+
+StoreError
+    InvalidDatabaseUrl      the URL itself
+    DatabaseUnavailable     not reachable, or the connection was lost; trying again may help
+        DatabaseBusy        another process holds a lock for too long
+    DatabaseUnusable        reachable, and yet of no use: rights, a full disk, no database at all
+    SchemaMismatch          not migrated, or migrated for another version of Sluice
+    AlreadyRunning          another Sluice leads on this database
+    ContradictsLedger       a workload would hold quota twice, or another constraint is violated
+    StaleEpoch              this Sluice led once and was deposed
+    NotFound                a queue object that is not there
+    AlreadyExists           a queue object that is there already
+    Conflict                the object changed meanwhile, or others depend on it
+"""
+
+from __future__ import annotations
+
+from admission.model.errors import StoreError
+
+
+class InvalidDatabaseUrl(StoreError):
+    """The database URL cannot be understood."""
+
+
+class DatabaseUnavailable(StoreError):
+    """The database cannot be reached. Whether the transaction under way was committed is not known."""
+
+
+class DatabaseBusy(DatabaseUnavailable):
+    """Another process holds a lock that is needed; nothing was written."""
+
+
+class DatabaseUnusable(StoreError):
+    """The database is there and refuses; somebody has to do something about it. Nothing was written."""
+
+
+class SchemaMismatch(StoreError):
+    """The tables are not those that this version of Sluice works with."""
+
+
+class AlreadyRunning(StoreError):
+    """Another Sluice leads on this database."""
+
+
+class ContradictsLedger(StoreError):
+    """What was to be committed cannot be true together with what is in the database; nothing was written."""
+
+
+class StaleEpoch(StoreError):
+    """The decision came from a Sluice that leads no more; nothing was written."""
+
+
+class NotFound(StoreError):
+    """There is no queue object of that kind and name."""
+
+
+class AlreadyExists(StoreError):
+    """There is a queue object of that kind and name already."""
+
+
+class Conflict(StoreError):
+    """The object is not in the state that the change was meant for; nothing was written."""

@@ -1,0 +1,155 @@
+"""What goes into the database and comes out of it: plain records, whole or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.model.queues import QueueObject
+    from admission.model.workload import Admission, Workload
+
+Document: TypeAlias = "dict[str, Any]"
+"""A JSON document."""
+
+
+class State(StrEnum):
+    """Where a workload is on its way."""
+
+    PENDING = "pending"
+    ADMITTED = "admitted"
+    EVICTING = "evicting"
+    """Told to stop; it holds its quota until its pods are gone."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRecord:
+    """A workload and all that has to survive a restart. Times are seconds since the epoch."""
+
+    workload: Workload
+    state: State
+    queued_at: float
+    """Since when it waits, or waited before it was last admitted."""
+    cluster_queue: str = ""
+    """Where it waits or holds quota; empty while its LocalQueue leads nowhere."""
+    reason: str = ""
+    message: str = ""
+    evict_reason: str = ""
+    admission: Admission | None = None
+    """Read from the ledger. To begin or end an admission, see `Changes`; what a record says of it is not written."""
+    original: Document | None = None
+    """What admission replaced in the Kubernetes object, so that it can be put back."""
+    admitted_at: float | None = None
+    finished_at: float | None = None
+    outcome: str = ""
+    """How it ended, once it is finished."""
+    revision: int = 0
+    """Of the last write, given by the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An admission begins: quota is held from `at` on."""
+
+    workload: Workload
+    admission: Admission
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Whatever the workload holds is free from `at` on. Nothing happens if it holds nothing."""
+
+    uid: str
+    at: float
+    reason: str
+    """Finished, Preempted, Deleted ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One line of a workload's story."""
+
+    uid: str
+    at: float
+    state: State
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one transaction writes: records (by uid, new or known), endings, beginnings, story. In that order.
+
+    So an admission may end and the next one begin in the same changes, but one that begins in them cannot end in them.
+    """
+
+    workloads: tuple[WorkloadRecord, ...] = ()
+    closed: tuple[Closed, ...] = ()
+    opened: tuple[Opened, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.workloads or self.closed or self.opened or self.transitions)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueObjectVersion:
+    """A queue object as it was after one change (before it, for a deletion), and who made the change why."""
+
+    object: QueueObject
+    operation: str
+    """create, replace or delete."""
+    author: str
+    reason: str
+    at: float
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedState:
+    """All that a restarted Sluice has to know, as of `revision`."""
+
+    queue_objects: tuple[QueueObject, ...]
+    workloads: tuple[WorkloadRecord, ...]
+    """Those that are not finished, oldest first."""
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list of workloads, sorted by namespace, name and uid."""
+
+    workloads: tuple[WorkloadRecord, ...]
+    revision: int
+    """The database's revision when the page was read."""
+    after: tuple[str, str, str] | None
+    """Where the next page begins; None at the end."""
+    remaining: int = 0
+    """How many there are after this page."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """What waits at a ClusterQueue or LocalQueue and what it holds."""
+
+    pending: int = 0
+    reserving: int = 0
+    """Workloads that hold quota."""
+    admitted: int = 0
+    """Those of them that are not being stopped."""
+    usage: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """What they hold, by (flavor, resource)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What the store has done since it was opened."""
+
+    write_transactions: int
+    commits: int
+    """Calls of `Store.commit`; several may share a transaction."""

@@ -1,0 +1,49 @@
+"""Whether the tables in a database are those that this version of Sluice works with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import inspect, select, text
+
+from admission.store.errors import SchemaMismatch
+from admission.store.tables import SCHEMA_VERSION, head
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.store.database import Database
+
+
+async def check(database: Database) -> None:
+    """Raise SchemaMismatch, or DatabaseUnusable if the database cannot be written, else return."""
+    async with database.write() as connection:
+        version = await current(connection)
+        if version == SCHEMA_VERSION:
+            # In a database that can only be read this is where it shows.
+            await connection.execute(select(head.c.id).with_for_update())
+            return
+    name = database.location
+    if version is None:
+        raise SchemaMismatch(f"the database {name} is empty or not migrated; run `sluice migrate`")
+    if version < SCHEMA_VERSION:
+        raise SchemaMismatch(
+            f"the database {name} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; run `sluice migrate`"
+        )
+    raise SchemaMismatch(
+        f"the database {name} has schema {version}, newer than this Sluice knows ({SCHEMA_VERSION}); "
+        "install the newer Sluice, or take the schema back with it by `sluice migrate --to`"
+    )
+
+
+async def current(connection: AsyncConnection) -> str | None:
+    """The revision that the database was migrated to; None if it never was."""
+
+    def read(sync: Connection) -> str | None:
+        if not inspect(sync).has_table("alembic_version"):
+            return None
+        version: str | None = sync.scalar(text("SELECT version_num FROM alembic_version"))
+        return version
+
+    return await connection.run_sync(read)

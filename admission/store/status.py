@@ -1,0 +1,79 @@
+"""Numbers for each queue, added up by the database: what waits, what is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, case, func, select
+
+from admission.model.queues import LocalQueue
+from admission.store.loading import UNFINISHED
+from admission.store.records import QueueStatus, State
+from admission.store.tables import admissions, queue_objects, workloads
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+async def by_cluster_queue(connection: AsyncConnection) -> dict[str, QueueStatus]:
+    """What waits for each ClusterQueue, by way of whichever LocalQueue, and what is held of it."""
+    columns = workloads.c
+    counted = (
+        select(
+            columns.namespace, columns.local_queue, columns.state, columns.cluster_queue, func.count().label("number")
+        )
+        .where(UNFINISHED)
+        .group_by(columns.namespace, columns.local_queue, columns.state, columns.cluster_queue)
+        .subquery()
+    )
+    # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
+    door = queue_objects.c
+    leads_there = and_(
+        door.kind == LocalQueue.kind, door.namespace == counted.c.namespace, door.name == counted.c.local_queue
+    )
+    where = case((counted.c.state == State.PENDING, door.cluster_queue), else_=counted.c.cluster_queue)
+    counts = (
+        select(where, counted.c.state, func.sum(counted.c.number))
+        .select_from(counted.outerjoin(queue_objects, leads_there))
+        .where(where.is_not(None))
+        .group_by(where, counted.c.state)
+    )
+    found = await _numbers(connection, counts, (admissions.c.cluster_queue,))
+    return {name: status for (name,), status in found.items()}
+
+
+async def by_local_queue(connection: AsyncConnection) -> dict[tuple[str, str], QueueStatus]:
+    """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
+    where = workloads.c.namespace, workloads.c.local_queue
+    counts = select(*where, workloads.c.state, func.count()).where(UNFINISHED).group_by(*where, workloads.c.state)
+    found = await _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
+    return {(namespace, name): status for (namespace, name), status in found.items()}
+
+
+async def _numbers(
+    connection: AsyncConnection, counts: Select[Any], held_by: tuple[ColumnElement[str], ...]
+) -> dict[tuple[str, ...], QueueStatus]:
+    states: dict[tuple[str, ...], dict[str, int]] = {}
+    for *key, state, count in await connection.execute(counts):
+        states.setdefault(tuple(key), {})[state] = int(count)
+    kinds = admissions.c.flavor, admissions.c.resource
+    held = (
+        select(*held_by, *kinds, func.sum(admissions.c.amount))
+        .where(admissions.c.to_at.is_(None), admissions.c.resource != "")
+        .group_by(*held_by, *kinds)
+    )
+    usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
+    for *key, flavor, resource, amount in await connection.execute(held):
+        usage.setdefault(tuple(key), {})[flavor, resource] = int(amount)
+    return {key: _status(states.get(key, {}), usage.get(key, {})) for key in {**states, **usage}}
+
+
+def _status(states: dict[str, int], usage: dict[tuple[str, str], int]) -> QueueStatus:
+    admitted = states.get(State.ADMITTED, 0)
+    return QueueStatus(
+        pending=states.get(State.PENDING, 0),
+        reserving=admitted + states.get(State.EVICTING, 0),
+        admitted=admitted,
+        usage=usage,
+    )

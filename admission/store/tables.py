@@ -1,0 +1,224 @@
+"""The tables, and nothing else: what is kept, in which column, under which constraint.
+
+All that is filtered, summed or joined is a column; what is only read back as a whole is a JSON document. Times are
+seconds since the epoch in Python and UTC in the database. Ids grow with time. `alembic/versions` must arrive at
+exactly these tables; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.types import TypeDecorator
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.types import TypeEngine
+
+SCHEMA_VERSION = "0001"
+"""The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
+
+
+class Instant(TypeDecorator[float]):
+    """Seconds since the epoch, exact to the microsecond.
+
+    PostgreSQL has a type for it (`timestamptz`); in SQLite it is an integer of microseconds, which subtracts exactly.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        stored: TypeEngine[Any] = BigInteger() if dialect.name == "sqlite" else DateTime(timezone=True)
+        return dialect.type_descriptor(stored)
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> int | datetime | None:
+        if value is None:
+            return None
+        return round(value * 1_000_000) if dialect.name == "sqlite" else datetime.fromtimestamp(value, UTC)
+
+    def process_result_value(self, value: int | datetime | None, dialect: Dialect) -> float | None:
+        del dialect
+        return value.timestamp() if isinstance(value, datetime) else None if value is None else value / 1_000_000
+
+
+# SQLite numbers rows by itself only if their key is an INTEGER.
+_Id = BigInteger().with_variant(Integer, "sqlite")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+head = Table(
+    "head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("held_since", Instant),
+    Column("rolled_up_to", Instant, comment="The ledger is summed up in usage_rollups until then"),
+    CheckConstraint("id = 1", name="single_row"),
+    comment="One row, updated first by every write: it orders them (revision) and fences deposed leaders (epoch)",
+)
+
+queue_objects = Table(
+    "queue_objects",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("parent", Text, nullable=False, comment="Cohort that a ClusterQueue or Cohort belongs to, or empty"),
+    Column("cluster_queue", Text, nullable=False, comment="ClusterQueue that a LocalQueue leads to, or empty"),
+    Column("labels", JSON, nullable=False),
+    Column("annotations", JSON, nullable=False),
+    Column("content", JSON, nullable=False, comment="The manifest without apiVersion, kind, metadata and status"),
+    UniqueConstraint("uid"),
+)
+
+queue_object_versions = Table(
+    "queue_object_versions",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("revision", BigInteger, nullable=False, index=True),
+    Column("operation", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("annotations", JSON, nullable=False),
+    Column("content", JSON, nullable=False),
+    CheckConstraint("operation IN ('create', 'replace', 'delete')", name="operation"),
+    Index(None, "kind", "namespace", "name", "revision"),
+    comment="Every version that ever was, the last one of a deleted object included",
+)
+
+pod_sets = Table(
+    "pod_sets",
+    metadata,
+    Column("shape", Text, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("min_count", Integer),
+    Column("spec", JSON, nullable=False, comment="Requests of one pod and all that bears on its flavors"),
+    comment="Kept once for all workloads of the same shape",
+)
+
+workloads = Table(
+    "workloads",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("local_queue", Text, nullable=False),
+    Column("cluster_queue", Text, nullable=False, comment="Where it waits, or where it holds quota"),
+    Column("priority", BigInteger, nullable=False),
+    Column("priority_class", Text, nullable=False),
+    Column("submitted_by", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("evict_reason", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("queued_at", Instant, nullable=False, comment="Since when it waits, or waited before it was admitted"),
+    Column("counts_from", Instant, comment="Its age in the order of its queue, if not by created_at"),
+    Column("admitted_at", Instant),
+    Column("finished_at", Instant),
+    Column("original", JSON(none_as_null=True), comment="What was replaced in the object, so that it can be put back"),
+    Column("revision", BigInteger, nullable=False),
+    CheckConstraint("state IN ('pending', 'admitted', 'evicting', 'finished')", name="state"),
+    Index(None, "namespace", "name", "uid"),
+    Index("ix_workloads_unfinished", "namespace", "local_queue", "state", "cluster_queue",
+          sqlite_where=text("state <> 'finished'"), postgresql_where=text("state <> 'finished'")),
+)  # fmt: skip
+
+admissions = Table(
+    "admissions",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("workload_uid", Text, nullable=False),
+    Column("pod_set", Text, nullable=False),
+    Column("resource", Text, nullable=False, comment="Empty for a pod set that asks for nothing"),
+    Column("flavor", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False, comment="Of all pods together; milli for cpu, else base units"),
+    Column("count", Integer, nullable=False, comment="Pods"),
+    Column("cluster_queue", Text, nullable=False),
+    Column("local_queue", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("submitted_by", Text, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("from_at", Instant, nullable=False),
+    Column("to_at", Instant, comment="NULL while the quota is held"),
+    Column("end_reason", Text),
+    CheckConstraint("to_at >= from_at", name="no_negative_time"),
+    CheckConstraint("(to_at IS NULL) = (end_reason IS NULL)", name="ended_with_reason"),
+    Index("uq_admissions_open", "workload_uid", "pod_set", "resource", unique=True,
+          sqlite_where=text("to_at IS NULL"), postgresql_where=text("to_at IS NULL")),
+    Index(None, "workload_uid", "id"),
+    Index(None, "to_at"),
+    comment="The ledger. Rows are added and closed once; nothing else ever happens to them",
+)  # fmt: skip
+
+transitions = Table(
+    "transitions",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("workload_uid", Text, ForeignKey("workloads.uid", ondelete="CASCADE"), nullable=False, index=True),
+    Column("at", Instant, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    comment="The story of each workload",
+)
+
+usage_rollups = Table(
+    "usage_rollups",
+    metadata,
+    Column("hour", Instant, primary_key=True),
+    Column("cluster_queue", Text, primary_key=True),
+    Column("local_queue", Text, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("submitted_by", Text, primary_key=True),
+    Column("priority", BigInteger, primary_key=True),
+    Column("flavor", Text, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    Column("amount_seconds", Double, nullable=False, comment="What was held times how long, within the hour"),
+    comment="Sums of the ledger by the hour",
+)

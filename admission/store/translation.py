@@ -1,0 +1,86 @@
+"""What the errors of the database drivers mean, in one sentence for whoever has to do something about it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from admission.store.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.model.errors import StoreError
+
+
+@contextmanager
+def translated(database: object) -> Iterator[None]:
+    """Errors of the drivers become those of `admission.store.errors`; violated constraints pass as they are.
+
+    `database` is how messages call it.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        known = _meaning(error, database)
+        if known is None:
+            raise
+        raise known from error
+    except PoolTimeout as error:
+        raise DatabaseBusy(f"all connections to the database {database} are in use; try again") from error
+    except (OSError, TimeoutError) as error:
+        raise DatabaseUnavailable(
+            f"the database {database} cannot be reached ({_first_line(error)}); check that it runs and the URL is right"
+        ) from error
+
+
+def _meaning(error: DBAPIError, database: object) -> StoreError | None:
+    cause = error.orig
+    code: str = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+    if "no such table" in str(cause):
+        code = "SQLITE_NO_SUCH_TABLE"
+    lost = _LOST if error.connection_invalidated else None
+    found = next((meaning for prefix, meaning in _MEANINGS.items() if code.startswith(prefix)), lost)
+    return found and found[0](found[1].format(database, _first_line(cause)))
+
+
+_LOST = (DatabaseUnavailable, "the connection to the database {} was lost ({}); it will be tried again")
+_LOCKED = (DatabaseBusy, "the database {} is locked by another process ({}); stop that process or try again")
+_READ_ONLY = (DatabaseUnusable, "the database {} cannot be written ({}); give Sluice the right to write it")
+_FULL = (DatabaseUnusable, "the disk of the database {} is full ({}); make room")
+_UNMIGRATED = (SchemaMismatch, "the database {} lacks tables of Sluice ({}); run `sluice migrate`")
+_REFUSED = (DatabaseUnusable, "the database {} refuses the user ({}); check user and password in the database URL")
+# By the beginning of SQLite's error name or PostgreSQL's SQLSTATE, more special ones first.
+_MEANINGS: dict[str, tuple[type[StoreError], str]] = {
+    "SQLITE_NO_SUCH_TABLE": _UNMIGRATED,
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_READONLY": _READ_ONLY,
+    "SQLITE_PERM": _READ_ONLY,
+    "SQLITE_CANTOPEN": (
+        DatabaseUnusable,
+        "the database file {} cannot be opened ({}); check that it exists and may be written, or run `sluice migrate`",
+    ),
+    "SQLITE_FULL": _FULL,
+    "SQLITE_IOERR": (DatabaseUnusable, "the disk of the database {} fails ({})"),
+    "SQLITE_NOTADB": (DatabaseUnusable, "the file {} is no SQLite database ({}); name another file"),
+    "SQLITE_CORRUPT": (DatabaseUnusable, "the database {} is damaged ({}); restore it from a backup"),
+    "08": _LOST,
+    "25006": _READ_ONLY,
+    "28": _REFUSED,
+    "3D000": (DatabaseUnusable, "the database {} does not exist ({}); create it"),
+    "40": (DatabaseBusy, "another transaction got in the way in the database {} ({}); try again"),
+    "42P01": _UNMIGRATED,
+    "42501": _READ_ONLY,
+    "53100": _FULL,
+    "53": (DatabaseUnavailable, "the database {} is overloaded ({})"),
+    "55P03": _LOCKED,
+    "57": _LOST,
+}
+
+
+def _first_line(error: Any) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,104 @@
+"""Group commit: what is submitted while a transaction runs shares the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import IntegrityError
+
+from admission.model.errors import StoreError
+from admission.store.commit import apply, next_revision
+from admission.store.errors import ContradictsLedger
+
+if TYPE_CHECKING:
+    from admission.store.database import Database
+    from admission.store.records import Changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    changes: Changes
+    epoch: int
+    revision: asyncio.Future[int]
+
+
+class Writer:
+    """Commits changes for any number of concurrent callers, in the order in which they asked.
+
+    A task of its own does it while there is something to do, so that a caller who is cancelled takes no one down.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.commits = 0
+        """Submissions that were committed, since this object was made."""
+        self._database = database
+        self._waiting: list[_Submission] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def commit(self, changes: Changes, *, epoch: int) -> int:
+        """Wait until `changes` are committed and return their revision.
+
+        If the caller is cancelled meanwhile, they may be committed or not.
+        """
+        submission = _Submission(changes, epoch, asyncio.get_running_loop().create_future())
+        self._waiting.append(submission)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="store writer")
+        return await submission.revision
+
+    async def close(self) -> None:
+        """Wait until all that was submitted is committed or has failed."""
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while self._waiting:
+            batch: list[_Submission] = []
+            try:
+                async with self._database.write() as connection:
+                    # Only now: what came in while the previous transaction ran comes along.
+                    batch = self._take()
+                    revision = await next_revision(connection, epoch=batch[0].epoch)
+                    for submission in batch:
+                        await apply(connection, submission.changes, revision=revision)
+            except StoreError as error:
+                self._fail(batch or self._take(), error)
+            except Exception:  # noqa: BLE001  whatever it is, it belongs to the one caller who caused it
+                await self._commit_apart(batch)
+            else:
+                self._succeed(batch, revision)
+
+    async def _commit_apart(self, batch: list[_Submission]) -> None:
+        """One transaction for each, after the common one has failed for the fault of one of them."""
+        for submission in batch:
+            try:
+                async with self._database.write() as connection:
+                    revision = await next_revision(connection, epoch=submission.epoch)
+                    await apply(connection, submission.changes, revision=revision)
+            except IntegrityError as error:
+                contradiction = ContradictsLedger(f"the changes contradict what is in the database: {error.orig}")
+                contradiction.__cause__ = error
+                self._fail([submission], contradiction)
+            except Exception as error:  # noqa: BLE001  the caller gets it
+                self._fail([submission], error)
+            else:
+                self._succeed([submission], revision)
+
+    def _take(self) -> list[_Submission]:
+        """All that wait, up to the first one of another epoch."""
+        end = next((i for i, s in enumerate(self._waiting) if s.epoch != self._waiting[0].epoch), len(self._waiting))
+        batch, self._waiting = self._waiting[:end], self._waiting[end:]
+        return batch
+
+    def _succeed(self, batch: list[_Submission], revision: int) -> None:
+        self.commits += len(batch)
+        for submission in batch:
+            if not submission.revision.done():
+                submission.revision.set_result(revision)
+
+    def _fail(self, batch: list[_Submission], error: Exception) -> None:
+        for submission in batch:
+            if not submission.revision.done():
+                submission.revision.set_exception(error)

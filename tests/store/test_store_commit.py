@@ -1,0 +1,195 @@
+"""What is committed is loaded again, whole or not at all, and only for the one who leads."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from store_examples import (
+    ELABORATE_POD_SETS,
+    admission,
+    admitted,
+    cluster_queue,
+    finished,
+    flavor,
+    local_queue,
+    pending,
+    requeued,
+    workload,
+)
+
+from admission.model.workload import Admission, PodSetAssignment
+from admission.store.errors import ContradictsLedger, StaleEpoch
+from admission.store.records import Changes, Closed, Opened, State, Transition
+from admission.store.store import Store
+
+T = 1_750_000_000.25
+
+
+async def loaded(store: Store):
+    """The records by uid, without the revision that the database gave them."""
+    return {record.workload.uid: replace(record, revision=0) for record in (await store.load()).workloads}
+
+
+async def test_everything_about_a_workload_survives(store: Store):
+    epoch = await store.lead("test")
+    one = workload(
+        "1", kind="RayJob", priority=-(2**31), priority_class="high", user="system:serviceaccount:a:b",
+        pod_sets=ELABORATE_POD_SETS, created=T, queued_at=T + 1,
+    )  # fmt: skip
+    holds = Admission(
+        "cq",
+        (
+            PodSetAssignment("driver", {"cpu": "a", "nvidia.com/gpu": "b"}, {"cpu": 500, "nvidia.com/gpu": 2**62}, 1),
+            PodSetAssignment("workers", {}, {}, 60),
+        ),
+    )
+    record = replace(
+        pending(one), state=State.EVICTING, cluster_queue="cq", reason="Preempted", message="for “b”", queued_at=T + 2,
+        evict_reason="Preempted", admission=holds, original={"spec": {"nodeSelector": None}, "n": [1, 1.5, "ü"]},
+        admitted_at=T + 3, finished_at=T + 4, outcome="?",
+    )  # fmt: skip
+    revision = await store.commit(Changes(workloads=(record,), opened=(Opened(one, holds, T),)), epoch=epoch)
+    state = await store.load()
+    assert state.workloads == (replace(record, revision=revision),)
+    assert state.revision == revision
+
+
+async def test_a_record_replaces_the_one_before(store: Store):
+    epoch = await store.lead("test")
+    one = workload("1")
+    await store.commit(Changes(workloads=(pending(one, reason="WaitingForQuota", original={"a": 1}),)), epoch=epoch)
+    edited = replace(one, pod_sets=ELABORATE_POD_SETS, queue="other", priority=7)
+    await store.commit(Changes(workloads=(pending(edited),)), epoch=epoch)
+    assert await loaded(store) == {"1": pending(edited)}
+
+
+async def test_load_has_queue_objects_in_order_and_workloads_by_age_but_no_finished_ones(store: Store):
+    epoch = await store.lead("test")
+    for obj in (flavor(), cluster_queue(), local_queue()):
+        await store.queues.create(obj, author="test")
+    young, old, done = workload("1", created=T + 5), workload("2", created=T), workload("3", created=T)
+    await store.commit(Changes(workloads=(pending(young), pending(old), pending(done))), epoch=epoch)
+    await store.commit(finished(done, at=T), epoch=epoch)
+    state = await store.load()
+    assert [obj.kind for obj in state.queue_objects] == ["ResourceFlavor", "ClusterQueue", "LocalQueue"]
+    assert [record.workload.uid for record in state.workloads] == ["2", "1"]
+    assert state.workloads[0].workload.pod_sets is state.workloads[1].workload.pod_sets
+
+
+async def test_a_workload_never_holds_quota_twice_and_nothing_of_such_changes_is_written(store: Store):
+    epoch = await store.lead("test")
+    one, other = workload("1"), workload("2")
+    await store.commit(admitted(one, admission(), at=T), epoch=epoch)
+    before = await loaded(store)
+    again = Changes(
+        workloads=(pending(other),), opened=(Opened(one, admission(1, cluster_queue="elsewhere"), T + 1),),
+        closed=(Closed("2", T, "x"),),
+    )  # fmt: skip
+    with pytest.raises(ContradictsLedger, match="contradict"):
+        await store.commit(again, epoch=epoch)
+    assert await loaded(store) == before
+
+
+async def test_an_admission_that_asks_for_nothing_is_an_admission(store: Store):
+    epoch = await store.lead("test")
+    one, nothing = workload("1"), Admission("cq", (PodSetAssignment("main", {}, {}, 3),))
+    await store.commit(admitted(one, nothing, at=T), epoch=epoch)
+    assert (await loaded(store))["1"].admission == nothing
+    with pytest.raises(ContradictsLedger):
+        await store.commit(admitted(one, nothing, at=T), epoch=epoch)
+    await store.commit(requeued(one, at=T), epoch=epoch)
+    assert (await loaded(store))["1"].admission is None
+
+
+async def test_one_step_may_end_an_admission_and_begin_the_next(store: Store):
+    epoch = await store.lead("test")
+    one = workload("1")
+    await store.commit(admitted(one, admission(1), at=T), epoch=epoch)
+    both = replace(admitted(one, admission(2), at=T + 9), closed=(Closed("1", T + 9, "Preempted"),))
+    await store.commit(both, epoch=epoch)
+    assert (await loaded(store))["1"].admission == admission(2)
+
+
+async def test_a_deposed_leader_commits_nothing(store: Store):
+    old = await store.lead("first")
+    await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=old)
+    new = await store.lead("second")
+    assert new > old
+    with pytest.raises(StaleEpoch, match="leads no more"):
+        await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=old)
+    await store.commit(Changes(workloads=(pending(workload("3")),)), epoch=new)
+    assert set(await loaded(store)) == {"1", "3"}
+
+
+async def test_revisions_grow_and_are_shared_by_what_was_written_together(store: Store):
+    epoch = await store.lead("test")
+    first = await store.commit(Changes(workloads=(pending(workload("1")), pending(workload("2")))), epoch=epoch)
+    second = await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=epoch)
+    assert second > first
+    assert {r.workload.uid: r.revision for r in (await store.load()).workloads} == {"1": first, "2": second}
+
+
+async def test_concurrent_commits_share_transactions(store: Store):
+    epoch = await store.lead("test")
+    before = store.statistics
+    many = [Changes(workloads=(pending(workload(str(n))),)) for n in range(200)]
+    await asyncio.gather(*(store.commit(changes, epoch=epoch) for changes in many))
+    after = store.statistics
+    assert len(await loaded(store)) == 200
+    assert after.commits - before.commits == 200
+    assert after.write_transactions - before.write_transactions <= 2
+
+
+async def test_of_several_in_one_transaction_only_the_wrong_one_fails(store: Store):
+    epoch = await store.lead("test")
+    holder = workload("held")
+    await store.commit(admitted(holder, admission(), at=T), epoch=epoch)
+    outcomes = await asyncio.gather(
+        store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch),
+        store.commit(admitted(holder, admission(), at=T), epoch=epoch),
+        store.commit(Changes(workloads=(pending(workload("2")),)), epoch=epoch),
+        store.commit(Changes(workloads=(pending(workload("3")),)), epoch=epoch + 1),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [int, ContradictsLedger, int, StaleEpoch]
+    assert set(await loaded(store)) == {"held", "1", "2"}
+
+
+async def test_a_cancelled_caller_takes_nobody_down(store: Store):
+    epoch = await store.lead("test")
+    calls = [
+        asyncio.create_task(store.commit(Changes(workloads=(pending(workload(str(n))),)), epoch=epoch))
+        for n in range(3)
+    ]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError, int, int]
+    assert {"1", "2"} <= set(await loaded(store))
+
+
+async def test_what_was_submitted_is_committed_before_the_store_closes(database_url: str):
+    async with Store.open(database_url) as store:
+        epoch = await store.lead("test")
+        call = asyncio.create_task(store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch))
+        await asyncio.sleep(0)
+    await call
+    async with Store.open(database_url) as store:
+        assert set(await loaded(store)) == {"1"}
+
+
+async def test_the_story_of_a_workload_is_told_in_order(store: Store):
+    epoch = await store.lead("test")
+    story = (
+        Transition("1", T, State.PENDING, "Queued"),
+        Transition("1", T, State.ADMITTED, "Admitted", "by ClusterQueue cq"),
+        Transition("1", T + 1, State.FINISHED, "Succeeded"),
+    )
+    other = Transition("2", T, State.PENDING)
+    await store.commit(
+        Changes(workloads=(pending(workload("1")), pending(workload("2"))), transitions=(story[0], other)), epoch=epoch
+    )
+    await store.commit(Changes(transitions=story[1:]), epoch=epoch)
+    assert await store.workloads.story("1") == story

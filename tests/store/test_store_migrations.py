@@ -1,0 +1,149 @@
+"""Migrations lead to the tables of the code and back, from a checkout and from an installed wheel."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from click.testing import CliRunner
+from sqlalchemy import inspect
+from store_examples import flavor
+
+from admission.cli.main import main
+from admission.store.database import Location, connect
+from admission.store.errors import SchemaMismatch
+from admission.store.migrate import config, migrate
+from admission.store.store import Store
+from admission.store.tables import SCHEMA_VERSION, metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+async def examine(url: str, what: Callable[[Any], Any]) -> Any:
+    """What a synchronous function finds on a connection to the database."""
+    database = connect(Location.parse(url))
+    try:
+        async with database.read() as connection:
+            return await connection.run_sync(what)
+    finally:
+        await database.close()
+
+
+async def test_up_and_down_and_up_again(empty_database_url: str):
+    assert await migrate(empty_database_url) == (None, SCHEMA_VERSION)
+    assert await migrate(empty_database_url) == (SCHEMA_VERSION, SCHEMA_VERSION)
+    async with Store.open(empty_database_url) as store:
+        await store.queues.create(flavor(), author="test")
+    assert await migrate(empty_database_url, "base") == (SCHEMA_VERSION, None)
+    assert await examine(empty_database_url, lambda c: inspect(c).get_table_names()) == ["alembic_version"]
+    assert await migrate(empty_database_url, SCHEMA_VERSION) == (None, SCHEMA_VERSION)
+    async with Store.open(empty_database_url) as store:
+        assert await store.queues.list("ResourceFlavor") == ()
+
+
+async def test_the_migrations_arrive_at_the_tables_of_the_code(database_url: str):
+    def differences(connection: Any) -> Any:
+        options = {"compare_type": True, "compare_server_default": True}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+
+    assert await examine(database_url, differences) == []
+
+
+async def test_constraints_are_those_of_the_code(database_url: str):
+    """Autogeneration does not compare check constraints and conditions of indexes."""
+
+    def found(connection: Any) -> dict[str, Any]:
+        look = inspect(connection)
+        return {
+            table: (
+                {check["name"] for check in look.get_check_constraints(table)},
+                {index["name"] for index in look.get_indexes(table) if _is_partial(index)},
+            )
+            for table in metadata.tables
+        }
+
+    wanted = {
+        name: (
+            {f"ck_{name}_{c.name}" if not str(c.name).startswith("ck_") else c.name for c in table.constraints
+             if type(c).__name__ == "CheckConstraint"},
+            {index.name for index in table.indexes if index.dialect_options["sqlite"]["where"] is not None},
+        )
+        for name, table in metadata.tables.items()
+    }  # fmt: skip
+    assert await examine(database_url, found) == wanted
+
+
+def _is_partial(index: Any) -> bool:
+    return any(key.endswith("_where") for key in index.get("dialect_options", {}))
+
+
+def test_revisions_are_numbered_and_the_newest_is_that_of_the_code():
+    scripts = list(ScriptDirectory.from_config(config()).walk_revisions())
+    assert [script.revision for script in reversed(scripts)] == [f"{n:04}" for n in range(1, len(scripts) + 1)]
+    assert scripts[0].revision == SCHEMA_VERSION
+
+
+async def test_two_may_migrate_at_the_same_time(empty_database_url: str):
+    if empty_database_url.startswith("sqlite"):
+        await migrate(empty_database_url, "base")
+    outcomes = await asyncio.gather(*(migrate(empty_database_url) for _ in range(3)))
+    assert sorted(outcomes, key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 2 + [(None, SCHEMA_VERSION)]
+
+
+async def test_a_revision_that_does_not_exist(database_url: str):
+    with pytest.raises(SchemaMismatch, match="there is no way from schema 0001 to 7777"):
+        await migrate(database_url, "7777")
+    async with Store.open(database_url):
+        pass
+
+
+def test_the_command(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/sluice.db"
+    runner = CliRunner()
+    first = runner.invoke(main, ["migrate", "--database-url", url])
+    assert (first.exit_code, first.output) == (0, f"schema base -> {SCHEMA_VERSION}\n")
+    again = runner.invoke(main, ["migrate"], env={"SLUICE_DATABASE_URL": url})
+    assert (again.exit_code, again.output) == (0, f"schema {SCHEMA_VERSION}: nothing to do\n")
+    back = runner.invoke(main, ["migrate", "--database-url", url, "--to", "base"])
+    assert (back.exit_code, back.output) == (0, f"schema {SCHEMA_VERSION} -> base\n")
+    wrong = runner.invoke(main, ["migrate", "--database-url", f"sqlite:///{tmp_path}/none/sluice.db"])
+    assert wrong.exit_code == 1
+    assert wrong.output.startswith(f"error: the database file {tmp_path}/none/sluice.db cannot be opened (")
+    assert wrong.output.count("\n") == 1
+
+
+def test_an_installed_wheel_migrates_without_a_checkout(tmp_path: Path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    install = ["-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", str(site), str(wheel)]
+    subprocess.run([sys.executable, *install], check=True)
+    program = (
+        "import asyncio, admission\n"
+        f"assert admission.__file__.startswith({str(site)!r}), admission.__file__\n"
+        "from admission.store.migrate import migrate\n"
+        f"print(asyncio.run(migrate('sqlite:///{tmp_path}/sluice.db')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.stderr, done.stdout) == ("", f"(None, '{SCHEMA_VERSION}')\n")
+
+
+def test_at_the_root_of_the_repository_alembic_is_the_library():
+    program = "import alembic.command; print(alembic.__file__)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert Path(done.stdout.strip()).name == "__init__.py"
+    assert Path(done.stdout.strip()).parent != ROOT / "alembic"

@@ -1,0 +1,232 @@
+"""A store that cannot be opened says in one sentence why, and what to do; two never lead on one database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+from store_examples import flavor, pending, workload
+
+from admission.store.errors import (
+    AlreadyRunning,
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    InvalidDatabaseUrl,
+    SchemaMismatch,
+)
+from admission.store.migrate import ensure_ready, migrate
+from admission.store.records import Changes
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from conftest import PostgreSQL
+
+    from admission.model.errors import StoreError
+
+
+async def refusal(url: str, kind: type[StoreError]) -> str:
+    """The sentence that the user gets."""
+    with pytest.raises(kind) as caught:
+        async with Store.open(url):
+            pass
+    message = str(caught.value)
+    assert "\n" not in message
+    assert type(caught.value) is kind
+    return message
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "is no URL"),
+        ("sluice.db", "is no URL"),
+        ("postgresql://host:port/name", "is no URL"),
+        ("mysql://host/name", "begins with 'mysql'"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite://host/file", "names no file"),
+        ("postgresql://host", "names no database"),
+        ("postgresql://u:secret@host/name?connect_timout=3", "unknown option 'connect_timout'"),
+    ],
+)
+async def test_a_wrong_url(url: str, said: str):
+    message = await refusal(url, InvalidDatabaseUrl)
+    assert said in message
+    assert "secret" not in message
+
+
+async def test_nobody_listens_there():
+    # Port 1 is reserved, and nothing uses it.
+    message = await refusal("postgresql://u:secret@127.0.0.1:1/name", DatabaseUnavailable)
+    assert message.startswith("the database postgresql://u:***@127.0.0.1:1/name cannot be reached (")
+
+
+@pytest.mark.postgres
+async def test_a_wrong_password_and_a_database_that_is_not_there(postgresql: PostgreSQL):
+    url = postgresql.url("nothing")
+    assert "refuses the user" in await refusal(url.replace(postgresql.password, "guess"), DatabaseUnusable)
+    message = await refusal(url, DatabaseUnusable)
+    assert 'database "nothing" does not exist' in message
+    assert postgresql.password not in message
+
+
+@pytest.mark.postgres
+async def test_the_ways_in_which_a_postgresql_url_is_written(postgresql: PostgreSQL):
+    url = postgresql.url("sluice_template")
+    for variant in (f"{url}?sslmode=disable", f"{url}?ssl=prefer", url.replace("postgresql:", "postgres:")):
+        async with Store.open(variant) as store:
+            assert await store.health() is None
+    assert "cannot be reached" in await refusal(f"{url}?sslmode=require", DatabaseUnavailable)
+
+
+async def test_a_file_that_is_not_there_is_not_made(tmp_path: Path):
+    message = await refusal(f"sqlite:///{tmp_path}/sluice.db", DatabaseUnusable)
+    assert message.startswith(f"the database file {tmp_path}/sluice.db cannot be opened")
+    assert "sluice migrate" in message
+    assert not (tmp_path / "sluice.db").exists()
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/none/sluice.db"
+    assert "cannot be opened" in await refusal(url, DatabaseUnusable)
+    with pytest.raises(DatabaseUnusable, match="cannot be opened"):
+        await migrate(url)
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path):
+    (tmp_path / "sluice.db").write_text("apiVersion: sluice.dev/v1\n" * 100)
+    message = await refusal(f"sqlite:///{tmp_path}/sluice.db", DatabaseUnusable)
+    assert message.startswith(f"the file {tmp_path}/sluice.db is no SQLite database")
+
+
+async def test_the_cause_is_chained(tmp_path: Path):
+    with pytest.raises(DatabaseUnusable) as caught:
+        await migrate(f"sqlite:///{tmp_path}")
+    assert isinstance(caught.value.__cause__, DBAPIError)
+
+
+async def test_a_database_without_tables(empty_database_url: str, database_kind: str, tmp_path: Path):
+    if database_kind == "sqlite":
+        (tmp_path / "sluice.db").touch()
+    message = await refusal(empty_database_url, SchemaMismatch)
+    assert message.endswith("is empty or not migrated; run `sluice migrate`")
+
+
+@pytest.mark.parametrize(("version", "said"), [("0000", "run `sluice migrate`"), ("9999", "install the newer Sluice")])
+async def test_a_database_of_another_version(database_url: str, version: str, said: str):
+    async with Store.open(database_url) as store, store._database.write() as connection:
+        await connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
+    message = await refusal(database_url, SchemaMismatch)
+    assert f"has schema {version}" in message
+    assert said in message
+
+
+@pytest.mark.postgres
+async def test_a_postgresql_that_is_read_only(postgresql: PostgreSQL):
+    await asyncio.to_thread(postgresql.execute, "CREATE DATABASE read_only TEMPLATE sluice_template")
+    await asyncio.to_thread(postgresql.execute, "ALTER DATABASE read_only SET default_transaction_read_only = on")
+    assert "cannot be written" in await refusal(postgresql.url("read_only"), DatabaseUnusable)
+
+
+@pytest.fixture
+def read_only_folder(sqlite_template: Path, tmp_path: Path) -> Iterator[Path]:
+    """With a database in it that the test, which is somebody else for a moment if it is root, may only read."""
+    folder = tmp_path / "readable"
+    folder.mkdir()
+    shutil.copyfile(sqlite_template, folder / "sluice.db")
+    (folder / "sluice.db").chmod(0o444)
+    folder.chmod(0o555)
+    for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        parent.chmod(0o755)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield folder
+    os.seteuid(user)
+    folder.chmod(0o755)
+
+
+async def test_a_file_that_is_read_only(read_only_folder: Path):
+    message = await refusal(f"sqlite:///{read_only_folder}/sluice.db", DatabaseUnusable)
+    assert message.startswith(f"the database {read_only_folder}/sluice.db cannot be written")
+
+
+async def test_ensure_ready_makes_a_new_file_and_leaves_others_alone(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/sluice.db"
+    await ensure_ready(url)
+    async with Store.open(url) as store:
+        await store.queues.create(flavor(), author="test")
+    await ensure_ready(url)
+    async with Store.open(url) as store:
+        assert len(await store.queues.list("ResourceFlavor")) == 1
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE theirs (id INTEGER)")
+    await ensure_ready(f"sqlite:///{other}")
+    assert "sluice migrate" in await refusal(f"sqlite:///{other}", SchemaMismatch)
+
+
+async def test_the_second_sluice_says_who_leads_and_stops(database_url: str, clock):
+    clock.now = 1_750_000_000.0
+    async with Store.open(database_url, clock=clock) as first, Store.open(database_url, clock=clock) as second:
+        epoch = await first.lead("host-1, process 77")
+        with pytest.raises(AlreadyRunning) as caught:
+            await second.lead("host-2, process 78")
+        assert "another Sluice (host-1, process 77, since 2025-06-15 15:06:40 UTC) uses the database" in str(
+            caught.value
+        )
+        assert "stop it first or use another --database-url" in str(caught.value)
+        await first.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
+        assert len((await second.workloads.list()).workloads) == 1
+    async with Store.open(database_url) as third:
+        assert await third.lead("host-3") == epoch + 1
+
+
+async def test_a_sluice_that_was_killed_leaves_no_lock(database_url: str):
+    program = (
+        "import asyncio, os, signal\n"
+        "from admission.store.store import Store\n"
+        "async def main():\n"
+        f"    async with Store.open({database_url!r}) as store:\n"
+        "        await store.lead('doomed')\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], check=False)
+    assert done.returncode == -9
+    async with Store.open(database_url) as store:
+        assert await store.lead("next") == 2
+
+
+@pytest.mark.postgres
+async def test_a_lost_connection_is_an_error_once_and_then_replaced(postgresql: PostgreSQL):
+    await asyncio.to_thread(postgresql.execute, "CREATE DATABASE lost TEMPLATE sluice_template")
+    async with Store.open(postgresql.url("lost")) as store:
+        epoch = await store.lead("test")
+        await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
+        kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'lost'"
+        await asyncio.to_thread(postgresql.execute, kill)
+        await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=epoch)
+        assert len((await store.load()).workloads) == 2
+        # Its lock was lost with the connection, and another one may lead; the epoch then stops this one.
+        assert await store.lead("test") == epoch + 1
+
+
+@pytest.mark.postgres
+async def test_health_says_what_is_wrong(postgresql: PostgreSQL):
+    await asyncio.to_thread(postgresql.execute, "CREATE DATABASE ill TEMPLATE sluice_template")
+    async with Store.open(postgresql.url("ill")) as store:
+        assert await store.health() is None
+        await asyncio.to_thread(postgresql.execute, "DROP DATABASE ill WITH (FORCE)")
+        assert 'database "ill" does not exist' in str(await store.health())
