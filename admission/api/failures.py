@@ -1,0 +1,108 @@
+"""Every exception as a Kubernetes `Status`, in one place, so that no client ever sees anything else."""
+
+from __future__ import annotations
+
+import http
+import logging
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from admission.api.errors import ApiError
+from admission.api.registry import GROUP, Resource
+from admission.api.replies import reply
+from admission.model.errors import InvalidObject, StoreError
+from admission.store.errors import AlreadyExists, Conflict, DatabaseUnavailable, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from admission.api.replies import Document
+
+RESOURCE = web.RequestKey("resource", Resource)
+"""What a request is about, for the details of its Status; set by the route."""
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1
+_HTTP_REASONS = {
+    404: ("NotFound", "the server could not find the requested resource"),
+    405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
+    413: ("RequestEntityTooLarge", "the body is larger than what is accepted"),
+}
+
+
+@web.middleware
+async def failures(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Answer with a Status whatever goes wrong further in."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        reason, message = _HTTP_REASONS.get(error.status, (_camel(error.reason), error.reason))
+        kept = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return _failure(request, error.status, reason, message, headers=kept)
+    except ApiError as error:
+        headers = {"WWW-Authenticate": "Bearer"} if error.code == http.HTTPStatus.UNAUTHORIZED else {}
+        return _failure(request, error.code, error.reason, str(error), headers=headers)
+    except InvalidObject as error:
+        causes = [{"reason": "FieldValueInvalid", "message": text, "field": field} for field, text in error.causes]
+        return _failure(
+            request, 422, "Invalid", f"{error.subject or 'the object'} is invalid: {_faults(error)}", causes=causes
+        )
+    except StoreError as error:
+        return _store_failure(request, error)
+    except Exception:  # noqa: BLE001  the client is owed an answer, and the log the traceback
+        _log.exception("%s %s failed", request.method, request.path)
+        return _failure(request, 500, "InternalError", "an internal error occurred; Sluice's log has the details")
+
+
+def _store_failure(request: web.Request, error: StoreError) -> web.Response:
+    match error:
+        case NotFound():
+            return _failure(request, 404, "NotFound", str(error))
+        case AlreadyExists():
+            return _failure(request, 409, "AlreadyExists", str(error))
+        case Conflict():
+            return _failure(request, 409, "Conflict", str(error))
+        case DatabaseUnavailable():
+            headers = {"Retry-After": str(_RETRY_SECONDS)}
+            return _failure(
+                request, 503, "ServiceUnavailable", str(error), headers=headers, retryAfterSeconds=_RETRY_SECONDS
+            )
+        case _:
+            _log.error("%s %s failed: %s", request.method, request.path, error)
+            return _failure(request, 500, "InternalError", str(error))
+
+
+def _failure(
+    request: web.Request,
+    code: int,
+    reason: str,
+    message: str,
+    *,
+    headers: dict[str, str] | None = None,
+    **details: Any,
+) -> web.Response:
+    status: Document = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    resource = request.get(RESOURCE)
+    if resource is not None:
+        about = {"name": request.match_info.get("name", ""), "group": GROUP, "kind": resource.plural}
+        status["details"] = {key: value for key, value in about.items() if value} | details
+    return reply(status, code=code, headers=headers)
+
+
+def _faults(error: InvalidObject) -> str:
+    return "; ".join(f"{field}: {message}" if field else message for field, message in error.causes)
+
+
+def _camel(reason: str) -> str:
+    return reason.title().replace(" ", "")

@@ -1,0 +1,56 @@
+"""`/livez`, `/readyz` and `/healthz`, in the format of the API server's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from admission.api.authentication import Authentication
+
+Checks: TypeAlias = "Mapping[str, Callable[[], Awaitable[str | None]]]"
+"""By name: None for good, or the sentence that says what is wrong."""
+
+_CHECK_SECONDS = 5.0
+
+
+class Probes:
+    """Ready is who passes all checks; alive is who answers, since no restart would bring a lost database back."""
+
+    def __init__(self, checks: Checks, authentication: Authentication) -> None:
+        self._checks = checks
+        self._authentication = authentication
+
+    async def alive(self, request: web.Request) -> web.Response:
+        """`/livez`."""
+        return self._answer(request, "livez", {})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """`/readyz` and `/healthz`."""
+        faults = await asyncio.gather(*(_run(check) for check in self._checks.values()))
+        return self._answer(request, request.path.strip("/"), dict(zip(self._checks, faults, strict=True)))
+
+    def _answer(self, request: web.Request, probe: str, faults: Mapping[str, str | None]) -> web.Response:
+        failed = any(faults.values())
+        headers = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff"}
+        if not failed and "verbose" not in request.query:
+            return web.Response(text="ok", headers=headers)
+        told = self._authentication.holds(request)
+        lines = ["[+]ping ok"]
+        for name, fault in faults.items():
+            shown = fault if told else "reason withheld"
+            lines.append(f"[-]{name} failed: {shown}" if fault else f"[+]{name} ok")
+        lines.append(f"{probe} check {'failed' if failed else 'passed'}")
+        return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200, headers=headers)
+
+
+async def _run(check: Callable[[], Awaitable[str | None]]) -> str | None:
+    try:
+        async with asyncio.timeout(_CHECK_SECONDS):
+            return await check()
+    except TimeoutError:
+        return f"no answer within {_CHECK_SECONDS:g} s"

@@ -1,0 +1,32 @@
+"""JSON answers: objects, lists, and what every answer of the API has in its headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Document: TypeAlias = "dict[str, Any]"
+"""A JSON document, as it goes over the wire."""
+
+
+def reply(
+    document: Mapping[str, Any],
+    *,
+    code: int = 200,
+    warnings: Iterable[str] = (),
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    """A JSON response. `warnings` are shown by kubectl and by `sluice` to the user (RFC 7234, code 299)."""
+    response = web.Response(body=orjson.dumps(document) + b"\n", status=code, content_type="application/json")
+    response.headers["Cache-Control"] = "no-cache, private"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers.update(headers or {})
+    for warning in warnings:
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
+    return response

@@ -1,0 +1,71 @@
+"""Requests to the API on a real store and a real socket, for the tests in this folder."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from admission.api.application import create_app, listening
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from admission.store.store import Store
+
+on_both_databases = pytest.mark.parametrize(
+    "database_kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
+)
+"""For what depends on SQL; all else runs on SQLite alone."""
+TOKEN = "correct horse battery".replace(" ", "-")
+PREFIX = "/apis/sluice.dev/v1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response that was read to its end."""
+
+    status: int
+    headers: Any
+    body: Any
+
+
+@dataclass(frozen=True)
+class Client:
+    """Requests to the API as a program would send them; paths are relative to the group's version or absolute."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def send(self, method: str, path: str, document: Any = None, **options: Any) -> Answer:
+        if not path.startswith(("/apis", "/livez", "/readyz", "/healthz")):
+            path = f"{PREFIX}/{path}"
+        options.setdefault("headers", {"Authorization": f"Bearer {TOKEN}"})
+        if document is not None:
+            options["json"] = document
+        async with self.session.request(method, self.url + path, **options) as response:
+            is_json = response.content_type == "application/json"
+            body = await response.json() if is_json else await response.text()
+            return Answer(response.status, response.headers, body)
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.send("GET", path, **options)
+
+    async def post(self, path: str, document: Any = None, **options: Any) -> Answer:
+        return await self.send("POST", path, document, **options)
+
+    async def put(self, path: str, document: Any = None, **options: Any) -> Answer:
+        return await self.send("PUT", path, document, **options)
+
+    async def delete(self, path: str, document: Any = None, **options: Any) -> Answer:
+        return await self.send("DELETE", path, document, **options)
+
+
+@asynccontextmanager
+async def serving(store: Store, **checks: Any) -> AsyncIterator[Client]:
+    app = create_app(store, token=TOKEN, checks=checks)
+    async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+        yield Client(url, session)

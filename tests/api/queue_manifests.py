@@ -1,0 +1,34 @@
+"""Manifests that the tests of the API and of the commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+API_VERSION = "sluice.dev/v1"
+
+
+def manifest(kind: str, name: str, *, namespace: str = "", **content: Any) -> dict[str, Any]:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **content}
+
+
+def cluster_queue(name: str, *, cpu: str = "4", flavor: str = "default", **spec: Any) -> dict[str, Any]:
+    resources = [{"name": "cpu", "nominalQuota": cpu}]
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": resources}]}
+    return manifest("ClusterQueue", name, spec={"resourceGroups": [group], "namespaceSelector": {}, **spec})
+
+
+def local_queue(name: str, namespace: str, target: str) -> dict[str, Any]:
+    return manifest("LocalQueue", name, namespace=namespace, spec={"clusterQueue": target})
+
+
+def cohort(name: str, parent: str = "") -> dict[str, Any]:
+    return manifest("Cohort", name, spec={"parentName": parent} if parent else {})
+
+
+def flavor(name: str, **labels: str) -> dict[str, Any]:
+    return manifest("ResourceFlavor", name, spec={"nodeLabels": labels} if labels else {})
+
+
+def priority_class(name: str, value: int) -> dict[str, Any]:
+    return manifest("WorkloadPriorityClass", name, value=value)

@@ -1,0 +1,203 @@
+"""What the API does not do, and how it says so: always a Status with one sentence, never a traceback."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from queue_manifests import cluster_queue, cohort
+
+from admission.api.application import create_app, listening
+from admission.api.errors import AddressUnusable
+
+TOKEN = {"Authorization": "Bearer correct-horse-battery"}
+
+
+def status_of(answer, reason: str) -> str:
+    assert answer.body["kind"] == "Status"
+    assert answer.body["status"] == "Failure"
+    assert (answer.body["code"], answer.body["reason"]) == (answer.status, reason)
+    return answer.body["message"]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer wrong", "Bearer correct-horse-batter", "Basic correct-horse-battery", "Bearer \udcff"],
+)
+@pytest.mark.parametrize("path", ["clusterqueues", "/apis", "/apis/nothing/v1"])
+async def test_nothing_is_shown_without_the_token(api, path, authorization):
+    headers = {"Authorization": authorization} if authorization else {}
+    answer = await api.get(path, headers=headers)
+    assert answer.status == 401
+    assert "bearer token" in status_of(answer, "Unauthorized")
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_an_empty_token_is_no_configuration(store):
+    with pytest.raises(ValueError, match="everybody"):
+        create_app(store, token="", checks={})
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "says"),
+    [
+        (b"", "application/json", "the body is empty"),
+        (b"{", "application/json", "the body is not JSON"),
+        (b'{"kind": "Cohort"} x', "application/json", "the body is not JSON"),
+        (b"[1]", "application/json", "not an object"),
+        (b"null", "application/json", "exactly one object"),
+        (b'{"a": 1, "a": 2}', "application/json", "given twice"),
+        (b"\xff\xfe", "application/json", "the body is not JSON"),
+        (b"\xff\xfe", "application/yaml", "the body is not UTF-8"),
+        (b"a: [", "application/yaml", "line 2"),
+        (b"a: 1\n---\nb: 2\n", "application/yaml", "exactly one object"),
+        (b'{"kind": "List", "items": [{}]}', "application/json", "exactly one object"),
+        (b"a: &a [*a]", "application/yaml", ""),
+        (b'{"kind": "Cohort"}', "application/json", "apiVersion must be sluice.dev/v1 on this path, not missing"),
+        (
+            b'{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort"}',
+            "application/json",
+            'apiVersion must be sluice.dev/v1 on this path, not "kueue.x-k8s.io/v1beta2"',
+        ),
+        (
+            b'{"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue"}',
+            "application/json",
+            'kind must be Cohort on this path, not "ClusterQueue"',
+        ),
+        (b'{"apiVersion": "sluice.dev/v1", "kind": 3}', "application/json", "kind must be Cohort"),
+        (b"[" * 5000 + b"]" * 5000, "application/json", ""),
+    ],
+)
+async def test_a_malformed_body_is_a_bad_request(api, body, content_type, says):
+    answer = await api.post("cohorts", data=body, headers=TOKEN | {"Content-Type": content_type})
+    assert answer.status == 400
+    assert says in status_of(answer, "BadRequest")
+    assert (await api.get("cohorts")).body["items"] == []
+
+
+async def test_names_in_path_and_body_must_agree(api):
+    await api.post("cohorts", cohort("a"))
+    answer = await api.put("cohorts/a", cohort("b"))
+    assert answer.status == 400
+    assert status_of(answer, "BadRequest") == 'metadata.name is "b", but the path says "a"'
+
+
+@pytest.mark.parametrize("content_type", ["application/vnd.kubernetes.protobuf", "text/plain", "multipart/form-data"])
+async def test_other_formats_are_unsupported(api, content_type):
+    answer = await api.post("cohorts", data=b"x", headers=TOKEN | {"Content-Type": content_type})
+    assert answer.status == 415
+    assert content_type in status_of(answer, "UnsupportedMediaType")
+
+
+async def test_a_huge_body_is_too_large(api):
+    answer = await api.post(
+        "cohorts", data=io.BytesIO(b" " * (4 * 2**20)), headers=TOKEN | {"Content-Type": "application/json"}
+    )
+    assert answer.status == 413
+    status_of(answer, "RequestEntityTooLarge")
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        ({"quota": 3}, "spec.quota", "unknown field"),
+        ({"queueingStrategy": "Random"}, "spec.queueingStrategy", "Random"),
+        ({"stopPolicy": None, "cohortName": "A B"}, "spec.cohortName", '"A B" is no name'),
+        ({"resourceGroups": "many"}, "spec.resourceGroups", "must be a list"),
+    ],
+)
+async def test_an_invalid_field_is_named_with_its_path(api, change, field, says):
+    document = cluster_queue("one")
+    document["spec"].update(change)
+    answer = await api.post("clusterqueues", document)
+    assert answer.status == 422
+    assert field in status_of(answer, "Invalid")
+    (cause,) = answer.body["details"]["causes"]
+    assert (cause["field"], cause["reason"]) == (field, "FieldValueInvalid")
+    assert says in cause["message"]
+
+
+@pytest.mark.parametrize("quota", ["-1", "1.5.5", "1e999", True, None, [], "10K"])
+async def test_a_quota_that_is_none_is_refused(api, quota):
+    answer = await api.post("clusterqueues", cluster_queue("one", cpu=quota))
+    assert answer.status == 422
+    fields = {cause["field"] for cause in answer.body["details"]["causes"]}
+    assert fields == {"spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"}
+
+
+@pytest.mark.parametrize("metadata", [None, {}, "a", {"name": 3}, {"name": "A"}, {"name": "a", "namespace": "x"}])
+async def test_metadata_that_is_none_is_refused(api, metadata):
+    document = cluster_queue("one") | {"metadata": metadata}
+    answer = await api.post("clusterqueues", document)
+    assert answer.status == 422
+    assert answer.body["details"]["causes"][0]["field"].startswith("metadata")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "reason"),
+    [
+        ("GET", "nothing", 404, "NotFound"),
+        ("GET", "/apis/other.dev/v1", 404, "NotFound"),
+        ("GET", "clusterqueues/one/status", 404, "NotFound"),
+        ("GET", "namespaces/a/clusterqueues", 404, "NotFound"),
+        ("GET", "clusterqueues/one", 404, "NotFound"),
+        ("PUT", "clusterqueues/one", 404, "NotFound"),
+        ("DELETE", "clusterqueues/one", 404, "NotFound"),
+        ("PATCH", "clusterqueues/one", 405, "MethodNotAllowed"),
+        ("DELETE", "clusterqueues", 405, "MethodNotAllowed"),
+        ("POST", "localqueues", 405, "MethodNotAllowed"),
+    ],
+)
+async def test_what_is_not_there_is_not_found_and_what_cannot_be_done_not_allowed(api, method, path, code, reason):
+    answer = await api.send(method, path, None if method in ("GET", "DELETE") else cluster_queue("one"))
+    assert answer.status == code
+    status_of(answer, reason)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": "-1"},
+        {"limit": "ten"},
+        {"limit": "9" * 30},
+        {"continue": "x"},
+        {"continue": "WzFd"},
+        {"continue": "ü"},
+        {"labelSelector": "a=b"},
+        {"fieldSelector": "metadata.name=a"},
+        {"watch": "true"},
+    ],
+)
+@pytest.mark.parametrize("path", ["clusterqueues", "workloads"])
+async def test_a_list_is_not_given_for_options_that_it_cannot_honour(api, path, query):
+    answer = await api.get(path, params=query)
+    assert answer.status == 400
+    assert next(iter(query)) in status_of(answer, "BadRequest")
+
+
+async def test_an_unknown_dry_run_does_not_write(api):
+    answer = await api.post("cohorts", cohort("a"), params={"dryRun": "Some"})
+    assert answer.status == 400
+    assert (await api.get("cohorts")).body["items"] == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"preconditions": {"uid": 3}}, {"preconditions": [1]}, {"dryRun": ["Some"]}, {"dryRun": "All"}]
+)
+async def test_malformed_delete_options_do_not_delete(api, options):
+    await api.post("cohorts", cohort("a"))
+    assert (await api.delete("cohorts/a", options)).status == 400
+    assert (await api.get("cohorts/a")).status == 200
+
+
+async def test_a_new_object_has_no_version(api):
+    document = cohort("a")
+    document["metadata"]["resourceVersion"] = "7"
+    assert (await api.post("cohorts", document)).status == 400
+
+
+async def test_an_address_in_use_is_one_clear_sentence(api, store):
+    port = int(api.url.rpartition(":")[2])
+    with pytest.raises(AddressUnusable, match=f"cannot listen on 127.0.0.1:{port}"):
+        async with listening(create_app(store, token="t", checks={}), "127.0.0.1", port):
+            pass

@@ -1,0 +1,183 @@
+"""Workloads and the numbers of queues, as the API shows what a controller committed."""
+
+from __future__ import annotations
+
+import pytest
+from api_client import on_both_databases
+from queue_manifests import cluster_queue, flavor, local_queue
+
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+
+NOW = 1_750_000_000.0
+NOW_TEXT = "2025-06-15T15:06:40Z"
+MAIN = (PodSet(name="main", count=3, requests={"cpu": 500, "memory": 2**30}),)
+ADMISSION = Admission("one", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1500}, 3),))
+
+
+def record(uid: str, name: str, state: State = State.PENDING, *, namespace: str = "a", **fields) -> WorkloadRecord:
+    workload = Workload(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        queue="main",
+        priority=5,
+        created=fields.pop("created", NOW),
+        pod_sets=MAIN,
+        user="alice",
+    )
+    return WorkloadRecord(workload, state, queued_at=NOW, cluster_queue="one", **fields)
+
+
+@pytest.fixture
+async def commit(store):
+    epoch = await store.lead("tests")
+
+    async def write(*records: WorkloadRecord, closed: tuple[Closed, ...] = ()) -> None:
+        opened = tuple(
+            Opened(each.workload, ADMISSION, NOW) for each in records if each.state in (State.ADMITTED, State.EVICTING)
+        )
+        await store.commit(Changes(workloads=records, opened=opened, closed=closed), epoch=epoch)
+
+    return write
+
+
+def conditions(document):
+    return {each["type"]: (each["status"], each["reason"]) for each in document["status"]["conditions"]}
+
+
+async def test_a_pending_workload_says_what_it_asks_for_and_why_it_waits(api, commit):
+    await commit(record("u1", "train", reason="WaitingForQuota", message="1 more cpu needed"))
+    (item,) = (await api.get("namespaces/a/workloads")).body["items"]
+    assert item["metadata"]["name"].startswith("job-train-")
+    assert item["metadata"]["uid"] == "u1"
+    assert item["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
+    assert item["metadata"]["creationTimestamp"] == NOW_TEXT
+    assert item["spec"] == {
+        "object": {"kind": "Job", "name": "train"},
+        "queueName": "main",
+        "priority": 5,
+        "podSets": [{"name": "main", "count": 3, "requests": {"cpu": "500m", "memory": "1Gi"}}],
+    }
+    assert item["status"]["state"] == "pending"
+    (condition,) = item["status"]["conditions"]
+    assert condition == {
+        "type": "QuotaReserved",
+        "status": "False",
+        "reason": "WaitingForQuota",
+        "message": "1 more cpu needed",
+    }
+
+
+async def test_an_admitted_workload_says_what_it_was_given(api, commit):
+    await commit(record("u1", "train", State.ADMITTED, admitted_at=NOW))
+    item = (await api.get("namespaces/a/workloads/train")).body
+    assert item["status"]["admission"] == {
+        "clusterQueue": "one",
+        "podSetAssignments": [
+            {"name": "main", "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1500m"}, "count": 3}
+        ],
+    }
+    assert conditions(item) == {"QuotaReserved": ("True", "QuotaReserved"), "Admitted": ("True", "Admitted")}
+    assert item["status"]["conditions"][1]["lastTransitionTime"] == NOW_TEXT
+
+
+async def test_a_workload_that_is_being_stopped_holds_quota_and_is_not_admitted(api, commit):
+    await commit(record("u1", "train", State.EVICTING, admitted_at=NOW, evict_reason="Preempted"))
+    item = (await api.get("namespaces/a/workloads/train")).body
+    assert conditions(item) == {
+        "QuotaReserved": ("True", "QuotaReserved"),
+        "Admitted": ("False", "Evicted"),
+        "Evicted": ("True", "Preempted"),
+    }
+
+
+async def test_a_finished_workload_says_how_it_ended(api, commit):
+    await commit(record("u1", "train", State.FINISHED, finished_at=NOW, outcome="Succeeded"))
+    item = (await api.get("namespaces/a/workloads/train")).body
+    assert conditions(item) == {"Finished": ("True", "Succeeded")}
+
+
+@on_both_databases
+async def test_two_jobs_of_one_name_have_two_workloads(api, commit):
+    await commit(
+        record("u1", "train", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
+        record("u2", "train", created=NOW + 60),
+        record("u3", "trainer"),
+    )
+    items = (await api.get("workloads")).body["items"]
+    names = [item["metadata"]["name"] for item in items]
+    assert len(set(names)) == 3
+    for item in items:
+        found = (await api.get(f"namespaces/a/workloads/{item['metadata']['name']}")).body
+        assert found == item
+    # By the name of the Job it is the newest.
+    assert (await api.get("namespaces/a/workloads/train")).body["metadata"]["uid"] == "u2"
+
+
+async def test_a_workload_is_found_among_many_of_its_name(api, commit):
+    await commit(*(record(f"u{number:02}", "train", created=NOW + number) for number in range(25)))
+    items = (await api.get("workloads")).body["items"]
+    last = items[-1]
+    assert (await api.get(f"namespaces/a/workloads/{last['metadata']['name']}")).body == last
+
+
+@pytest.mark.parametrize("name", ["nothing", "job-train-00000", "job-train", "-", "a-b"])
+async def test_an_unknown_workload_is_not_found(api, commit, name):
+    await commit(record("u1", "train"))
+    answer = await api.get(f"namespaces/a/workloads/{name}")
+    assert (answer.status, answer.body["reason"]) == (404, "NotFound")
+    assert answer.body["details"]["kind"] == "workloads"
+
+
+@on_both_databases
+async def test_workloads_come_in_pages(api, commit):
+    await commit(*(record(f"u{number}", f"job-{number}", namespace="ab"[number % 2]) for number in range(7)))
+    whole = (await api.get("workloads")).body["items"]
+    paged, token = [], ""
+    while True:
+        page = (await api.get("workloads", params={"limit": "3", "continue": token})).body
+        paged += page["items"]
+        if not (token := page["metadata"].get("continue")):
+            break
+        assert page["metadata"]["remainingItemCount"] == 7 - len(paged)
+    assert paged == whole
+    assert len(whole) == 7
+
+
+@on_both_databases
+async def test_queues_count_what_waits_and_what_is_held(api, commit):
+    await api.post("resourceflavors", flavor("default"))
+    await api.post("clusterqueues", cluster_queue("one", cpu="2"))
+    await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
+    await commit(
+        record("u1", "p1"),
+        record("u2", "p2"),
+        record("u3", "r1", State.ADMITTED, admitted_at=NOW),
+        record("u4", "r2", State.EVICTING, admitted_at=NOW, evict_reason="Preempted"),
+    )
+    status = (await api.get("clusterqueues/one")).body["status"]
+    assert [status[f"{what}Workloads"] for what in ("pending", "reserving", "admitted")] == [2, 2, 1]
+    held = [{"name": "default", "resources": [{"name": "cpu", "total": "3", "borrowed": "1"}]}]
+    assert status["flavorsReservation"] == held
+    local = (await api.get("namespaces/a/localqueues/main")).body["status"]
+    assert [local[f"{what}Workloads"] for what in ("pending", "reserving", "admitted")] == [2, 2, 1]
+    assert local["flavorsReservation"] == [{"name": "default", "resources": [{"name": "cpu", "total": "3"}]}]
+
+
+async def test_quota_still_held_in_a_flavor_that_was_taken_away_is_shown_as_borrowed(api, commit):
+    await api.post("clusterqueues", cluster_queue("one", flavor="other"))
+    await commit(record("u1", "r1", State.ADMITTED, admitted_at=NOW))
+    status = (await api.get("clusterqueues/one")).body["status"]
+    assert status["flavorsReservation"] == [
+        {"name": "other", "resources": [{"name": "cpu", "total": "0", "borrowed": "0"}]},
+        {"name": "default", "resources": [{"name": "cpu", "total": "1500m", "borrowed": "1500m"}]},
+    ]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_workloads_cannot_be_written(api, method):
+    for path in ("namespaces/a/workloads", "namespaces/a/workloads/train", "workloads"):
+        answer = await api.send(method, path, {})
+        assert answer.status == 405
+        assert answer.headers["Allow"] == "GET"
