@@ -1,0 +1,12 @@
+"""A Kubernetes API server in one process, for demonstrations and tests: `Sandbox` starts one."""
+
+from __future__ import annotations
+
+from admission.sandbox.auth import DEFAULT_USERS, User
+from admission.sandbox.clock import Clock
+from admission.sandbox.errors import ApiError, SandboxError
+from admission.sandbox.local import LocalClient
+from admission.sandbox.objects import Object
+from admission.sandbox.sandbox import Sandbox
+
+__all__ = ["DEFAULT_USERS", "ApiError", "Clock", "LocalClient", "Object", "Sandbox", "SandboxError", "User"]

@@ -1,0 +1,62 @@
+"""The controllers of a cluster, pretended: Jobs, garbage, namespaces, scheduling, and nodes that run pods."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from admission.sandbox.controllers.collector import Collector
+from admission.sandbox.controllers.jobs import JobController
+from admission.sandbox.controllers.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
+from admission.sandbox.controllers.namespaces import NamespaceController
+from admission.sandbox.controllers.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from admission.sandbox.clock import Clock
+    from admission.sandbox.local import LocalClient
+
+__all__ = ["EXIT_CODE", "RUN_SECONDS", "controllers"]
+
+_MANAGER = "system:kube-controller-manager"
+_SCHEDULER = "system:kube-scheduler"
+_KUBELET = "system:node:sandbox"
+
+
+@asynccontextmanager
+async def controllers(
+    local: Callable[[str], LocalClient], clock: Clock, *, before_1_36: bool = False
+) -> AsyncIterator[None]:
+    """Run all controllers in the background; `local` makes the client of a user.
+
+    When one of them fails, the task that entered is cancelled, and an ExceptionGroup with the failure raised at exit.
+    """
+    manager = local(_MANAGER)
+    running = (
+        JobController(manager, clock, keeps_start_time=before_1_36),
+        Collector(manager, clock),
+        NamespaceController(manager, clock),
+        Scheduler(local(_SCHEDULER), clock),
+        Kubelet(local(_KUBELET), clock),
+    )
+    body = asyncio.current_task()
+    tasks = [asyncio.create_task(each.run(), name=type(each).__name__) for each in running]
+
+    def interrupt(ended: asyncio.Task[None]) -> None:
+        if body is not None and not ended.cancelled():
+            body.cancel()
+
+    for task in tasks:
+        task.add_done_callback(interrupt)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.remove_done_callback(interrupt)
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        failures = [end for end in ends if isinstance(end, Exception)]
+        if failures:
+            raise ExceptionGroup("a controller of the sandbox failed", failures)

@@ -1,0 +1,139 @@
+"""The pods of a Job: how one is made from the template, and which go first when there are too many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from admission.sandbox.clock import parse_rfc3339
+from admission.sandbox.controllers.base import condition, is_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.sandbox.objects import Object
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+# A replacement waits 10 s after the first failure, then twice as long each time, up to 10 minutes.
+_BACKOFF = 10.0
+_MAX_BACKOFF = 600.0
+
+
+def make_pod(job: Object, index: int | None, failures: tuple[int, int] | None) -> Object:
+    """A pod of the Job's template, for a completion index if the Job is Indexed.
+
+    `failures` are the counted and ignored ones of the index so far, noted only under backoffLimitPerIndex.
+    """
+    template: Object = orjson.loads(orjson.dumps(job["spec"]["template"]))
+    source, spec = template.get("metadata", {}), template["spec"]
+    labels, annotations = source.get("labels", {}), source.get("annotations", {})
+    name = base = job["metadata"]["name"]
+    if index is not None:
+        base = f"{name}-{index}"
+        labels[INDEX] = annotations[INDEX] = str(index)
+        spec["hostname"] = base
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            _tell_index(container)
+    if failures is not None:
+        annotations[FAILURES] = str(failures[0])
+        if failures[1]:
+            annotations[IGNORED_FAILURES] = str(failures[1])
+    metadata: Object = {"generateName": f"{base}-", "labels": labels, "finalizers": [TRACKING]}
+    if annotations:
+        metadata["annotations"] = annotations
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": name,
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _tell_index(container: Object) -> None:
+    env = container.setdefault("env", [])
+    if all(variable["name"] != "JOB_COMPLETION_INDEX" for variable in env):
+        source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
+        env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": source})
+
+
+def is_tracked(pod: Object) -> bool:
+    """Whether the pod still waits to be counted."""
+    return TRACKING in (pod["metadata"].get("finalizers") or ())
+
+
+def index_of(pod: Object) -> int | None:
+    """The completion index of the pod, None if it has none."""
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def failures_of(pod: Object) -> tuple[int, int]:
+    """The counted and ignored failures of the pod's index before this pod."""
+    notes = pod["metadata"].get("annotations") or {}
+    return int(notes.get(FAILURES, "0")), int(notes.get(IGNORED_FAILURES, "0"))
+
+
+def ended_at(pod: Object) -> float:
+    """When a pod ended: its last container's end, else the moment when it became unready or was deleted."""
+    metadata, statuses = pod["metadata"], pod.get("status", {}).get("containerStatuses") or ()
+    ends = [status.get("state", {}).get("terminated", {}).get("finishedAt") for status in statuses]
+    if ends and all(ends):
+        return max(map(parse_rfc3339, ends))
+    ready = condition(pod, "Ready")
+    if ready is not None and ready["status"] == "False" and ready.get("lastTransitionTime"):
+        return parse_rfc3339(ready["lastTransitionTime"])
+    if "deletionTimestamp" in metadata:
+        grace: int = metadata.get("deletionGracePeriodSeconds", 0)
+        return parse_rfc3339(metadata["deletionTimestamp"]) - grace
+    return parse_rfc3339(metadata["creationTimestamp"])
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(_BACKOFF * 2.0 ** min(failures - 1, 10), _MAX_BACKOFF) if failures else 0.0
+
+
+def surplus(job: Object, active: list[Object], count: int) -> list[Object]:
+    """The active pods to stop so that `count` fewer remain; superfluous and repeated indexes go in any case."""
+    if job["spec"].get("completionMode") != "Indexed":
+        return sorted(active, key=_worth)[:count]
+    seen: set[int] = set()
+    kept, removed = [], []
+    for pod in sorted(active, key=_worth, reverse=True):
+        index = index_of(pod)
+        if index is None or index >= job["spec"]["completions"] or index in seen:
+            removed.append(pod)
+        else:
+            seen.add(index)
+            kept.append(pod)
+    kept.reverse()
+    return [*removed, *kept[: max(0, count - len(removed))]]
+
+
+def _worth(pod: Object) -> tuple[bool, bool, bool, float]:
+    """Unbound, pending, unready and young pods are stopped first."""
+    running = pod.get("status", {}).get("phase") == "Running"
+    created = parse_rfc3339(pod["metadata"]["creationTimestamp"])
+    return "nodeName" in pod["spec"], running, is_ready(pod), -created
+
+
+def missing_indexes(job: Object, taken: Iterable[int], count: int) -> list[int]:
+    """The first `count` completion indexes that are not taken."""
+    occupied = set(taken)
+    found: list[int] = []
+    for index in range(job["spec"]["completions"]):
+        if len(found) == count:
+            break
+        if index not in occupied:
+            found.append(index)
+    return found

@@ -1,0 +1,305 @@
+"""The pretend Job controller: drives pods towards what a Job asks for, and counts them in its status.
+
+The order of writes is upstream's, because watchers see it: pods before the status that counts them; the interim
+condition and `uncountedTerminatedPods` before the tracking finalizers go; totals and the final condition last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from admission.sandbox.clock import parse_rfc3339, rfc3339
+from admission.sandbox.controllers import jobstate
+from admission.sandbox.controllers.base import Controller, condition, controller_of, is_over, is_ready
+from admission.sandbox.controllers.events import Recorder
+from admission.sandbox.controllers.jobpods import (
+    TRACKING,
+    backoff,
+    ended_at,
+    failures_of,
+    index_of,
+    is_tracked,
+    make_pod,
+    missing_indexes,
+    surplus,
+)
+from admission.sandbox.controllers.policies import judge_failure
+from admission.sandbox.errors import ApiError
+
+if TYPE_CHECKING:
+    from admission.sandbox.clock import Clock
+    from admission.sandbox.controllers.jobstate import Tally, Verdict
+    from admission.sandbox.local import LocalClient
+    from admission.sandbox.objects import Object
+
+# Changes of pods are counted together: after a second, as upstream does, but never more often than this (wall seconds).
+_BATCH = 1.0
+_MIN_WALL_BATCH = 0.02
+# Seconds until pods are created again that the API server refused.
+_REFUSED_RETRY = 10.0
+# Pods that one sync creates or deletes at most.
+_BURST = 500
+
+
+@dataclass(slots=True)
+class _Counts:
+    """The pods of a Job after what this sync did to them."""
+
+    active: int
+    ready: int
+    terminating: int
+
+    def stopped(self, pod: Object) -> None:
+        self.active -= 1
+        self.ready -= is_ready(pod)
+        self.terminating += 1
+
+
+class JobController(Controller[str]):
+    """Keys are the uids of Jobs; the empty one stands for pods that no Job controls any more."""
+
+    plurals = ("jobs", "pods")
+
+    def __init__(self, local: LocalClient, clock: Clock, *, keeps_start_time: bool) -> None:
+        super().__init__(local, clock)
+        self._keeps_start_time = keeps_start_time
+        self._jobs: dict[str, tuple[str, str]] = {}
+        self._pods: dict[str, dict[tuple[str, str], None]] = {}
+        self._backoff: dict[str, tuple[int, float]] = {}
+        self._batch = max(_BATCH, _MIN_WALL_BATCH * clock.speed)
+        self._events = Recorder(local, clock, "job-controller")
+
+    def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
+        if plural == "jobs":
+            self._observe_job(change, obj, before)
+        else:
+            self._observe_pod(change, obj, before)
+
+    def _observe_job(self, change: str, job: Object, before: Object | None) -> None:
+        metadata = job["metadata"]
+        if change == "ADDED":
+            self._jobs[metadata["uid"]] = (metadata["namespace"], metadata["name"])
+        if before is None or change == "DELETED" or before["metadata"]["generation"] != metadata["generation"]:
+            self.dirty(metadata["uid"])
+
+    def _observe_pod(self, change: str, pod: Object, before: Object | None) -> None:
+        owner = controller_of(pod)
+        uid: str = owner["uid"] if owner and owner["kind"] == "Job" else ""
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if change == "DELETED":
+            known = self._pods.get(uid, {})
+            known.pop(key, None)
+            if not known:
+                self._pods.pop(uid, None)
+            if not is_over(pod):
+                self.dirty(uid, self._batch)
+            return
+        if not uid and not is_tracked(pod):
+            return
+        known = self._pods.setdefault(uid, {})
+        if key not in known:
+            known[key] = None
+            self.dirty(uid)
+        elif before is not None and _matters(pod, before):
+            self.dirty(uid, self._batch)
+
+    def _job(self, uid: str) -> Object | None:
+        if uid not in self._jobs:
+            return None
+        job = self.local.get("jobs", *self._jobs[uid])
+        return job if job is not None and job["metadata"]["uid"] == uid else None
+
+    def _read_pods(self, uid: str) -> list[Object]:
+        found = (self.local.get("pods", *key) for key in self._pods.get(uid, ()))
+        return [pod for pod in found if pod is not None]
+
+    async def sync(self, key: str) -> None:
+        job, pods = self._job(key), self._read_pods(key)
+        if job is None:
+            await self._release([pod for pod in pods if is_tracked(pod)])
+            for known in (self._jobs, self._pods, self._backoff):
+                known.pop(key, None)
+        elif job["spec"].get("managedBy", "kubernetes.io/job-controller") != "kubernetes.io/job-controller":
+            return
+        elif (finish := jobstate.finish_of(job)) is not None:
+            await self._release([pod for pod in pods if is_tracked(pod)])
+            await self._expire(job, finish)
+        else:
+            await self._drive(job, pods)
+
+    async def _drive(self, job: Object, pods: list[Object]) -> None:
+        now, deleting = self.clock.now(), "deletionTimestamp" in job["metadata"]
+        tally = jobstate.count(job, pods)
+        counts = _Counts(len(tally.active), jobstate.count_ready(tally.active), tally.terminating)
+        record = jobstate.backoff_state(tally, self._backoff.get(job["metadata"]["uid"], (0, 0.0)))
+        status = dict(job.get("status") or {})
+        if "startTime" not in status and not jobstate.is_suspended(job):
+            status["startTime"] = rfc3339(now)
+        end = jobstate.verdict(tally, now)
+        if end is not None:
+            await self._stop(job, tally.active, counts, forget=False)
+        elif not deleting:
+            await self._manage(tally, counts, record)
+        if end is None and jobstate.is_complete(tally, counts.active):
+            end = jobstate.COMPLETED
+        elif end is None and not deleting:
+            await self._note_suspension(job, status, now)
+        jobstate.put_counts(status, active=counts.active, ready=counts.ready, terminating=counts.terminating)
+        await self._record(tally, status, end)
+        self._backoff[job["metadata"]["uid"]] = record
+        if (deadline := jobstate.deadline_of({**job, "status": status})) is not None:
+            self.dirty(job["metadata"]["uid"], deadline - now)
+
+    async def _manage(self, tally: Tally, counts: _Counts, record: tuple[int, float]) -> None:
+        """Stop or create pods until as many are active as should be."""
+        job, wanted = tally.job, jobstate.wanted_active(tally)
+        excess = (
+            tally.active if jobstate.is_suspended(job) else surplus(job, tally.active, max(0, counts.active - wanted))
+        )
+        if excess:
+            await self._stop(job, excess[:_BURST], counts, forget=True)
+            return
+        waiting = counts.terminating if job["spec"].get("podReplacementPolicy") == "Failed" else 0
+        lacking = min(wanted - waiting - counts.active, _BURST)
+        if lacking <= 0:
+            return
+        if "backoffLimitPerIndex" not in job["spec"]:
+            pause = record[1] + backoff(record[0]) - self.clock.now() if record[0] else 0.0
+            if pause > 0:
+                self.dirty(job["metadata"]["uid"], pause)
+                return
+        await self._create(tally, self._pods_to_create(tally, lacking), counts)
+
+    def _pods_to_create(self, tally: Tally, lacking: int) -> list[Object]:
+        job = tally.job
+        if not tally.indexed:
+            return [make_pod(job, None, None) for _ in range(lacking)]
+        taken = tally.completed | (tally.failed_indexes or set())
+        taken.update(index for pod in tally.active if (index := index_of(pod)) is not None)
+        indexes = missing_indexes(job, taken, lacking)
+        if tally.failed_indexes is None:
+            return [make_pod(job, index, None) for index in indexes]
+        pods = []
+        for index in indexes:
+            last = tally.held.get(index)
+            if last is None:
+                pods.append(make_pod(job, index, (0, 0)))
+                continue
+            counted, ignored = failures_of(last)
+            counts = judge_failure(job, last).counts
+            failures = (counted + counts, ignored + (not counts))
+            pause = ended_at(last) + backoff(sum(failures)) - self.clock.now()
+            if pause > 0:
+                self.dirty(job["metadata"]["uid"], pause)
+            else:
+                pods.append(make_pod(job, index, failures))
+        return pods
+
+    async def _create(self, tally: Tally, pods: list[Object], counts: _Counts) -> None:
+        metadata = tally.job["metadata"]
+        for pod in pods:
+            try:
+                created = await self.local.create("pods", metadata["namespace"], pod)
+            except ApiError as error:
+                await self._events.write(tally.job, "FailedCreate", f"Error creating: {error}", kind="Warning")
+                self.dirty(metadata["uid"], _REFUSED_RETRY)
+                return
+            key = (metadata["namespace"], created["metadata"]["name"])
+            self._pods.setdefault(metadata["uid"], {})[key] = None
+            counts.active += 1
+            await self._events.write(tally.job, "SuccessfulCreate", f"Created pod: {key[1]}")
+            await self.breathe()
+
+    async def _stop(self, job: Object, pods: list[Object], counts: _Counts, *, forget: bool) -> None:
+        """Delete pods; those to forget lose their finalizer first, so that they count neither way."""
+        for pod in pods:
+            if forget:
+                await self._release([pod])
+            await self.remove("pods", pod)
+            counts.stopped(pod)
+            await self._events.write(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+
+    async def _note_suspension(self, job: Object, status: Object, now: float) -> None:
+        if jobstate.is_suspended(job):
+            if jobstate.put_condition(status, "Suspended", "True", "JobSuspended", "Job suspended", now):
+                if not self._keeps_start_time:
+                    status.pop("startTime", None)
+                await self._events.write(job, "Suspended", "Job suspended")
+        elif condition(job, "Suspended") is not None and jobstate.put_condition(
+            status, "Suspended", "False", "JobResumed", "Job resumed", now
+        ):
+            status["startTime"] = rfc3339(now)
+            await self._events.write(job, "Resumed", "Job resumed")
+
+    async def _record(self, tally: Tally, status: Object, end: Verdict | None) -> None:
+        """Write the status, let go of the pods that it counts, and write it again with the totals."""
+        now, job = self.clock.now(), tally.job
+        uncounted, released = jobstate.count_ended(tally, status, end)
+        status["uncountedTerminatedPods"] = uncounted
+        if tally.indexed:
+            jobstate.put_indexes(status, tally)
+        if end is not None:
+            jobstate.put_condition(status, end.target, "True", end.reason, end.message, now)
+        job = await self._write_status(job, status)
+        await self._release(released)
+        totals = {kind: status.get(kind, 0) + len(uncounted.get(kind, ())) for kind in ("succeeded", "failed")}
+        status = {**status, "uncountedTerminatedPods": {}}
+        jobstate.put_counts(status, **totals)
+        finished = end is not None and not status["terminating"]
+        if end is not None and finished:
+            jobstate.put_condition(status, end.final, "True", end.reason, end.message, now)
+            if end.final == "Complete":
+                status["completionTime"] = rfc3339(now)
+        job = await self._write_status(job, status)
+        if end is not None and finished:
+            await self._announce(job, end)
+
+    async def _write_status(self, job: Object, status: Object) -> Object:
+        if status == job.get("status"):
+            return job
+        return await self.local.update(
+            "jobs", job["metadata"]["namespace"], {**job, "status": status}, subresource="status"
+        )
+
+    async def _announce(self, job: Object, end: Verdict) -> None:
+        if end.final == "Complete":
+            await self._events.write(job, "Completed", "Job completed")
+        else:
+            await self._events.write(job, end.reason, end.message, kind="Warning")
+        finish = jobstate.finish_of(job)
+        assert finish is not None
+        await self._expire(job, finish)
+
+    async def _expire(self, job: Object, finish: Object) -> None:
+        """Delete a finished Job when its ttlSecondsAfterFinished has passed."""
+        metadata, ttl = job["metadata"], job["spec"].get("ttlSecondsAfterFinished")
+        if ttl is None or "deletionTimestamp" in metadata:
+            return
+        remaining = parse_rfc3339(finish["lastTransitionTime"]) + ttl - self.clock.now()
+        if remaining > 0:
+            self.dirty(metadata["uid"], remaining)
+        else:
+            await self.remove("jobs", job, propagation="Foreground")
+
+    async def _release(self, pods: list[Object]) -> None:
+        """Take the tracking finalizer from pods."""
+        for pod in pods:
+            live = self.local.get("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+            if live is None or live["metadata"]["uid"] != pod["metadata"]["uid"] or not is_tracked(live):
+                continue
+            metadata = dict(live["metadata"])
+            metadata["finalizers"] = [name for name in metadata["finalizers"] if name != TRACKING]
+            if not metadata["finalizers"]:
+                del metadata["finalizers"]
+            await self.local.update("pods", metadata["namespace"], {**live, "metadata": metadata})
+            await self.breathe()
+
+
+def _matters(pod: Object, before: Object) -> bool:
+    """Whether a change of a pod can change the counts."""
+    if pod.get("status") is not before.get("status") and (
+        pod["status"].get("phase") != before["status"].get("phase") or is_ready(pod) != is_ready(before)
+    ):
+        return True
+    return ("deletionTimestamp" in pod["metadata"]) != ("deletionTimestamp" in before["metadata"])

@@ -1,0 +1,125 @@
+"""The pretend namespace controller: what every namespace has, and the emptying of those that go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from admission.sandbox.clock import rfc3339
+from admission.sandbox.controllers.base import Controller
+from admission.sandbox.errors import ApiError
+
+if TYPE_CHECKING:
+    from admission.sandbox.clock import Clock
+    from admission.sandbox.local import LocalClient
+    from admission.sandbox.objects import Object
+
+# How often a namespace that does not get empty is looked at: sandbox seconds, and wall seconds at least.
+_AGAIN = 1.0
+_MIN_WALL_AGAIN = 0.1
+_ROOT_CA = "kube-root-ca.crt"
+_ABOUT_ROOT_CA = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
+
+# Faults of a namespace controller that this one does not have: (type, status, reason, message).
+_NEVER = (
+    ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
+    (
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "False",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    (
+        "NamespaceDeletionContentFailure",
+        "False",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+)
+
+
+class NamespaceController(Controller[str]):
+    """Keys are names of namespaces."""
+
+    plurals = ("namespaces",)
+
+    def __init__(self, local: LocalClient, clock: Clock) -> None:
+        super().__init__(local, clock)
+        self._again = max(_AGAIN, _MIN_WALL_AGAIN * clock.speed)
+
+    def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
+        if change == "ADDED" or (before is not None and "deletionTimestamp" not in before["metadata"]):
+            self.dirty(obj["metadata"]["name"])
+
+    async def sync(self, key: str) -> None:
+        namespace = self.local.get("namespaces", "", key)
+        if namespace is None:
+            return
+        if "deletionTimestamp" in namespace["metadata"]:
+            await self._empty(namespace)
+        else:
+            await self._furnish(key)
+
+    async def _furnish(self, name: str) -> None:
+        """The service account and the ConfigMap that pods expect; the latter without a certificate."""
+        if self.local.get("serviceaccounts", name, "default") is None:
+            await self._create("serviceaccounts", name, {"metadata": {"name": "default"}})
+        if self.local.get("configmaps", name, _ROOT_CA) is None:
+            metadata = {"name": _ROOT_CA, "annotations": {"kubernetes.io/description": _ABOUT_ROOT_CA}}
+            await self._create("configmaps", name, {"metadata": metadata, "data": {"ca.crt": ""}})
+
+    async def _create(self, plural: str, namespace: str, obj: Object) -> None:
+        try:
+            await self.local.create(plural, namespace, obj)
+        except ApiError as error:
+            if error.code not in (403, 404, 409):  # going, gone, or done by somebody else
+                raise
+
+    async def _empty(self, namespace: Object) -> None:
+        name, plurals = namespace["metadata"]["name"], self.local.plurals(namespaced=True)
+        for plural in plurals:
+            for obj in self.local.list(plural, name):
+                if "deletionTimestamp" not in obj["metadata"]:
+                    await self.remove(plural, obj, propagation="Background")
+        remaining = {plural: left for plural in plurals if (left := self.local.list(plural, name))}
+        if remaining:
+            status = {**namespace["status"], "conditions": _conditions(namespace, remaining, self.clock.now())}
+            await self.local.update("namespaces", "", {**namespace, "status": status}, subresource="status")
+            self.dirty(name, self._again)
+        else:
+            spec = {**namespace["spec"], "finalizers": []}
+            await self.local.update("namespaces", "", {**namespace, "spec": spec}, subresource="finalize")
+
+
+def _conditions(namespace: Object, remaining: dict[str, list[Object]], now: float) -> list[Object]:
+    """The conditions that say what holds the namespace: for each resource, the objects that are left."""
+    finalizers = Counter(
+        finalizer
+        for objects in remaining.values()
+        for obj in objects
+        for finalizer in obj["metadata"].get("finalizers", ())
+    )
+    content = ", ".join(f"{plural} has {len(objects)} resource instances" for plural, objects in remaining.items())
+    found = [
+        *_NEVER,
+        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {content}"),
+    ]
+    kind = "NamespaceFinalizersRemaining"
+    if finalizers:
+        holders = ", ".join(f"{finalizer} in {count} resource instances" for finalizer, count in finalizers.items())
+        text = f"Some content in the namespace has finalizers remaining: {holders}"
+        found.append((kind, "True", "SomeFinalizersRemain", text))
+    else:
+        found.append((kind, "False", "ContentHasNoFinalizers", "All content-preserving finalizers finished"))
+    before = {(entry["type"], entry["status"]): entry for entry in namespace["status"].get("conditions", ())}
+    conditions: list[Object] = []
+    for kind, value, reason, message in found:
+        since = before.get((kind, value), {}).get("lastTransitionTime") or rfc3339(now)
+        conditions.append(
+            {"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
+        )
+    return conditions

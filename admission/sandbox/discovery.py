@@ -1,0 +1,221 @@
+"""Discovery: which groups, versions and resources there are; health and version."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import orjson
+
+from admission.sandbox import openapi
+from admission.sandbox.errors import ApiError
+from admission.sandbox.reviews import REVIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.sandbox.objects import Object
+    from admission.sandbox.registry import Registry
+    from admission.sandbox.resources import Resource, Subresource
+
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.2",
+    "gitCommit": "x",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "go1.26.6",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
+HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+class Discovery:
+    """Answers to what a client asks before it knows anything."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def answer(self, path: str, accept: str) -> Object | None:
+        """The document at a path, or None. Raises ApiError (406)."""
+        parts = [part for part in path.split("/") if part]
+        match parts:
+            case []:
+                return {"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/version"]}
+            case ["version"]:
+                return VERSION
+            case ["api"]:
+                if aggregated := _wants_aggregated(accept):
+                    return self._aggregated(core=True) if aggregated == "v2" else None
+                address = {"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}
+                return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+            case ["apis"]:
+                if _wants_aggregated(accept):
+                    return self._aggregated(core=False)
+                return {
+                    "kind": "APIGroupList",
+                    "apiVersion": "v1",
+                    "groups": [self._group(name) for name in self._groups()],
+                }
+            case ["apis", group] if group in self._groups():
+                return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}
+            case ["api", "v1"]:
+                return self._resources("", "v1")
+            case ["apis", group, version] if version in self._versions(group):
+                return self._resources(group, version)
+            case ["openapi", "v3"]:
+                return openapi.index(self._registry)
+            case ["openapi", "v3", "api", "v1"]:
+                return openapi.document(self._registry, "", "v1")
+            case ["openapi", "v3", "apis", group, version] if version in self._versions(group):
+                return openapi.document(self._registry, group, version)
+        return None
+
+    def has_group(self, group: str) -> bool:
+        return group in self._groups()
+
+    def _groups(self) -> list[str]:
+        found = [group for group, _, _ in self._registry.resources if group]
+        found += [group for group, _ in REVIEWS]
+        return list(dict.fromkeys(found))
+
+    def _versions(self, group: str) -> list[str]:
+        found = [version for known, version, _ in self._registry.resources if known == group]
+        if any(known == group for known, _ in REVIEWS):
+            found.append("v1")
+        return list(dict.fromkeys(found))
+
+    def _group(self, group: str) -> Object:
+        versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._versions(group)]
+        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+    def _members(self, group: str, version: str) -> Iterable[Resource]:
+        found = [resource for (g, v, _), resource in self._registry.resources.items() if (g, v) == (group, version)]
+        return sorted(found, key=lambda resource: resource.plural)
+
+    # ------------------------------------------------------------------ one group version
+
+    def _resources(self, group: str, version: str) -> Object:
+        rows: list[Object] = []
+        if not group:
+            rows.append(
+                {
+                    "name": "bindings",
+                    "singularName": "binding",
+                    "namespaced": True,
+                    "kind": "Binding",
+                    "verbs": ["create"],
+                }
+            )
+        for resource in self._members(group, version):
+            rows.append(_row(resource))
+            rows += [_sub_row(resource, sub) for sub in resource.subresources]
+        for (known, plural), (kind, namespaced) in REVIEWS.items():
+            if known == group:
+                row = {"name": plural, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind}
+                rows.append({**row, "verbs": ["create"]})
+        api_version = f"{group}/{version}" if group else version
+        head: Object = {"kind": "APIResourceList", "apiVersion": "v1"} if group else {"kind": "APIResourceList"}
+        return {**head, "groupVersion": api_version, "resources": rows}
+
+    # ------------------------------------------------------------------ all at once
+
+    def _aggregated(self, *, core: bool) -> Object:
+        groups = [""] if core else self._groups()
+        items = []
+        for group in groups:
+            versions = [
+                {"version": version, "resources": self._aggregated_resources(group, version), "freshness": "Current"}
+                for version in self._versions(group)
+            ]
+            items.append({"metadata": {"name": group} if group else {}, "versions": versions})
+        head = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}}
+        return {**head, "items": items}
+
+    def _aggregated_resources(self, group: str, version: str) -> list[Object]:
+        found = [_aggregated_row(resource) for resource in self._members(group, version)]
+        for (known, plural), (kind, namespaced) in REVIEWS.items():
+            if known == group:
+                found.append(
+                    {
+                        "resource": plural,
+                        "responseKind": {"group": "", "version": "", "kind": kind},
+                        "scope": "Namespaced" if namespaced else "Cluster",
+                        "singularResource": kind.lower(),
+                        "verbs": ["create"],
+                    }
+                )
+        return found
+
+
+def etag(document: Object) -> str:
+    """A name for the content of a document."""
+    return hashlib.sha256(orjson.dumps(document)).hexdigest().upper()
+
+
+def _wants_aggregated(accept: str) -> str:
+    """The version of aggregated discovery that is asked for, empty for none. Raises ApiError (406)."""
+    entries = [entry.replace(" ", "") for entry in accept.split(",")]
+    asked = [entry for entry in entries if "as=APIGroupDiscoveryList" in entry]
+    for entry in entries:
+        if entry in asked and "v=v2;" in entry + ";":
+            return "v2"
+        if entry not in asked and entry:
+            return ""
+    if asked:
+        text = "only the following media types are accepted: application/json, application/yaml"
+        raise ApiError(406, "NotAcceptable", text)
+    return ""
+
+
+def _row(resource: Resource) -> Object:
+    row: Object = {
+        "name": resource.plural,
+        "singularName": resource.singular or resource.kind.lower(),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short:
+        row["shortNames"] = list(resource.short)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    row["storageVersionHash"] = hashlib.sha256(resource.qualified.encode()).hexdigest()[:11] + "="
+    return row
+
+
+def _sub_row(resource: Resource, sub: Subresource) -> Object:
+    row: Object = {"name": f"{resource.plural}/{sub.name}", "singularName": "", "namespaced": resource.namespaced}
+    if sub.group:
+        row |= {"group": sub.group, "version": sub.version}
+    return {**row, "kind": sub.kind or resource.kind, "verbs": list(sub.verbs)}
+
+
+def _aggregated_row(resource: Resource) -> Object:
+    row: Object = {
+        "resource": resource.plural,
+        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular or resource.kind.lower(),
+        "verbs": list(resource.verbs),
+    }
+    if resource.short:
+        row["shortNames"] = list(resource.short)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    if resource.subresources:
+        row["subresources"] = [
+            {
+                "subresource": sub.name,
+                "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind or resource.kind},
+                "verbs": list(sub.verbs),
+            }
+            for sub in resource.subresources
+        ]
+    return row

@@ -1,0 +1,190 @@
+"""The API server for code in the same process: the rules of the HTTP door without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from admission.sandbox import errors
+from admission.sandbox.decoding import decode_new, decode_update
+from admission.sandbox.patch import merge_patch
+from admission.sandbox.pods import bind
+from admission.sandbox.registry import Call, DeleteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from admission.sandbox.auth import User
+    from admission.sandbox.objects import Object
+    from admission.sandbox.registry import Registry
+    from admission.sandbox.resources import Resource
+    from admission.sandbox.storage import Collection, Event, EventType, Version
+
+# (plural, type, object, previous object or None)
+Change = tuple[str, "EventType", "Object", "Object | None"]
+
+
+class LocalClient:
+    """One user's view of the API. Objects handed out are shared: they must not be modified.
+
+    Resources are named by their plural alone; where groups share one, the core group's is meant.
+    """
+
+    def __init__(self, registry: Registry, user: User) -> None:
+        self._registry = registry
+        self._user = user
+        self._by_plural: dict[str, Resource] = {}
+
+    def get(self, plural: str, namespace: str, name: str) -> Object | None:
+        """One object, or None; `namespace` is empty for cluster-scoped resources."""
+        version = self._collection(plural).get(namespace, name)
+        return version.obj if version else None
+
+    def list(self, plural: str, namespace: str | None = None) -> list[Object]:
+        """All objects, of one namespace or of all, in the order of their keys."""
+        return [version.obj for version in self._collection(plural).versions(namespace)]
+
+    async def create(self, plural: str, namespace: str, obj: Object) -> Object:
+        """Store a new object, which the caller gives up. Raises ApiError."""
+        resource, call = self._resource(plural), self._call("CreateOptions")
+        version = await self._registry.create(resource, namespace, decode_new(resource, obj, []), call)
+        return version.obj
+
+    async def update(self, plural: str, namespace: str, obj: Object, *, subresource: str = "") -> Object:
+        """Replace an object; a resourceVersion in it must be the current one. Raises ApiError."""
+        resource = self._resource(plural)
+
+        def change(current: Version | None) -> Object:
+            assert current is not None
+            return decode_update(resource, dict(obj), current.obj, [])
+
+        return await self._update(resource, namespace, obj["metadata"]["name"], change, subresource)
+
+    async def patch(self, plural: str, namespace: str, name: str, body: Object, *, subresource: str = "") -> Object:
+        """Apply a JSON merge patch. Raises ApiError."""
+        resource = self._resource(plural)
+
+        def change(current: Version | None) -> Object:
+            assert current is not None
+            return decode_update(resource, merge_patch(current.obj, body), current.obj, [])
+
+        return await self._update(resource, namespace, name, change, subresource)
+
+    async def delete(
+        self,
+        plural: str,
+        namespace: str,
+        name: str,
+        *,
+        grace: int | None = None,
+        propagation: str | None = None,
+        uid: str | None = None,
+    ) -> None:
+        """Delete an object or begin to; `grace` in seconds, `uid` a precondition. Raises ApiError."""
+        options = DeleteOptions(grace=grace, propagation=propagation, uid=uid)
+        await self._registry.delete(self._resource(plural), namespace, name, options, self._call("DeleteOptions"))
+
+    async def bind(self, namespace: str, name: str, node: str) -> None:
+        """Assign a pod to a node, as the scheduler does. Raises ApiError."""
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        await bind(self._registry, namespace, name, binding, self._call("CreateOptions"))
+
+    def plurals(self, *, namespaced: bool = False) -> tuple[str, ...]:
+        """The names of all resources that are served now; only the namespaced ones if asked to."""
+        served = self._registry.resources.values()
+        return tuple(dict.fromkeys(each.plural for each in served if each.namespaced or not namespaced))
+
+    def plural_of(self, api_version: str, kind: str) -> str | None:
+        """The resource of a kind as owner references name it; None if no such kind is served."""
+        served = self._registry.resources.values()
+        return next((each.plural for each in served if each.api_version == api_version and each.kind == kind), None)
+
+    def watch(self, *plurals: str) -> Watcher:
+        """What exists, as ADDED, and then every change."""
+        return Watcher(self._collection, plurals)
+
+    async def _update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[Version | None], Object],
+        subresource: str,
+    ) -> Object:
+        call = self._call("UpdateOptions")
+        version, _ = await self._registry.update(resource, namespace, name, change, call, subresource=subresource)
+        return version.obj
+
+    def _call(self, options: str) -> Call:
+        return Call(self._user, options={"kind": options, "apiVersion": "meta.k8s.io/v1"})
+
+    def _resource(self, plural: str) -> Resource:
+        found = self._by_plural.get(plural)
+        if found is None:
+            candidates = [known for known in self._registry.resources.values() if known.plural == plural]
+            if not candidates:
+                raise errors.no_such_path()
+            found = self._by_plural[plural] = min(candidates, key=lambda known: known.group)
+        return found
+
+    def _collection(self, plural: str) -> Collection:
+        return self._registry.collection(self._resource(plural))
+
+
+class Watcher:
+    """Batches of changes to some resources, in their order; the first batch is what exists, if anything does."""
+
+    def __init__(self, collection_of: Callable[[str], Collection], plurals: Iterable[str]) -> None:
+        self._collection_of = collection_of
+        self._collections: dict[str, Collection] = {}
+        self._positions: dict[str, int] = {}
+        self._existing: list[Change] = []
+        self._wake = asyncio.Event()
+        self._closed = False
+        for plural in plurals:
+            self.also(plural)
+
+    def also(self, plural: str) -> None:
+        """Watch one more resource; what exists of it comes in the next batch."""
+        if plural in self._collections:
+            return
+        collection = self._collections[plural] = self._collection_of(plural)
+        collection.subscribe(self._wake.set)
+        self._positions[plural] = collection.end
+        self._existing += [(plural, "ADDED", version.obj, None) for version in collection.versions()]
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the watch; a waiting reader stops."""
+        self._closed = True
+        self._wake.set()
+        for collection in self._collections.values():
+            collection.unsubscribe(self._wake.set)
+
+    def __aiter__(self) -> AsyncIterator[list[Change]]:
+        return self._batches()
+
+    async def _batches(self) -> AsyncIterator[list[Change]]:
+        while not self._closed:
+            self._wake.clear()
+            batch = self._pending()
+            if batch:
+                yield batch
+            else:
+                await self._wake.wait()
+
+    def _pending(self) -> list[Change]:
+        events: list[tuple[int, str, Event]] = []
+        for plural, collection in self._collections.items():
+            new = collection.since(self._positions[plural])
+            if new is None:
+                raise errors.SandboxError(f"a watcher of {plural} fell behind by more than the history that is kept")
+            self._positions[plural] += len(new)
+            events += [(event.rv, plural, event) for event in new]
+        if len(self._collections) > 1:
+            events.sort(key=lambda item: item[0])
+        existing, self._existing = self._existing, []
+        return existing + [
+            (plural, event.type, event.version.obj, event.before.obj if event.before else None)
+            for _, plural, event in events
+        ]

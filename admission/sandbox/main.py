@@ -1,0 +1,57 @@
+"""What `sluice sandbox` runs: a sandbox until it is told to stop, with pretend nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from typing import TYPE_CHECKING
+
+from admission.sandbox.auth import AUTHENTICATED, DEFAULT_USERS, MASTERS, User
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.sandbox.objects import Object
+
+# Sluice has a user of its own here, so that its requests can be told from those of an administrator.
+_USERS = {**DEFAULT_USERS, "sluice-token": User("sluice", "6", (MASTERS, AUTHENTICATED))}
+
+
+def pretend_node(name: str, *, cpu: str = "10", memory: str = "64Gi", pods: str = "110") -> Object:
+    """A node that the sandbox's own kubelet plays; the quantities are its capacity."""
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "status": {"capacity": {"cpu": cpu, "memory": memory, "pods": pods}},
+    }
+
+
+async def serve(
+    *,
+    port: int,
+    controllers: bool,
+    speed: float,
+    nodes: int,
+    ready: Callable[[Sandbox], None],
+) -> None:
+    """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it answers, after its nodes are made.
+
+    Raises SandboxError if the port is taken.
+    """
+    # Thousands of long-lived objects make every full collection dear, and hardly any of them is cyclic garbage.
+    gc.set_threshold(50_000, 20, 100)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Sandbox(port=port, controllers=controllers, speed=speed, users=_USERS) as sandbox:
+        client = sandbox.local("system:admin")
+        for index in range(nodes):
+            await client.create("nodes", "", pretend_node(f"node-{index}"))
+        ready(sandbox)
+        await stop.wait()

@@ -1,0 +1,37 @@
+"""The least of OpenAPI: that the server validates writes, which is all that kubectl looks up before one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from admission.sandbox.objects import Object
+    from admission.sandbox.registry import Registry
+
+
+def index(registry: Registry) -> Object:
+    """The document at /openapi/v3."""
+    places = {_place(group, version) for group, version, _ in registry.resources}
+    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in sorted(places)}}
+
+
+def document(registry: Registry, group: str, version: str) -> Object:
+    """The document of one group and version: the patch operation of each kind, with its parameter fieldValidation."""
+    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+    paths: Object = {}
+    for (known, served, plural), resource in registry.resources.items():
+        if (known, served) == (group, version):
+            scope = "/namespaces/{namespace}" if resource.namespaced else ""
+            patch = {
+                "parameters": [parameter],
+                "responses": {"200": {"description": "OK"}},
+                "x-kubernetes-action": "patch",
+                "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": resource.kind},
+            }
+            paths[f"/{_place(group, version)}{scope}/{plural}/{{name}}"] = {"patch": patch}
+    info = {"title": "Kubernetes", "version": "v1.36.2"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}
+
+
+def _place(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"

@@ -1,0 +1,203 @@
+"""The patch types: JSON, merge and strategic merge. What a patch does not touch is shared with the original."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.sandbox.errors import ApiError
+from admission.sandbox.schema import ListOf, Struct
+
+if TYPE_CHECKING:
+    from admission.sandbox.objects import Object
+
+_MISSING = object()
+
+
+def merge_key(struct: Struct | None, field: str) -> str | None:
+    """The key by which a list field is merged, empty for a set of values, None when it is replaced."""
+    return struct.merge_keys.get(field) if isinstance(struct, Struct) else None
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if type(patch) is not dict:
+        return patch
+    result = dict(target) if type(target) is dict else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+# ---------------------------------------------------------------------- JSON patch
+
+
+class PatchFailed(ApiError):
+    """An operation cannot be done on this object. Kubernetes does not say which."""
+
+    def __init__(self) -> None:
+        super().__init__(422, "Invalid", "the server rejected our request due to an error in our request", details={})
+
+
+def json_patch(target: Any, operations: list[Object]) -> Any:
+    """RFC 6902, as Kubernetes applies it: `replace` of a missing key adds it. Raises PatchFailed."""
+    for operation in operations:
+        try:
+            target = _apply_operation(target, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise PatchFailed from error
+    return target
+
+
+def _apply_operation(target: Any, operation: Object) -> Any:
+    path = _pointer(operation["path"])
+    match operation["op"]:
+        case "add":
+            return _put(target, path, operation["value"], insert=True)
+        case "replace":
+            return _put(target, path, operation["value"], insert=False)
+        case "remove":
+            return _drop(target, path)
+        case "test":
+            if _find(target, path) != operation.get("value"):
+                raise ValueError(operation["path"])
+            return target
+        case "copy":
+            return _put(target, path, _find(target, _pointer(operation["from"])), insert=True)
+        case "move":
+            source = _pointer(operation["from"])
+            value = _find(target, source)
+            return _put(_drop(target, source), path, value, insert=True)
+        case unknown:
+            raise ValueError(unknown)
+
+
+def _pointer(text: str) -> list[str]:
+    if text and not text.startswith("/"):
+        raise ValueError(text)
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _find(target: Any, path: list[str]) -> Any:
+    for part in path:
+        target = target[int(part)] if type(target) is list else target[part]
+    return target
+
+
+def _put(target: Any, path: list[str], value: Any, *, insert: bool) -> Any:
+    """A copy of the target with the value at the path; only the containers on the path are copied."""
+    if not path:
+        return value
+    part, rest = path[0], path[1:]
+    if type(target) is list:
+        copy = list(target)
+        if rest:
+            copy[int(part)] = _put(copy[int(part)], rest, value, insert=insert)
+        elif part == "-" and insert:
+            copy.append(value)
+        elif insert and 0 <= int(part) <= len(copy):
+            copy.insert(int(part), value)
+        else:
+            copy[int(part)] = value
+        return copy
+    fields = {**target}
+    fields[part] = _put(fields[part], rest, value, insert=insert) if rest else value
+    return fields
+
+
+def _drop(target: Any, path: list[str]) -> Any:
+    part, rest = path[0], path[1:]
+    if type(target) is list:
+        copy = list(target)
+        if rest:
+            copy[int(part)] = _drop(copy[int(part)], rest)
+        else:
+            del copy[int(part)]
+        return copy
+    fields = {**target}
+    if rest:
+        fields[part] = _drop(fields[part], rest)
+    else:
+        del fields[part]
+    return fields
+
+
+# ---------------------------------------------------------------------- strategic merge patch
+
+
+def strategic_merge(target: Any, patch: Object, struct: Struct | None) -> Object:
+    """Merge by the rules of the kind: lists of named things by their key, `$patch` directives. Raises ApiError."""
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    result: Object = dict(target) if type(target) is dict else {}
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            field = key.partition("/")[2]
+            result[field] = [item for item in result.get(field, ()) if item not in value]
+        elif key.startswith("$setElementOrder/"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif key == "$retainKeys":
+            result = {name: item for name, item in result.items() if name in value}
+        else:
+            result[key] = _merge_field(result.get(key, _MISSING), value, struct, key)
+    return _reordered(result, patch, struct)
+
+
+def _merge_field(current: Any, value: Any, struct: Struct | None, key: str) -> Any:
+    kind = struct.fields.get(key) if struct else None
+    if type(value) is dict:
+        inner = kind if isinstance(kind, Struct) else None
+        return strategic_merge(None if current is _MISSING else current, value, inner)
+    by = merge_key(struct, key)
+    if type(value) is not list or by is None:
+        return value
+    existing = current if type(current) is list else []
+    if by == "":
+        return [*value, *(item for item in existing if item not in value)]
+    inner = kind.item if isinstance(kind, ListOf) and isinstance(kind.item, Struct) else None
+    return _merge_list(existing, value, by, inner)
+
+
+def _merge_list(existing: list[Object], changes: list[Object], key: str, struct: Struct | None) -> list[Object]:
+    """New items come first, in their order; changed ones keep their place."""
+    if any(item == {"$patch": "replace"} for item in changes):
+        return [item for item in changes if "$patch" not in item]
+    places = {item.get(key): index for index, item in enumerate(existing)}
+    result, new, gone = list(existing), [], set()
+    for item in changes:
+        if key not in item:
+            shown = " ".join(f"{name}:{value}" for name, value in item.items())
+            raise ApiError(500, "", f"map: map[{shown}] does not contain declared merge key: {key}")
+        place = places.get(item[key])
+        if item.get("$patch") == "delete":
+            gone.add(item[key])
+        elif place is None:
+            new.append(strategic_merge({}, item, struct))
+        else:
+            result[place] = strategic_merge(result[place], item, struct)
+    return [item for item in [*new, *result] if item[key] not in gone]
+
+
+def _reordered(result: Object, patch: Object, struct: Struct | None) -> Object:
+    """Lists in the order that the patch's $setElementOrder asks for; others keep their place at the end."""
+    for directive, order in patch.items():
+        if not directive.startswith("$setElementOrder/"):
+            continue
+        field = directive.partition("/")[2]
+        key = merge_key(struct, field)
+        if not key or type(result.get(field)) is not list:
+            continue
+        result[field] = _sorted_like(result[field], order, key)
+    return result
+
+
+def _sorted_like(items: list[Object], order: list[Object], key: str) -> list[Object]:
+    ranks = {item.get(key): rank for rank, item in enumerate(order)}
+    return sorted(items, key=lambda item: ranks.get(item.get(key), len(ranks)))

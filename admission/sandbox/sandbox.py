@@ -1,0 +1,191 @@
+"""The sandbox as one thing to start and stop: API server, controllers, users, certificates, kubeconfig."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+import yaml
+from aiohttp import web
+
+from admission.sandbox.auth import DEFAULT_USERS, FIRST_ROLES, RBAC, Authenticator, Authorizer, User, named_user
+from admission.sandbox.bodies import LIMIT
+from admission.sandbox.certificates import ServerCertificate
+from admission.sandbox.clock import Clock
+from admission.sandbox.controllers import controllers as run_controllers
+from admission.sandbox.decoding import decode_new
+from admission.sandbox.errors import SandboxError
+from admission.sandbox.kinds import built_in
+from admission.sandbox.local import LocalClient
+from admission.sandbox.registry import Registry
+from admission.sandbox.server import Server
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections import Counter
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import RawRequestMessage
+    from aiohttp.streams import StreamReader
+    from aiohttp.web_protocol import RequestHandler
+
+    from admission.sandbox.objects import Object
+
+FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+# The classes that no user may create, with their priorities.
+SYSTEM_PRIORITIES = (
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+)
+
+
+class Sandbox:
+    """A Kubernetes API server on loopback, with pretend controllers, while the context is open.
+
+    `speed` is how many times faster than time its clock runs, `port` 0 takes any free port, `users` are bearer
+    tokens and who they stand for. `before_1_36` brings back the older rule by which a suspended Job's template may
+    change only when its start time was cleared, which nobody does by himself.
+    """
+
+    def __init__(
+        self,
+        *,
+        controllers: bool = True,
+        speed: float = 1.0,
+        port: int = 0,
+        users: Mapping[str, User] = DEFAULT_USERS,
+        before_1_36: bool = False,
+    ) -> None:
+        self.clock = Clock(speed)
+        self.registry = Registry(self.clock, before_1_36=before_1_36)
+        self._with_controllers = controllers
+        self._port = port
+        self._certificate = ServerCertificate()
+        self._stack = AsyncExitStack()
+        for resource in built_in():
+            self.registry.add(resource)
+        self._users = dict(users)
+        self._server = Server(self.registry, Authenticator(users), Authorizer(self.registry))
+        self._fill()
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._listen(stack)
+            stack.push_async_callback(self.registry.webhooks.close)
+            if self._with_controllers:
+                await stack.enter_async_context(
+                    run_controllers(self.local, self.clock, before_1_36=self.registry.before_1_36)
+                )
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        server = web.Server(self._server.handle, request_factory=_request, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=self._certificate.context())
+        try:
+            await site.start()
+        except OSError as error:
+            raise SandboxError(f"The sandbox cannot listen on 127.0.0.1:{self._port}: {error.strerror}.") from error
+        self._port = runner.addresses[0][1]
+
+    def _fill(self) -> None:
+        """What is there from the beginning."""
+        for name in FIRST_NAMESPACES:
+            status = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+            self._put("", "v1", "namespaces", name, status)
+        for name, value, text in SYSTEM_PRIORITIES:
+            self._put("scheduling.k8s.io", "v1", "priorityclasses", name, {"value": value, "description": text})
+        for name, rules, groups in FIRST_ROLES:
+            self._put(RBAC, "v1", "clusterroles", name, {"rules": rules})
+            subjects = [{"kind": "Group", "apiGroup": RBAC, "name": group} for group in groups]
+            reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+            self._put(RBAC, "v1", "clusterrolebindings", name, {"subjects": subjects, "roleRef": reference})
+
+    def _put(self, group: str, version: str, plural: str, name: str, content: Object) -> None:
+        resource = self.registry.resources[group, version, plural]
+        obj = decode_new(resource, {"metadata": {"name": name}, **content}, [])
+        self.registry.seed(resource, obj)
+
+    # ------------------------------------------------------------------ access
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_pem(self) -> str:
+        """The certificate of the authority that signed the server's."""
+        return self._certificate.ca_pem
+
+    @property
+    def requests(self) -> Counter[tuple[str, str, str]]:
+        """How many requests came over HTTP, by (method, plural or plural/subresource, user)."""
+        return self._server.requests
+
+    def local(self, user: str) -> LocalClient:
+        """A client in the process, for a user known by name, who may everything."""
+        return LocalClient(self.registry, named_user(user))
+
+    def token(self, user: str) -> str:
+        """The bearer token of a user. Raises SandboxError if there is no such user."""
+        for token, known in self._users.items():
+            if known.name == user:
+                return token
+        raise SandboxError(
+            f"The sandbox has no user {user!r}: there are {', '.join(u.name for u in self._users.values())}."
+        )
+
+    def kubeconfig(self, user: str = "admin") -> Object:
+        """A kubeconfig for a user."""
+        authority = base64.b64encode(self.ca_pem.encode()).decode()
+        context = {"cluster": "sandbox", "user": user, "namespace": "default"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "sandbox",
+            "clusters": [{"name": "sandbox", "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "users": [{"name": user, "user": {"token": self.token(user)}}],
+            "contexts": [{"name": "sandbox", "context": context}],
+        }
+
+    def write_kubeconfig(self, path: Path, user: str = "admin") -> None:
+        """Write a user's kubeconfig to a file that only this account can read."""
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(self.kubeconfig(user), sort_keys=False))
+
+    def expire_history(self) -> None:
+        """Forget every past version: watches and lists that go on from one are answered 410."""
+        self.registry.store.compact(keep=0)
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request whose body may be as large as the API server allows."""
+    return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=LIMIT)

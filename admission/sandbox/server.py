@@ -1,0 +1,227 @@
+"""The HTTP door: who asks, what for, whether they may; and the answer, or a Status that says why not."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import orjson
+from aiohttp import web
+from multidict import CIMultiDict
+
+from admission.sandbox import paths
+from admission.sandbox.auth import Attributes, impersonated
+from admission.sandbox.bodies import LIMIT, decode_object, media_type
+from admission.sandbox.discovery import HEALTH, Discovery, etag
+from admission.sandbox.errors import ApiError, no_such_path
+from admission.sandbox.operations import Answer, Operations
+from admission.sandbox.query import Query
+from admission.sandbox.representation import dump, negotiate
+from admission.sandbox.reviews import REVIEWS, Reviews
+
+if TYPE_CHECKING:
+    from admission.sandbox.auth import Authenticator, Authorizer, User
+    from admission.sandbox.registry import Registry
+    from admission.sandbox.resources import Resource
+
+log = logging.getLogger(__name__)
+
+_IMPERSONATE = ("Impersonate-User", "Impersonate-Group", "Impersonate-Uid")
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_NOT_FOUND_TEXT = "404 page not found\n"
+# What a compaction leaves of the past of each resource, as the watch cache of a real API server would.
+KEPT_BY_COMPACTION = 1000
+
+
+class Server:
+    """Answers requests. `requests` counts them by (method, plural or plural/subresource, user)."""
+
+    def __init__(self, registry: Registry, authenticator: Authenticator, authorizer: Authorizer) -> None:
+        self._registry = registry
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._discovery = Discovery(registry)
+        self._reviews = Reviews(registry, authenticator, authorizer)
+        self._operations = Operations(registry, authenticator)
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, whatever happens."""
+        warnings: list[str] = []
+        try:
+            return await self._answer(request, warnings)
+        except ApiError as error:
+            return _response(Answer(dump(error.status()), error.code, headers=error.headers), warnings)
+        except web.HTTPRequestEntityTooLarge:
+            refusal = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LIMIT}")
+            return _response(Answer(dump(refusal.status()), 413), warnings)
+        except ConnectionError:
+            raise
+        except Exception:  # the client gets an answer whatever fails, and the log the reason
+            log.exception("%s %s failed", request.method, request.rel_url)
+            refusal = ApiError(500, "InternalError", "the sandbox failed on this request: see its log")
+            return _response(Answer(dump(refusal.status()), 500), warnings)
+
+    async def _answer(self, request: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
+        user = self._authenticator.authenticate(request.headers)
+        path = request.path
+        target = paths.parse(path)
+        query = Query(request.query_string)
+        verb = _verb(request.method, target, query)
+        attributes = _attributes(verb, target, path)
+        user = self._impersonate(request, user, attributes)
+        if request.method == "OPTIONS":
+            raise _not_allowed()
+        self._authorizer.check(user, attributes)
+        if target is None:
+            return await self._no_resource(request, path, query)
+        self.requests[request.method, attributes.resource, user.name] += 1
+        resource = self._registry.resources.get((target.group, target.version, target.plural))
+        if resource is None:
+            return _response(await self._virtual(request, target, user), warnings)
+        _check_verb(resource, target, verb, request.method)
+        if verb == "watch":
+            return await self._watch(request, resource, target, query)
+        answer = await self._operations.run(verb, request, resource, target, query, user, warnings)
+        return _response(answer, warnings)
+
+    def _impersonate(self, request: web.BaseRequest, user: User, attributes: Attributes) -> User:
+        if not any(name in request.headers for name in _IMPERSONATE):
+            return user
+        other = impersonated(request.headers)
+        if other is None:
+            return user
+        wanted = Attributes("impersonate", "", "users", "", other.name)
+        if self._authorizer.reason(user, wanted) is None:
+            raise attributes.refusal(user, verb=f"impersonate-on:user-info:{attributes.verb}")
+        return other
+
+    # ------------------------------------------------------------------ paths without a stored resource
+
+    async def _no_resource(self, request: web.BaseRequest, path: str, query: Query) -> web.StreamResponse:
+        if path == "/sandbox/compact" and request.method == "POST":
+            keep = query.integer("keep")
+            self._registry.store.compact(KEPT_BY_COMPACTION if keep is None else keep)
+            return web.Response(text="ok")
+        if path == "/sandbox/requests" and request.method == "GET":
+            return _response(Answer(dump(self._counted())), [])
+        if any(path in (check, f"{check}/ping") for check in HEALTH):
+            return web.Response(text="ok")
+        document = self._discovery.answer(path, request.headers.get("Accept", ""))
+        if document is None:
+            return self._missing(path)
+        if document.get("kind") == "APIGroupDiscoveryList":
+            return _aggregated(request, document)
+        return _response(Answer(dump(document, negotiate(request.headers.get("Accept", "")).media)), [])
+
+    def _counted(self) -> dict[str, object]:
+        counted = [
+            {"method": method, "resource": resource, "user": user, "count": count}
+            for (method, resource, user), count in self.requests.items()
+        ]
+        return {"requests": counted}
+
+    def _missing(self, path: str) -> web.StreamResponse:
+        """Below a group that is served, a Status; anywhere else, a text."""
+        parts = path.strip("/").split("/")
+        in_core = parts[0] == "api" and len(parts) > 1
+        if in_core or (parts[0] == "apis" and len(parts) > 2 and self._discovery.has_group(parts[1])):
+            raise no_such_path()
+        return web.Response(text=_NOT_FOUND_TEXT, status=404)
+
+    async def _virtual(self, request: web.BaseRequest, target: paths.Target, user: User) -> Answer:
+        """Reviews, and the old bindings resource."""
+        if target.version == "v1" and (target.group, target.plural) in REVIEWS:
+            if request.method != "POST" or target.name:
+                raise _not_allowed()
+            kind = REVIEWS[target.group, target.plural][0]
+            body = decode_object(await request.read(), media_type(request.headers.get("Content-Type", "")), kind)
+            return Answer(dump(self._reviews.answer(target.group, target.plural, user, body)), 201)
+        if (target.group, target.version, target.plural) == ("", "v1", "bindings") and request.method == "POST":
+            return await self._operations.bind(request, target.namespace or "", "", user)
+        if target.group and not self._discovery.has_group(target.group):
+            return Answer(_NOT_FOUND_TEXT.encode(), 404, "text/plain")
+        raise no_such_path()
+
+    # ------------------------------------------------------------------ watch
+
+    async def _watch(
+        self, request: web.BaseRequest, resource: Resource, target: paths.Target, query: Query
+    ) -> web.StreamResponse:
+        watch, media = self._operations.watch(request, resource, target, query)
+        response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
+        await response.prepare(request)
+        await watch.serve(response)
+        await response.write_eof()
+        return response
+
+
+def _verb(method: str, target: paths.Target | None, query: Query) -> str:
+    """The verb as RBAC knows it."""
+    if target is None:
+        return method.lower()
+    if method in _VERBS:
+        return _VERBS[method]
+    if method == "DELETE":
+        return "delete" if target.name else "deletecollection"
+    if target.name and not target.watch:
+        return "get"
+    return "watch" if target.watch or query.flag("watch") else "list"
+
+
+def _attributes(verb: str, target: paths.Target | None, path: str) -> Attributes:
+    if target is None:
+        return Attributes(verb, path=path)
+    resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+    name = unquote(target.name)
+    if target.plural == "namespaces" and not target.group:
+        return Attributes(verb, target.group, resource, name, name)
+    return Attributes(verb, target.group, resource, target.namespace or "", name)
+
+
+def _not_allowed() -> ApiError:
+    return ApiError(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
+    )
+
+
+def _check_verb(resource: Resource, target: paths.Target, verb: str, method: str) -> None:
+    """Raises ApiError (404, 405) unless the resource has the verb at this path."""
+    if target.namespace is not None and not resource.namespaced:
+        raise no_such_path()
+    if method == "HEAD":
+        raise _not_allowed()
+    if target.subresource:
+        sub = resource.subresource(target.subresource)
+        if sub is None:
+            raise no_such_path()
+        if verb not in sub.verbs:
+            raise _not_allowed()
+        return
+    on_collection = verb in ("list", "watch", "create", "deletecollection")
+    if verb not in resource.verbs or on_collection == bool(target.name and not target.watch):
+        raise _not_allowed()
+    if verb in ("create", "deletecollection") and resource.namespaced and target.namespace is None:
+        raise _not_allowed()
+    if resource.namespaced and target.namespace is None and target.name:
+        raise no_such_path()
+
+
+def _aggregated(request: web.BaseRequest, document: dict[str, object]) -> web.StreamResponse:
+    tag = f'"{etag(document)}"'
+    headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
+    if request.headers.get("If-None-Match") == tag:
+        return web.Response(status=304, headers=headers)
+    headers["Content-Type"] = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    return web.Response(body=orjson.dumps(document), headers=headers)
+
+
+def _response(answer: Answer, warnings: list[str]) -> web.Response:
+    headers = CIMultiDict({"Content-Type": answer.media, "Cache-Control": "no-cache, private"})
+    headers.update(answer.headers)
+    for text in dict.fromkeys(warnings):
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        headers.add("Warning", f'299 - "{escaped}"')
+    return web.Response(body=answer.body, status=answer.status, headers=headers)

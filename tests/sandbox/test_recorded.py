@@ -1,0 +1,82 @@
+"""The recorded answers of a real API server, played against the sandbox: exactly the named cases may differ."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from admission.sandbox import Sandbox
+
+RECORDED = Path(__file__).parents[2].parent / "shared" / "apiserver"
+# The cases that do not pass, or are not played, with the reasons that the sandbox's README gives.
+DIFFERENT = {
+    "core/03-events-k8s-io",
+    "core/10-deployments-and-scale",
+    "core/12-statefulsets",
+    "core/13-configmaps-and-secrets",
+    "customresources/04-patch-and-update",
+    "discovery/03-resource-lists",
+    "discovery/04-aggregated",
+}
+NOT_PLAYED = {"core/08-resource-quotas"}
+# Played side by side: most of the time a case waits, for a webhook's timeout or the end of a watch.
+WITHOUT_CONTROLLERS = (
+    ("admission",),
+    ("watch", "jobs/07*"),
+    ("jobs/0[0-689]*", "jobs/[123]*", "pods", "auth", "errors"),
+    ("core", "customresources", "discovery"),
+)
+WITH_CONTROLLERS = (
+    ("flows/0[1-4]*",),
+    ("flows/0[5-9]*",),
+    ("flows/1[0-3]*",),
+    ("flows/1[4-9]*",),
+    ("core/05*", "admission/13*"),
+)
+
+pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded cases are not beside this repository")
+
+
+async def play(sandbox, ca, have, globs):
+    """The verdicts of some cases, by name, with the differences of those that failed."""
+    only = [part for glob in globs for part in ("--only", glob)]
+    command = [sys.executable, str(RECORDED / "replay.py"), "--server", sandbox.url, "--ca", str(ca), "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *command, "--have", have, "--compact-cmd", "true", *only, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    return {case["case"]: case for case in json.loads(output)["cases"] if case["verdict"] != "skipped"}
+
+
+async def play_all(tmp_path, *, controllers, groups):
+    cases = {}
+    have = "kcm,compaction" if controllers else "compaction"
+    async with Sandbox(controllers=controllers) as sandbox:
+        ca = tmp_path / "ca.crt"
+        ca.write_text(sandbox.ca_pem)
+        for played in await asyncio.gather(*(play(sandbox, ca, have, globs) for globs in groups)):
+            cases |= played
+    return cases
+
+
+def failed(cases):
+    return {name: case["differences"] for name, case in cases.items() if case["verdict"] == "FAIL"}
+
+
+@pytest.mark.timeout(240)
+async def test_every_case_without_controllers_is_answered_as_recorded(tmp_path):
+    cases = await play_all(tmp_path, controllers=False, groups=WITHOUT_CONTROLLERS)
+
+    different = failed(cases)
+    assert set(different) == DIFFERENT, {name: different[name] for name in set(different) - DIFFERENT}
+    assert len(cases) == 99
+
+
+@pytest.mark.timeout(240)
+async def test_every_case_with_controllers_is_answered_as_recorded(tmp_path):
+    cases = await play_all(tmp_path, controllers=True, groups=WITH_CONTROLLERS)
+
+    assert failed(cases) == {}
+    assert len(cases) == 121 - 99 - len(NOT_PLAYED)

@@ -1,0 +1,254 @@
+"""The sandbox as its clients meet it, where no recorded case looks."""
+
+import asyncio
+import json
+import shutil
+import ssl
+
+import aiohttp
+import pytest
+import yaml
+
+from admission.sandbox import DEFAULT_USERS, ApiError, Sandbox, SandboxError, User
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+def job(name, **spec):
+    containers = [{"name": "main", "image": "registry.example/app:1"}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
+
+
+@pytest.fixture
+async def sandbox():
+    async with Sandbox(controllers=False) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(sandbox):
+    context = ssl.create_default_context(cadata=sandbox.ca_pem)
+    headers = {"Authorization": "Bearer admin-token"}
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
+        yield session
+
+
+async def first_lines(response, count):
+    return [json.loads(await response.content.readline()) for _ in range(count)]
+
+
+async def test_the_certificate_is_good_for_the_authority_that_is_told(http):
+    async with http.get("/version") as response:
+        assert (await response.json())["minor"] == "36"
+
+
+async def test_requests_are_counted_by_method_resource_and_user(sandbox, http):
+    async with http.post(JOBS, json=job("a")) as response:
+        assert response.status == 201
+    patch = {"Content-Type": "application/merge-patch+json"}
+    async with http.patch(f"{JOBS}/a/status", json={"status": {"active": 1}}, headers=patch) as response:
+        assert response.status == 200
+
+    assert sandbox.requests == {("POST", "jobs", "admin"): 1, ("PATCH", "jobs/status", "admin"): 1}
+
+
+async def test_a_watch_from_a_forgotten_version_ends_with_410(sandbox, http):
+    async with http.get(JOBS) as response:
+        version = (await response.json())["metadata"]["resourceVersion"]
+    await sandbox.local("tester").create("jobs", "default", job("a"))
+    sandbox.expire_history()
+
+    async with http.get(JOBS, params={"watch": "1", "resourceVersion": version}) as response:
+        (event,) = await first_lines(response, 1)
+        rest = await response.content.read()
+    assert (event["type"], event["object"]["code"], rest) == ("ERROR", 410, b"")
+
+
+async def test_an_open_watch_goes_on_after_the_history_was_forgotten(sandbox, http):
+    client = sandbox.local("tester")
+    await client.create("jobs", "default", job("a"))
+    async with http.get(JOBS, params={"watch": "1"}) as response:
+        await first_lines(response, 1)
+        sandbox.expire_history()
+        await client.create("jobs", "default", job("b"))
+        (event,) = await first_lines(response, 1)
+    assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "b")
+
+
+async def test_users_can_be_chosen():
+    users = {**DEFAULT_USERS, "carol-token": User("carol", groups=("system:masters",))}
+    async with Sandbox(controllers=False, users=users) as sandbox:
+        config = sandbox.kubeconfig("carol")
+        assert config["users"] == [{"name": "carol", "user": {"token": "carol-token"}}]
+        with pytest.raises(SandboxError, match="no user 'dave'"):
+            sandbox.kubeconfig("dave")
+
+
+async def test_a_taken_port_is_told_in_one_sentence(sandbox):
+    port = int(sandbox.url.rpartition(":")[2])
+    with pytest.raises(SandboxError, match=f"cannot listen on 127.0.0.1:{port}"):
+        async with Sandbox(controllers=False, port=port):
+            pass
+
+
+async def test_a_kubeconfig_is_readable_by_its_owner_alone(sandbox, tmp_path):
+    path = tmp_path / "kubeconfig.yaml"
+    sandbox.write_kubeconfig(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"] == sandbox.url
+
+
+# ---------------------------------------------------------------------- in the process
+
+
+async def test_a_local_watch_begins_with_what_exists_and_tells_what_was_before(sandbox):
+    client = sandbox.local("tester")
+    await client.create("jobs", "default", job("a"))
+    watcher = client.watch("jobs")
+    batches = aiter(watcher)
+    assert [(plural, kind, obj["metadata"]["name"]) for plural, kind, obj, _ in await anext(batches)] == [
+        ("jobs", "ADDED", "a")
+    ]
+
+    await client.patch("jobs", "default", "a", {"spec": {"parallelism": 3}})
+    await client.delete("jobs", "default", "a", propagation="Background")
+    changes = await anext(batches)
+    watcher.close()
+
+    assert [kind for _, kind, _, _ in changes] == ["MODIFIED", "DELETED"]
+    (_, _, new, old), _ = changes
+    assert (old["spec"]["parallelism"], new["spec"]["parallelism"]) == (1, 3)
+    assert [batch async for batch in batches] == []
+
+
+async def test_changes_of_several_resources_come_in_the_order_in_which_they_happened(sandbox):
+    client = sandbox.local("tester")
+    watcher = client.watch("jobs", "configmaps")
+    batches = aiter(watcher)
+    await client.create("jobs", "default", job("a"))
+    await client.create("configmaps", "default", {"metadata": {"name": "b"}})
+    await client.create("jobs", "default", job("c"))
+    names = [obj["metadata"]["name"] for _, _, obj, _ in await anext(batches)]
+    watcher.close()
+    assert names == ["a", "b", "c"]
+
+
+async def test_a_local_update_with_an_old_version_is_a_conflict(sandbox):
+    client = sandbox.local("tester")
+    old = await client.create("jobs", "default", job("a"))
+    await client.patch("jobs", "default", "a", {"metadata": {"labels": {"x": "1"}}})
+    with pytest.raises(ApiError) as refused:
+        await client.update("jobs", "default", old)
+    assert (refused.value.code, refused.value.reason) == (409, "Conflict")
+
+
+async def test_local_writes_obey_the_rules_of_the_kind(sandbox):
+    client = sandbox.local("tester")
+    with pytest.raises(ApiError, match=r"spec.template.spec.containers: Required value"):
+        await client.create("jobs", "default", {"metadata": {"name": "a"}, "spec": {}})
+    with pytest.raises(ApiError, match=r'namespaces "nowhere" not found'):
+        await client.create("jobs", "nowhere", job("a"))
+
+
+async def test_a_version_that_was_handed_out_never_changes(sandbox):
+    client = sandbox.local("tester")
+    await client.create("jobs", "default", job("a"))
+    before = client.get("jobs", "default", "a")
+    copy = json.loads(json.dumps(before))
+    await client.patch("jobs", "default", "a", {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}})
+    await client.patch("jobs", "default", "a", {"status": {"active": 0, "ready": 0}}, subresource="status")
+    await client.delete("jobs", "default", "a", propagation="Foreground")
+    assert before == copy
+
+
+async def test_binding_is_seen_and_cannot_be_repeated(sandbox):
+    client = sandbox.local("scheduler")
+    containers = [{"name": "main", "image": "i"}]
+    await client.create("pods", "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    await client.bind("default", "p", "n1")
+    assert client.get("pods", "default", "p")["spec"]["nodeName"] == "n1"
+    with pytest.raises(ApiError, match='already assigned to node "n1"'):
+        await client.bind("default", "p", "n2")
+
+
+async def test_an_unreachable_webhook_stops_local_writes_too(sandbox):
+    client = sandbox.local("tester")
+    hook = {
+        "name": "closed.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"operations": ["*"], "apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    plural = "mutatingwebhookconfigurations"
+    await client.create(plural, "", {"metadata": {"name": "m"}, "webhooks": [hook]})
+    with pytest.raises(ApiError, match=r'failed calling webhook "closed\.example\.com"'):
+        await client.create("jobs", "default", job("a"))
+    await client.delete(plural, "", "m")
+    assert await client.create("jobs", "default", job("a"))
+
+
+# ---------------------------------------------------------------------- protobuf
+
+
+def field(number, content):
+    if isinstance(content, int):
+        return bytes([number << 3, content])
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+async def test_a_protobuf_body_is_read_and_unknown_parts_of_it_are_refused(http):
+    headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+    kind = field(1, field(1, b"v1") + field(2, b"ConfigMap"))
+    labels = field(11, field(1, b"a") + field(2, b"b"))
+    content = field(1, field(1, b"x") + labels) + field(2, field(1, b"key") + field(2, b"value")) + field(4, 1)
+    url = "/api/v1/namespaces/default/configmaps"
+    async with http.post(url, data=b"k8s\0" + kind + field(2, content), headers=headers) as response:
+        created = await response.json()
+    assert (created["metadata"]["labels"], created["data"], created["immutable"]) == (
+        {"a": "b"},
+        {"key": "value"},
+        True,
+    )
+
+    async with http.post(url, data=b"k8s\0" + kind + field(2, field(9, b"")), headers=headers) as response:
+        assert response.status == 415
+        assert "ConfigMap, field 9" in (await response.json())["message"]
+
+
+# ---------------------------------------------------------------------- kubectl
+
+
+def write(path, manifest):
+    path.write_text(yaml.safe_dump(manifest))
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+async def test_kubectl_creates_applies_reads_and_deletes_jobs(sandbox, tmp_path):
+    config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "job.yaml"
+    sandbox.write_kubeconfig(config)
+
+    async def kubectl(*arguments):
+        process = await asyncio.create_subprocess_exec(
+            "kubectl", "--kubeconfig", str(config), "--cache-dir", str(tmp_path / "cache"), *arguments,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+        return output.decode()
+
+    assert "created" in await kubectl("create", "job", "made", "--image=busybox", "--", "sleep", "1")
+    applied = {"apiVersion": "batch/v1", "kind": "Job", **job("applied")}
+    write(manifest, applied)
+    assert "created" in await kubectl("apply", "-f", str(manifest))
+    applied["metadata"]["labels"] = {"team": "a"}
+    write(manifest, applied)
+    assert "configured" in await kubectl("apply", "-f", str(manifest))
+
+    listed = await kubectl("get", "jobs")
+    assert listed.split("\n")[0].split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
+    assert "team=a" in await kubectl("describe", "job", "applied")
+    await kubectl("delete", "job", "made", "applied")
+    assert sandbox.local("tester").list("jobs") == []
