@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
@@ -32,7 +32,8 @@ WAITING = 10_000
 """Events kept while the server is slow; those beyond are dropped and counted."""
 
 IN_FLIGHT = 4
-"""Events at the server at one time: few, to leave it to the patches."""
+PER_SECOND = 50.0
+"""Events at the server at one time, and started in a second: few, to leave it to the patches while much is decided."""
 
 REMEMBERED = 10_000
 """What was said last, to tell repetitions."""
@@ -65,11 +66,13 @@ class EventRecorder:
         waiting: int = WAITING,
         instance: str | None = None,
         now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`instance` names this process among replicas (None: the host's name); `now` gives seconds since the epoch."""
         self._client = client
         self._instance = (instance or socket.gethostname())[:128]
         self._now = now
+        self._sleep = sleep
         self._queue: asyncio.Queue[Object] = asyncio.Queue(waiting)
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._numbers = count()
@@ -124,6 +127,7 @@ class EventRecorder:
                 outcome = "ok"
             self.outcomes[outcome] += 1
             self._queue.task_done()
+            await self._sleep(IN_FLIGHT / PER_SECOND)
 
     def _event(self, regarding: Reference, at: float, kind: str, reason: str, action: str, note: str) -> Object:
         # As client-go names them, and a number, as several may fall into one tick of the clock.

@@ -1,0 +1,61 @@
+"""What to do next about one workload: a pure function of what is committed and what was last seen of its object.
+
+    pending ──admit──> admitted ──finish──> finished
+       ^                   │ evict
+       └────release──── evicting
+
+A workload holds quota while it is `admitted` or `evicting`. The table is level-based: it may be asked again at any
+moment, after any crash, and gives the same step until the step has had its effect.
+
+| committed | object seen                   | step    | why                                                       |
+| --------- | ----------------------------- | ------- | --------------------------------------------------------- |
+| pending   | runs                          | STOP    | nobody gave it quota: the gate was missed or taken away    |
+| admitted  | gated                         | START   | its quota is committed, so it may run                      |
+| evicting  | runs                          | STOP    | its quota is wanted back                                   |
+| evicting  | gated, pods remain            | WAIT    | quota is free when the pods are gone, not earlier          |
+| evicting  | stopped, still changed by us  | RESTORE | it is given back as it was before it queues again          |
+| evicting  | stopped, as it was            | RELEASE |                                                            |
+| any       | otherwise                     | WAIT    |                                                            |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from admission.kinds.base import Observed
+
+
+class Step(Enum):
+    """The one thing to do about a workload's object."""
+
+    WAIT = "wait"
+    START = "start"
+    STOP = "stop"
+    RESTORE = "restore"
+    RELEASE = "release"
+
+
+def next_step(state: State, seen: Observed, *, changed_by_us: bool) -> Step:
+    """The step for a workload committed as `state` whose object was last seen as `seen`.
+
+    `changed_by_us`: the object still carries something that admission put in.
+    """
+    if seen.finished is not None:
+        return Step.WAIT
+    match state:
+        case State.FINISHED:
+            return Step.WAIT
+        case State.ADMITTED:
+            return Step.START if seen.suspended else Step.WAIT
+        case State.PENDING:
+            return Step.WAIT if seen.suspended else Step.STOP
+        case State.EVICTING if not seen.suspended:
+            return Step.STOP
+        case State.EVICTING if seen.active:
+            return Step.WAIT
+        case State.EVICTING:
+            return Step.RESTORE if changed_by_us else Step.RELEASE

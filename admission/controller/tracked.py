@@ -1,0 +1,81 @@
+"""What the controller keeps in memory about each workload: what is committed, and what was last seen of its object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.controller.lifecycle import Step
+    from admission.kinds.base import Observed
+    from admission.store.records import WorkloadRecord
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One workload. `record` is what the next commit writes, or the last one wrote."""
+
+    record: WorkloadRecord
+    seen: Observed | None = None
+    """None: not seen since the start, or gone."""
+    object: dict[str, Any] | None = None
+    """The Kubernetes object as last seen: patches are made from it."""
+    held: bool = False
+    """Kept out of the cycles: by its user, or because it is misconfigured or still runs ungated."""
+    refused: tuple[int, str] | None = None
+    """The object's generation that the API server would not start, and what it said; another one is tried again."""
+    in_flight: Step | None = None
+    """A request for it is under way, or its outcome is not known yet."""
+    attempts: int = 0
+    """Requests for it that failed since the last one that did not."""
+
+    @property
+    def uid(self) -> str:
+        return self.record.workload.uid
+
+    @property
+    def holds_quota(self) -> bool:
+        return self.record.state in (State.ADMITTED, State.EVICTING)
+
+    def change(self, **fields: Any) -> WorkloadRecord:
+        """Replace fields of the record; it is written by the commit that the caller adds it to."""
+        self.record = replace(self.record, **fields)
+        return self.record
+
+
+class Registry:
+    """All workloads that are not finished, by uid and by the name of their object."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Tracked] = {}
+        self._uid_by_name: dict[tuple[str, str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def __iter__(self) -> Iterator[Tracked]:
+        return iter(self._by_uid.values())
+
+    def get(self, uid: str) -> Tracked | None:
+        return self._by_uid.get(uid)
+
+    def named(self, kind: str, namespace: str, name: str) -> Tracked | None:
+        """The workload whose object has this name: the newest, where one was deleted and created anew."""
+        uid = self._uid_by_name.get((kind, namespace, name))
+        return self._by_uid.get(uid) if uid is not None else None
+
+    def add(self, tracked: Tracked) -> Tracked:
+        workload = tracked.record.workload
+        self._by_uid[workload.uid] = tracked
+        self._uid_by_name[workload.kind, workload.namespace, workload.name] = workload.uid
+        return tracked
+
+    def remove(self, uid: str) -> None:
+        workload = self._by_uid.pop(uid).record.workload
+        name = (workload.kind, workload.namespace, workload.name)
+        if self._uid_by_name.get(name) == uid:
+            del self._uid_by_name[name]

@@ -1,0 +1,178 @@
+"""A cluster (the sandbox, over real TLS), a database, and the controller between them, started and ended at will."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, closing, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from admission.cluster.client import Client
+from admission.controller import Controller
+from admission.kinds import all_kinds
+from admission.model.manifests import parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from admission.store.records import WorkloadRecord
+
+Object = dict[str, Any]
+
+SPEED = 60.0
+"""How much faster than time pods run and end."""
+
+
+CUT: Object = {
+    "metadata": {"name": "cut"},
+    "webhooks": [
+        {
+            "name": "cut.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1:1/nobody-listens"},
+            "matchConditions": [{"name": "sluice", "expression": "request.userInfo.username == 'sluice'"}],
+            "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}],
+        }
+    ],
+}
+"""A webhook that fails each request of Sluice's, for nobody is there to answer."""
+
+
+class World:
+    """What a test needs of cluster, database and controller."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, store: Store, url: str) -> None:
+        self.sandbox = sandbox
+        self.client = client
+        self.store = store
+        """The test's own eyes: it reads, and writes queue objects until Sluice runs."""
+        self.user = sandbox.local("admin")
+        self.controller: Controller | None = None
+        self.leading: Store | None = None
+        self.url = url
+        self._stack = AsyncExitStack()
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Sluice starts, and knows all that there is when this returns."""
+        self.leading = await self._stack.enter_async_context(Store.open(self.url))
+        (kind,) = all_kinds()
+        epoch = await self.leading.lead("test")
+        self.controller = Controller(store=self.leading, client=self.client, kind=kind, epoch=epoch)
+        self._running = asyncio.create_task(self.controller.run())
+        await self.eventually(self._decides)
+
+    async def end(self) -> None:
+        """Sluice is gone, in the middle of whatever it was doing."""
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+            self._running = None
+            await self._stack.aclose()
+
+    async def apply(self, *manifests: Object) -> None:
+        """Create or replace queue objects as the API would."""
+        store = self.leading or self.store
+        for obj in map(parse_manifest, manifests):
+            known = {present.key for present in await store.queues.list(obj.kind)}
+            write = store.queues.replace if obj.key in known else store.queues.create
+            await write(obj, author="test")
+
+    async def submit(self, job: Object) -> Object:
+        return await self.user.create("jobs", job["metadata"]["namespace"], job)
+
+    async def patch(self, name: str, body: Object, namespace: str = "team-a") -> Object:
+        """What a user changes."""
+        return await self.user.patch("jobs", namespace, name, body)
+
+    async def cut_off(self) -> None:
+        """From now on the API server fails whatever Sluice wants to change in a Job; it may still watch."""
+        await self.user.create("validatingwebhookconfigurations", "", CUT)
+
+    async def reconnect(self) -> None:
+        await self.user.delete("validatingwebhookconfigurations", "", "cut")
+
+    async def job(self, name: str, until: Callable[[Object], bool], namespace: str = "team-a") -> Object:
+        """The Job, as soon as it is as it should be."""
+        with closing(self.user.watch("jobs")) as changes:
+            async for batch in changes:
+                for _, kind, obj, _ in batch:
+                    key = obj["metadata"]["namespace"], obj["metadata"]["name"]
+                    if key == (namespace, name) and kind != "DELETED" and until(obj):
+                        return obj
+        raise AssertionError("the watch ended")
+
+    async def record(
+        self, name: str, state: str, namespace: str = "team-a", *, reason: str | None = None
+    ) -> WorkloadRecord:
+        """The workload, as soon as the database says so."""
+
+        async def look() -> WorkloadRecord | None:
+            for record in (await self.store.workloads.list(namespace=namespace)).workloads:
+                if (record.workload.name, record.state) == (name, state) and reason in (None, record.reason):
+                    return record
+            return None
+
+        found: WorkloadRecord = await self.eventually(look)
+        return found
+
+    async def eventually(self, look: Callable[[], Any]) -> Any:
+        """What `look` returns, once that is something; the time limit of the test ends a wait in vain."""
+        while not (found := await look()):  # noqa: ASYNC110  there is no event for what a database holds
+            # Yields to the rest of this process for a moment: nothing is assumed about how long anything takes.
+            await asyncio.sleep(0.005)
+        return found
+
+    async def _decides(self) -> bool:
+        assert self.controller is not None
+        assert self._running is not None
+        if self._running.done():
+            await self._running
+        return await self.controller.health() is None
+
+
+@pytest.fixture
+def before_1_36() -> bool:
+    """Which rule for the templates of suspended Jobs the API server has."""
+    return False
+
+
+@pytest.fixture
+async def world(database_url: str, tmp_path: Path, before_1_36: bool) -> AsyncIterator[World]:
+    """A cluster with nodes, namespaces and no Sluice yet."""
+    async with (
+        Sandbox(speed=SPEED, before_1_36=before_1_36) as sandbox,
+        Store.open(database_url) as store,
+    ):
+        kubeconfig = tmp_path / "kubeconfig"
+        sandbox.write_kubeconfig(kubeconfig, "sluice")
+        async with Client.from_kubeconfig(str(kubeconfig)) as client:
+            world = World(sandbox, client, store, database_url)
+            for namespace in ("team-a", "team-b"):
+                await world.user.create("namespaces", "", {"metadata": {"name": namespace}})
+            for number in range(4):
+                await world.user.create("nodes", "", node(number))
+            try:
+                yield world
+            finally:
+                await world.end()
+
+
+def node(number: int) -> Object:
+    """A pretend node of 10 CPU that only what tolerates its taint may use."""
+    amounts = {"cpu": "10", "memory": "10Gi", "pods": "110"}
+    return {
+        "metadata": {
+            "name": f"node-{number}",
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"type": "kwok", "kubernetes.io/hostname": f"node-{number}"},
+        },
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }

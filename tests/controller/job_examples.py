@@ -1,0 +1,90 @@
+"""Jobs and queues as users write them, as small as they can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Object = dict[str, Any]
+
+TOLERATION = {"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def flavor(name: str = "default") -> Object:
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": {"type": "kwok"}, "tolerations": [TOLERATION]},
+    }
+
+
+def cluster_queue(name: str = "cq", cpu: str = "4", **spec: Any) -> Object:
+    quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+            **spec,
+        },
+    }
+
+
+def local_queue(name: str = "lq", cluster_queue: str = "cq", namespace: str = "team-a") -> Object:
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterQueue": cluster_queue},
+    }
+
+
+def job(
+    name: str,
+    *,
+    queue: str | None = "lq",
+    cpu: str = "1",
+    pods: int = 1,
+    namespace: str = "team-a",
+    suspend: bool = True,
+    seconds: int = 1_000_000,
+    **template: Any,
+) -> Object:
+    """A Job whose pods run for so many seconds of the sandbox."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"sluice.dev/queue-name": queue} if queue else {},
+        },
+        "spec": {
+            "suspend": suspend,
+            "parallelism": pods,
+            "completions": pods,
+            "template": {
+                "metadata": {"annotations": {"sandbox.sluice.dev/run-seconds": str(seconds)}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}],
+                    **template,
+                },
+            },
+        },
+    }
+
+
+def runs(obj: Object) -> bool:
+    return not obj["spec"].get("suspend") and obj.get("status", {}).get("active", 0) > 0
+
+
+def is_gated(obj: Object) -> bool:
+    return obj["spec"].get("suspend") is True
+
+
+def is_done(obj: Object) -> bool:
+    return any(c["type"] == "Complete" and c["status"] == "True" for c in obj.get("status", {}).get("conditions", ()))

@@ -1,0 +1,54 @@
+"""The table of what to do next, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.controller.lifecycle import Step, next_step
+from admission.kinds import Observed, Outcome
+from admission.store.records import State
+
+GATED = Observed(
+    uid="u",
+    namespace="n",
+    name="j",
+    resource_version="1",
+    generation=1,
+    created=0.0,
+    queue="q",
+    priority_class="",
+    pod_priority_class="",
+    user="",
+    held=False,
+    suspended=True,
+    active=False,
+    started=False,
+    pods=1,
+    deleting=False,
+    finished=None,
+)
+RUNNING = replace(GATED, suspended=False, active=True, started=True)
+STOPPING = replace(GATED, active=True)
+DONE = replace(GATED, suspended=False, finished=Outcome(True, "", ""))
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "changed", "step"),
+    [
+        (State.PENDING, GATED, False, Step.WAIT),
+        (State.PENDING, RUNNING, False, Step.STOP),
+        (State.PENDING, STOPPING, False, Step.WAIT),
+        (State.ADMITTED, GATED, False, Step.START),
+        (State.ADMITTED, RUNNING, True, Step.WAIT),
+        (State.EVICTING, RUNNING, True, Step.STOP),
+        (State.EVICTING, STOPPING, True, Step.WAIT),
+        (State.EVICTING, GATED, True, Step.RESTORE),
+        (State.EVICTING, GATED, False, Step.RELEASE),
+        (State.FINISHED, GATED, False, Step.WAIT),
+        *((state, DONE, False, Step.WAIT) for state in State),
+    ],
+)
+def test_the_step_that_is_due(state, seen, changed, step):
+    assert next_step(state, seen, changed_by_us=changed) is step

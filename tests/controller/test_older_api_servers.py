@@ -1,0 +1,42 @@
+"""Before Kubernetes 1.36 a Job that ran once lets nobody change its template until its start time was cleared."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # this is about the API server
+
+
+@pytest.fixture
+def before_1_36() -> bool:
+    return True
+
+
+async def test_an_evicted_job_is_restored_exactly_and_can_be_started_again(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    before = await world.submit(job("a"))
+    await world.job("a", runs)
+
+    await world.patch("a", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await world.record("a", "pending", reason="OnHold")
+    stopped = await world.job("a", is_gated)
+    assert stopped["spec"] == before["spec"]
+    assert "startTime" not in stopped["status"]
+
+    await world.patch("a", {"metadata": {"labels": {"sluice.dev/hold": None}}})
+    await world.job("a", runs)
+
+
+async def test_a_job_that_ran_without_quota_is_stopped_and_started_in_its_turn(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.submit(job("early", suspend=False, tolerations=[{"operator": "Exists"}]))
+    await world.job("early", runs)
+    await world.start()
+    started = await world.job("early", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 3)
+    assert started["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
+    await world.record("early", "admitted")

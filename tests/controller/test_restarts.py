@@ -1,0 +1,140 @@
+"""Sluice ends at any moment and starts again: nothing is lost, nothing is done twice, no quota is given out twice."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+
+
+@pytest.fixture
+async def queues(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    return world
+
+
+async def test_what_ran_goes_on_and_what_waited_goes_on_waiting(queues):
+    await queues.start()
+    await queues.submit(job("runs", cpu="3"))
+    await queues.job("runs", runs)
+    await queues.submit(job("waits", cpu="3"))
+    await queues.record("waits", "pending", reason="WaitingForQuota")
+    before = await queues.record("runs", "admitted")
+    await queues.end()
+
+    await queues.start()
+    await queues.submit(job("fits"))
+    await queues.job("fits", runs)
+    assert await queues.record("runs", "admitted") == before
+    await queues.record("waits", "pending", reason="WaitingForQuota")
+    assert not queues.controller.writer.outcomes["ok"] > 1
+
+
+async def test_committed_but_not_started_is_started(queues):
+    """Cut between commit and PATCH."""
+    await queues.start()
+    await queues.cut_off()
+    await queues.submit(job("cut"))
+    await queues.record("cut", "admitted")
+    assert is_gated(queues.user.get("jobs", "team-a", "cut"))
+    await queues.end()
+    await queues.reconnect()
+
+    await queues.start()
+    await queues.job("cut", runs)
+    assert queues.controller.writer.outcomes == {"ok": 1}
+
+
+async def test_started_but_the_answer_was_lost(queues):
+    """Cut between PATCH and what follows."""
+    await queues.start()
+    await queues.submit(job("cut"))
+    await queues.job("cut", lambda obj: not is_gated(obj))
+    await queues.end()
+
+    await queues.start()
+    await queues.job("cut", runs)
+    await queues.record("cut", "admitted")
+    assert queues.controller.writer.outcomes == {}
+
+
+async def test_evicted_but_still_running_is_stopped(queues):
+    await queues.start()
+    await queues.submit(job("evicted"))
+    await queues.job("evicted", runs)
+    await queues.cut_off()
+    await queues.patch("evicted", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await queues.record("evicted", "evicting")
+    await queues.end()
+    assert runs(queues.user.get("jobs", "team-a", "evicted"))
+    await queues.reconnect()
+
+    await queues.start()
+    await queues.record("evicted", "pending", reason="OnHold")
+    stopped = await queues.job("evicted", is_gated)
+    assert "tolerations" not in stopped["spec"]["template"]["spec"]
+
+
+async def test_finished_while_down(queues):
+    await queues.start()
+    await queues.submit(job("ends", cpu="4", seconds=60))
+    await queues.job("ends", runs)
+    await queues.submit(job("next", cpu="4"))
+    await queues.record("next", "pending")
+    await queues.end()
+    await queues.job("ends", is_done)
+
+    await queues.start()
+    await queues.job("next", runs)
+    assert (await queues.record("ends", "finished")).outcome == "Succeeded"
+
+
+async def test_deleted_while_down(queues):
+    await queues.start()
+    await queues.submit(job("gone", cpu="4"))
+    await queues.job("gone", runs)
+    await queues.end()
+    await queues.user.delete("jobs", "team-a", "gone", propagation="Background")
+    await queues.submit(job("next", cpu="4"))
+
+    await queues.start()
+    await queues.job("next", runs)
+    assert (await queues.record("gone", "finished")).outcome == "Deleted"
+
+
+async def test_edited_and_moved_while_down(queues):
+    await queues.apply(local_queue("other"))
+    await queues.start()
+    await queues.submit(job("edited", cpu="1", pods=9))
+    await queues.record("edited", "pending", reason="ExceedsMaxQuota")
+    await queues.end()
+    await queues.patch(
+        "edited", {"metadata": {"labels": {"sluice.dev/queue-name": "other"}}, "spec": {"parallelism": 2}}
+    )
+
+    await queues.start()
+    await queues.job("edited", runs)
+    assert (await queues.record("edited", "admitted")).workload.queue == "other"
+
+
+async def test_unsuspended_by_someone_while_down_is_gated_again(queues):
+    await queues.start()
+    await queues.submit(job("full", cpu="4"))
+    await queues.job("full", runs)
+    await queues.submit(job("pushy"))
+    await queues.record("pushy", "pending", reason="WaitingForQuota")
+    await queues.end()
+    await queues.patch("pushy", {"spec": {"suspend": False}})
+
+    await queues.start()
+    await queues.job("pushy", is_gated)
+    await queues.record("pushy", "pending", reason="WaitingForQuota")
+
+
+async def test_a_second_sluice_on_the_same_database_is_refused(queues):
+    from admission.store.errors import AlreadyRunning
+    from admission.store.store import Store
+
+    await queues.start()
+    async with Store.open(queues.url) as other:
+        with pytest.raises(AlreadyRunning, match="another Sluice"):
+            await other.lead("second")

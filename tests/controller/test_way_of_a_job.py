@@ -1,0 +1,210 @@
+"""A Job's whole way: in, admitted, run, out; and everything that can happen to it on the way."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import TOLERATION, cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+
+
+@pytest.fixture
+async def sluice(world):
+    """Sluice at work, with one queue of 4 CPU in each of two namespaces' reach."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    return world
+
+
+async def test_a_job_is_started_by_one_patch_and_its_quota_is_free_when_it_is_done(sluice):
+    await sluice.submit(job("a", seconds=60))
+
+    started = await sluice.job("a", runs)
+    assert started["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
+    assert started["spec"]["template"]["spec"]["tolerations"] == [TOLERATION]
+    admitted = await sluice.record("a", "admitted")
+    assert admitted.admission.pod_sets[0].usage == {"cpu": 1000}
+
+    await sluice.job("a", is_done)
+    finished = await sluice.record("a", "finished")
+    assert finished.outcome == "Succeeded"
+    assert sluice.controller.writer.outcomes == {"ok": 1}
+    await sluice.controller.events.idle()
+    assert sluice.controller.events.outcomes == {"ok": 1}
+
+
+async def test_what_does_not_fit_waits_with_numbers_and_follows_when_quota_is_free(sluice):
+    await sluice.submit(job("first", cpu="3", seconds=120))
+    await sluice.job("first", runs)
+    await sluice.submit(job("second", cpu="2"))
+
+    waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
+    assert "1 more needed" in waiting.message
+    await sluice.job("second", runs)
+    first = await sluice.record("first", "finished")
+    second = await sluice.record("second", "admitted")
+    assert second.admitted_at >= first.finished_at
+
+
+async def test_what_can_never_fit_says_so(sluice):
+    await sluice.submit(job("huge", cpu="5"))
+    waiting = await sluice.record("huge", "pending", reason="ExceedsMaxQuota")
+    assert "5" in waiting.message
+    assert "4" in waiting.message
+
+
+async def test_a_job_without_queue_is_left_alone(sluice):
+    await sluice.submit(job("free", queue=None, suspend=False, tolerations=[TOLERATION]))
+    await sluice.submit(job("queued"))
+    await sluice.job("queued", runs)
+    free = await sluice.job("free", runs)
+    assert free["spec"]["suspend"] is False
+    assert await sluice.store.workloads.get("team-a", "free") is None
+
+
+async def test_kueues_label_queues_too(sluice):
+    manifest = job("moved-over")
+    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
+    await sluice.submit(manifest)
+    await sluice.job("moved-over", runs)
+
+
+async def test_a_held_job_is_stopped_and_given_back_as_it_was_before_its_quota_is_free(sluice):
+    before = await sluice.submit(job("held", cpu="3", tolerations=[{"key": "own"}]))
+    await sluice.job("held", runs)
+    await sluice.submit(job("next", cpu="3"))
+    await sluice.record("next", "pending", reason="WaitingForQuota")
+
+    await sluice.patch("held", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+
+    await sluice.job("next", runs)
+    stopped = await sluice.job("held", is_gated)
+    assert not stopped["status"].get("active")
+    assert not stopped["status"].get("terminating")
+    assert stopped["spec"] == before["spec"] | {"suspend": True}
+    held = await sluice.record("held", "pending", reason="OnHold")
+    assert held.original is None
+
+    await sluice.user.delete("jobs", "team-a", "next", propagation="Background")
+    await sluice.patch("held", {"metadata": {"labels": {"sluice.dev/hold": None}}})
+    await sluice.job("held", runs)
+
+
+async def test_a_pending_job_that_moves_to_another_queue_is_decided_there(sluice):
+    await sluice.apply(cluster_queue("wide", cpu="20"), local_queue("wide", "wide"))
+    await sluice.submit(job("big", cpu="8"))
+    await sluice.record("big", "pending", reason="ExceedsMaxQuota")
+    await sluice.patch("big", {"metadata": {"labels": {"sluice.dev/queue-name": "wide"}}})
+    await sluice.job("big", runs)
+    assert (await sluice.record("big", "admitted")).cluster_queue == "wide"
+
+
+async def test_a_pending_job_that_is_edited_is_decided_anew(sluice):
+    await sluice.submit(job("edited", cpu="2", pods=3))
+    await sluice.record("edited", "pending", reason="ExceedsMaxQuota")
+    await sluice.patch("edited", {"spec": {"parallelism": 2}})
+    await sluice.job("edited", runs)
+    assert (await sluice.record("edited", "admitted")).admission.pod_sets[0].usage == {"cpu": 4000}
+
+
+async def test_a_running_job_that_grows_is_stopped_and_queues_again(sluice):
+    await sluice.submit(job("grows", pods=2))
+    await sluice.job("grows", runs)
+    await sluice.patch("grows", {"spec": {"parallelism": 1}})
+    await sluice.job("grows", lambda obj: runs(obj) and obj["spec"]["parallelism"] == 1)
+    await sluice.eventually(lambda: _held_cpu(sluice, 1000))
+
+
+async def test_unsuspending_a_job_by_hand_gives_it_no_quota(sluice):
+    await sluice.submit(job("full", cpu="4"))
+    await sluice.job("full", runs)
+    await sluice.submit(job("pushy"))
+    await sluice.record("pushy", "pending", reason="WaitingForQuota")
+    await sluice.patch("pushy", {"spec": {"suspend": False}})
+    await sluice.job("pushy", lambda obj: is_gated(obj) and obj["metadata"]["generation"] >= 3)
+    await sluice.record("pushy", "pending", reason="WaitingForQuota")
+
+
+async def test_suspending_an_admitted_job_by_hand_does_not_take_its_turn(sluice):
+    await sluice.submit(job("paused"))
+    await sluice.job("paused", runs)
+    await sluice.patch("paused", {"spec": {"suspend": True}})
+    again = await sluice.job("paused", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 4)
+    assert again["spec"]["template"]["spec"]["tolerations"] == [TOLERATION]
+    record = await sluice.record("paused", "admitted")
+    assert record.original == {"nodeSelector": None, "tolerations": None}
+
+
+async def test_a_deleted_pending_job_leaves_the_queue(sluice):
+    await sluice.submit(job("huge", cpu="5"))
+    await sluice.record("huge", "pending")
+    await sluice.user.delete("jobs", "team-a", "huge", propagation="Background")
+    assert (await sluice.record("huge", "finished")).outcome == "Deleted"
+
+
+@pytest.mark.parametrize("propagation", ["Foreground", "Background", "Orphan"])
+async def test_the_quota_of_a_deleted_job_is_free_when_its_pods_are_gone(sluice, propagation):
+    await sluice.submit(job("deleted", cpu="4", terminationGracePeriodSeconds=30))
+    await sluice.job("deleted", runs)
+    await sluice.eventually(lambda: _bound_pods(sluice, 1))
+    await sluice.submit(job("next", cpu="4"))
+    await sluice.user.delete("jobs", "team-a", "deleted", propagation=propagation)
+    if propagation == "Orphan":
+        await sluice.record("deleted", "evicting", reason="Deleted")
+        (pod,) = [pod for pod in sluice.user.list("pods") if pod["metadata"]["name"].startswith("deleted")]
+        await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
+
+    await sluice.job("next", runs)
+    assert not [pod for pod in sluice.user.list("pods") if pod["metadata"]["name"].startswith("deleted")]
+    assert (await sluice.record("deleted", "finished")).outcome == "Deleted"
+
+
+async def test_a_job_that_takes_a_deleted_ones_name_is_another_one(sluice):
+    first = await sluice.submit(job("name", cpu="5"))
+    await sluice.record("name", "pending")
+    await sluice.user.delete("jobs", "team-a", "name", propagation="Background")
+    second = await sluice.submit(job("name"))
+    await sluice.job("name", runs)
+    record = await sluice.record("name", "admitted")
+    assert record.workload.uid == second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_a_misconfigured_job_waits_with_the_field_and_stops_nobody(sluice):
+    broken = job("broken")
+    broken["spec"]["template"]["spec"]["priorityClassName"] = "nowhere"
+    await sluice.submit(broken)
+    await sluice.submit(job("fine"))
+    await sluice.job("fine", runs)
+    waiting = await sluice.record("broken", "pending", reason="Misconfigured")
+    assert "spec.template.spec.priorityClassName" in waiting.message
+    await sluice.user.create("priorityclasses", "", {"metadata": {"name": "nowhere"}, "value": 7})
+    await sluice.job("broken", runs)
+    assert (await sluice.record("broken", "admitted")).workload.priority == 7
+
+
+async def test_a_job_whose_queue_does_not_exist_waits_for_it(sluice):
+    await sluice.submit(job("early", queue="later"))
+    await sluice.record("early", "pending")
+    await sluice.apply(local_queue("later"))
+    await sluice.job("early", runs)
+
+
+async def test_two_hundred_jobs_at_once_cost_two_writes_each_and_few_transactions(sluice):
+    await sluice.apply(cluster_queue(cpu="1000"))
+    before = sluice.leading.statistics.write_transactions
+    for number in range(200):
+        await sluice.submit(job(f"j{number}", cpu="1m"))
+    await sluice.job("j199", runs)
+    for number in range(200):
+        await sluice.record(f"j{number}", "admitted")
+    await sluice.controller.events.idle()
+    assert sluice.controller.writer.outcomes == {"ok": 200}
+    assert sluice.controller.events.outcomes == {"ok": 200}
+    assert sluice.leading.statistics.write_transactions - before <= 10
+
+
+async def _held_cpu(world, amount: int) -> bool:
+    status = (await world.store.workloads.cluster_queue_status())["cq"]
+    return (status.usage or {}).get(("default", "cpu"), 0) == amount
+
+
+async def _bound_pods(world, count: int) -> bool:
+    return sum("nodeName" in pod["spec"] for pod in world.user.list("pods")) == count
