@@ -15,14 +15,13 @@ from admission.store.tables import Instant, admissions, head, pod_sets, transiti
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy import Table
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import Connection, Table
 
     from admission.model.workload import PodSet
     from admission.store.records import Changes, Document, Opened, WorkloadRecord
 
 
-async def next_revision(connection: AsyncConnection, *, epoch: int | None = None) -> int:
+def next_revision(connection: Connection, *, epoch: int | None = None) -> int:
     """Begin to write: what this transaction writes has the revision that is returned.
 
     The row stays locked until the transaction ends, so that revisions become visible in their order and no other
@@ -31,26 +30,26 @@ async def next_revision(connection: AsyncConnection, *, epoch: int | None = None
     statement = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
     if epoch is not None:
         statement = statement.where(head.c.epoch == epoch)
-    revision: int | None = await connection.scalar(statement)
+    revision: int | None = connection.scalar(statement)
     if revision is None:
         raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")
     return revision
 
 
-async def apply(connection: AsyncConnection, changes: Changes, *, revision: int) -> None:
+def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
     """Write `changes` within the transaction of `connection`."""
     dialect = connection.dialect.name
     if changes.workloads:
         shapes = _Shapes()
         rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in changes.workloads]
-        await connection.execute(_insert_pod_sets(dialect), shapes.rows)
-        await connection.execute(_upsert_workloads(dialect), rows)
+        connection.execute(_insert_pod_sets(dialect), shapes.rows)
+        connection.execute(_upsert_workloads(dialect), rows)
     if changes.closed:
-        await connection.execute(_CLOSE, [{"of": c.uid, "end": c.at, "why": c.reason} for c in changes.closed])
+        connection.execute(_CLOSE, [{"of": c.uid, "end": c.at, "why": c.reason} for c in changes.closed])
     if changes.opened:
-        await connection.execute(admissions.insert(), [row for one in changes.opened for row in _ledger_rows(one)])
+        connection.execute(admissions.insert(), [row for one in changes.opened for row in _ledger_rows(one)])
     if changes.transitions:
-        await connection.execute(
+        connection.execute(
             transitions.insert(),
             [
                 {"workload_uid": t.uid, "at": t.at, "state": t.state, "reason": t.reason, "message": t.message}

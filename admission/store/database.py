@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import event, make_url
+from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -23,11 +24,13 @@ from admission.store.errors import InvalidDatabaseUrl
 from admission.store.translation import translated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from sqlalchemy import URL, Connection, Dialect
+    from sqlalchemy import URL, Connection, Dialect, Engine
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+T = TypeVar("T")
 
 _BUSY_SECONDS = 10
 _POSTGRESQL_SETTINGS = {
@@ -36,6 +39,11 @@ _POSTGRESQL_SETTINGS = {
     # A frozen leader must not keep the row locked that its successor has to change.
     "idle_in_transaction_session_timeout": "30s",
     "timezone": "UTC",
+}
+_SQLITE_OPTIONS: Mapping[str, Any] = {
+    "max_overflow": 0,
+    # The driver must not begin transactions of its own: it would do so too late, and not for reading at all.
+    "connect_args": {"isolation_level": None, "timeout": _BUSY_SECONDS},
 }
 _POSTGRESQL_OPTIONS = {"host", "port", "ssl", "sslmode"}
 
@@ -85,12 +93,16 @@ _EXPECTED = "give sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 class Database:
     """Transactions on one database. Made by `connect`, ended by `close`."""
 
-    def __init__(self, location: Location, writer: AsyncEngine, reader: AsyncEngine) -> None:
+    def __init__(
+        self, location: Location, writer: AsyncEngine, reader: AsyncEngine, direct: Engine | None = None
+    ) -> None:
         self.location = location
         self.write_transactions = 0
         """Committed ones, since this object was made."""
         self._writer = writer
         self._reader = reader
+        self._direct = direct
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._writing = asyncio.Lock()
 
     @asynccontextmanager
@@ -107,6 +119,23 @@ class Database:
                         await connection.rollback()
                     committing = connection.in_transaction()
             self.write_transactions += committing
+
+    async def transact(self, work: Callable[[Connection], T]) -> T:
+        """One transaction that may write, by synchronous code; else as `write`.
+
+        On SQLite the whole of it runs in one go on a thread of its own. aiosqlite goes there and back for each step of
+        each statement, thirty times for a commit, which costs more than the commit itself.
+        """
+        async with self._writing:
+            with translated(self.location):
+                if self._direct is None:
+                    async with self._writer.begin() as connection:
+                        result = await connection.run_sync(work)
+                else:
+                    loop = asyncio.get_running_loop()
+                    result = await loop.run_in_executor(self._thread, _transaction, self._direct, work)
+            self.write_transactions += 1
+        return result
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -130,6 +159,14 @@ class Database:
         """Give all connections back."""
         await self._reader.dispose()
         await self._writer.dispose()
+        if self._direct is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._direct.dispose)
+        self._thread.shutdown()
+
+
+def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.begin() as connection:
+        return work(connection)
 
 
 def connect(location: Location, *, migrating: bool = False) -> Database:
@@ -142,11 +179,15 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
         engine = _postgresql_engine(location, command_timeout=None if migrating else 60)
         reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         return Database(location, engine, reader)
-    return Database(
-        location,
-        _sqlite_engine(location.path, "BEGIN IMMEDIATE", connections=1, migrating=migrating),
-        _sqlite_engine(location.path, "BEGIN", connections=4, migrating=migrating),
-    )
+    path = location.path
+    writer = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
+    reader = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=4, **_SQLITE_OPTIONS)
+    direct = create_engine(_sqlite_url("pysqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
+    pragmas = (f"foreign_keys={'OFF' if migrating else 'ON'}", "journal_mode=WAL", "synchronous=NORMAL")
+    _prepare_sqlite(writer.sync_engine, "BEGIN IMMEDIATE", pragmas)
+    _prepare_sqlite(reader.sync_engine, "BEGIN", (*pragmas, "query_only=ON"))
+    _prepare_sqlite(direct, "BEGIN IMMEDIATE", pragmas)
+    return Database(location, writer, reader, direct)
 
 
 def _postgresql_engine(location: Location, *, command_timeout: float | None) -> AsyncEngine:
@@ -160,25 +201,19 @@ def _postgresql_engine(location: Location, *, command_timeout: float | None) -> 
     )
 
 
-def _sqlite_engine(path: Path, begin: str, *, connections: int, migrating: bool) -> AsyncEngine:
-    mode = "rwc" if migrating else "rw"
-    engine = create_async_engine(
-        f"sqlite+aiosqlite:///file:{quote(str(path.absolute()))}?mode={mode}&uri=true",
-        pool_size=connections,
-        max_overflow=0,
-        # The driver must not begin transactions of its own: it would do so too late, and not for reading at all.
-        connect_args={"isolation_level": None, "timeout": _BUSY_SECONDS},
-    )
-    pragmas = [f"foreign_keys={'OFF' if migrating else 'ON'}", "journal_mode=WAL", "synchronous=NORMAL"]
-    if begin == "BEGIN":
-        pragmas.append("query_only=ON")
+def _sqlite_url(driver: str, path: Path, *, migrating: bool) -> str:
+    return f"sqlite+{driver}:///file:{quote(str(path.absolute()))}?mode={'rwc' if migrating else 'rw'}&uri=true"
 
-    @event.listens_for(engine.sync_engine, "do_connect")
+
+def _prepare_sqlite(engine: Engine, begin: str, pragmas: Iterable[str]) -> None:
+    """Set each new connection up, and have transactions begin by `begin`."""
+
+    @event.listens_for(engine, "do_connect")
     def probe(_dialect: Dialect, _record: object, arguments: list[Any], options: dict[str, Any]) -> None:
         # Where a file cannot be opened, aiosqlite leaves a thread behind that fails once the loop is closed.
         sqlite3.connect(*arguments, **options).close()
 
-    @event.listens_for(engine.sync_engine, "connect")
+    @event.listens_for(engine, "connect")
     def prepare(connection: DBAPIConnection, _record: object) -> None:
         cursor = connection.cursor()
         try:
@@ -190,8 +225,6 @@ def _sqlite_engine(path: Path, begin: str, *, connections: int, migrating: bool)
             raise
         cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
+    @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
-
-    return engine

@@ -69,7 +69,7 @@ class Queues:
         Raises AlreadyExists, and InvalidObject for a cycle of Cohorts.
         """
         async with self._database.write(dry_run=dry_run) as connection:
-            revision = await next_revision(connection)
+            revision = await connection.run_sync(next_revision)
             if await _find(connection, obj.key) is not None:
                 raise AlreadyExists(f"{_title(obj.key)} exists already; replace it, or choose another name")
             await check_parents(connection, obj)
@@ -86,7 +86,7 @@ class Queues:
         NotFound, Conflict, and InvalidObject for a cycle of Cohorts.
         """
         async with self._database.write(dry_run=dry_run) as connection:
-            revision = await next_revision(connection)
+            revision = await connection.run_sync(next_revision)
             old = await _existing(connection, obj.key)
             _check_preconditions(old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid)
             await check_parents(connection, obj)
@@ -117,7 +117,7 @@ class Queues:
         """
         key = kind, namespace, name
         async with self._database.write(dry_run=dry_run) as connection:
-            revision = await next_revision(connection)
+            revision = await connection.run_sync(next_revision)
             old = await _existing(connection, key)
             _check_preconditions(old, resource_version=resource_version, uid=uid)
             await check_deletion(connection, _object(old))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import IntegrityError
@@ -13,6 +14,8 @@ from admission.store.commit import apply, next_revision
 from admission.store.errors import ContradictsLedger
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from admission.store.database import Database
     from admission.store.records import Changes
 
@@ -55,16 +58,11 @@ class Writer:
 
     async def _run(self) -> None:
         while self._waiting:
-            batch: list[_Submission] = []
+            batch = self._take()
             try:
-                async with self._database.write() as connection:
-                    # Only now: what came in while the previous transaction ran comes along.
-                    batch = self._take()
-                    revision = await next_revision(connection, epoch=batch[0].epoch)
-                    for submission in batch:
-                        await apply(connection, submission.changes, revision=revision)
+                revision = await self._database.transact(partial(_write, batch))
             except StoreError as error:
-                self._fail(batch or self._take(), error)
+                self._fail(batch, error)
             except Exception:  # noqa: BLE001  whatever it is, it belongs to the one caller who caused it
                 await self._commit_apart(batch)
             else:
@@ -74,9 +72,7 @@ class Writer:
         """One transaction for each, after the common one has failed for the fault of one of them."""
         for submission in batch:
             try:
-                async with self._database.write() as connection:
-                    revision = await next_revision(connection, epoch=submission.epoch)
-                    await apply(connection, submission.changes, revision=revision)
+                revision = await self._database.transact(partial(_write, [submission]))
             except IntegrityError as error:
                 contradiction = ContradictsLedger(f"the changes contradict what is in the database: {error.orig}")
                 contradiction.__cause__ = error
@@ -102,3 +98,10 @@ class Writer:
         for submission in batch:
             if not submission.revision.done():
                 submission.revision.set_exception(error)
+
+
+def _write(batch: list[_Submission], connection: Connection) -> int:
+    revision = next_revision(connection, epoch=batch[0].epoch)
+    for submission in batch:
+        apply(connection, submission.changes, revision=revision)
+    return revision
