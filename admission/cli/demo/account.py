@@ -1,0 +1,269 @@
+"""What the API server's objects say about the promises: who holds how much, who waited how long, was quota kept.
+
+It knows nothing of Sluice: it reads Jobs and pods as anyone can see them, and does its own sums. No I/O and no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from admission.model.quantity import amount, format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.cli.demo.plan import Plan, Team
+
+Object: TypeAlias = dict[str, Any]
+Amounts: TypeAlias = dict[str, int]
+
+_SAID: Final = 5
+"""So many violations are kept in words; beyond that only their number matters."""
+
+
+class Phase(StrEnum):
+    """Where a Job is. It holds quota while it RUNS, and that is until no pod of it is left."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class JobSeen:
+    """One Job as it was seen so far. Times are the account's, in real seconds."""
+
+    team: str
+    phase: Phase | None
+    amounts: Amounts
+    wanted: int
+    first_seen: float
+    started: float | None = None
+    starts: int = 0
+    """How often it went from waiting to running; more than 1 is allowed only after an eviction."""
+    succeeded: int = 0
+
+
+@dataclass(slots=True)
+class TeamSeen:
+    """What a team's Jobs hold and want now, and the sums over time."""
+
+    team: Team
+    bound: Amounts
+    """Of pods that have a node and have not ended."""
+    amounts: dict[Phase, Amounts]
+    """Of all Jobs in that phase together."""
+    jobs: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
+    waits: list[float] = field(default_factory=list)
+    """Of each Job that has started, real seconds from its creation."""
+    waiting_seconds: float = 0.0
+    used_area: dict[str, float] = field(default_factory=dict)
+    """Amount times seconds, while Jobs of the team were waiting."""
+
+    @property
+    def used(self) -> Amounts:
+        """Held by Jobs that run."""
+        return self.amounts[Phase.RUNNING]
+
+    @property
+    def wanted(self) -> Amounts:
+        """Asked for by Jobs that wait."""
+        return self.amounts[Phase.WAITING]
+
+    def wait_mean(self) -> float:
+        """Real seconds; 0 if no Job has started."""
+        return sum(self.waits) / len(self.waits) if self.waits else 0.0
+
+    def wait_p99(self) -> float:
+        """Real seconds that 99 of 100 Jobs did not exceed (nearest rank); 0 if no Job has started."""
+        ranked = sorted(self.waits)
+        return ranked[math.ceil(0.99 * len(ranked)) - 1] if ranked else 0.0
+
+    def utilisation(self, resource: str) -> float:
+        """Used in proportion to the nominal quota while Jobs of the team waited: above 1 thanks to borrowing."""
+        area = self.team.nominal[resource] * self.waiting_seconds
+        return self.used_area.get(resource, 0.0) / area if area else 0.0
+
+
+class Account:
+    """Fed with each version of each Job and pod in the server's order; answers at any time. Times must not go back."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.teams = {
+            team.name: TeamSeen(
+                team,
+                bound=dict.fromkeys(plan.resources, 0),
+                amounts={phase: dict.fromkeys(plan.resources, 0) for phase in Phase},
+            )
+            for team in plan.teams
+        }
+        self.jobs: dict[str, JobSeen] = {}
+        self.checks = 0
+        self.violations: list[str] = []
+        self.moves = 0
+        """How often a Job went from one phase to another."""
+        self.broken = 0
+        """How many checks failed."""
+        self.pods_of: defaultdict[str, set[str]] = defaultdict(set)
+        """The uids of all pods that a Job ever had, by the Job's `namespace/name`."""
+        self._now = 0.0
+        self._pods: dict[str, tuple[str, Amounts]] = {}
+        self._areas = {name: dict.fromkeys(plan.resources, 0.0) for name in ("used", "bound", "allowed")}
+
+    def advance(self, now: float) -> None:
+        """Let time pass up to `now`; what was seen until here held all along. Real seconds from the start."""
+        passed, self._now = now - self._now, now
+        if not any(team.jobs[Phase.WAITING] for team in self.teams.values()):
+            return
+        for team in self.teams.values():
+            if team.jobs[Phase.WAITING]:
+                team.waiting_seconds += passed
+                for resource, used in team.used.items():
+                    team.used_area[resource] = team.used_area.get(resource, 0.0) + used * passed
+        for resource in self.plan.resources:
+            self._areas["used"][resource] += passed * self.used(resource)
+            self._areas["bound"][resource] += passed * self.bound(resource)
+            self._areas["allowed"][resource] += passed * self._allowed(resource)
+
+    def job(self, key: str, job: Object | None) -> None:
+        """A Job is as `job` says; None: it is gone."""
+        if job is None:
+            gone = self.jobs.pop(key, None)
+            if gone is not None:
+                self._move(gone, None)
+            return
+        seen = self.jobs.get(key)
+        if seen is None:
+            team = job["metadata"]["namespace"]
+            if team not in self.teams:
+                return
+            pods = job["spec"].get("parallelism", 1)
+            amounts = _times(pods, _requests(job["spec"]["template"]["spec"], self.plan.resources))
+            wanted = job["spec"].get("completions") or pods
+            seen = self.jobs[key] = JobSeen(team, None, amounts, wanted, first_seen=self._now)
+        seen.succeeded = job.get("status", {}).get("succeeded") or 0
+        phase = _phase(job)
+        if phase is not seen.phase:
+            self._move(seen, phase)
+            self._check(self.teams[seen.team], {r: team.used for r, team in self.teams.items()}, "held by Jobs")
+
+    def pod(self, key: str, pod: Object | None) -> None:
+        """A pod is as `pod` says; None: it is gone."""
+        known = self._pods.get(key)
+        if pod is not None:
+            owner = pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name", "")
+            self.pods_of[f"{pod['metadata']['namespace']}/{owner}"].add(pod["metadata"]["uid"])
+        occupies = pod is not None and _occupies(pod)
+        if occupies is (known is not None):
+            return
+        if known is not None:
+            team, amounts = known
+            _add(self.teams[team].bound, amounts, -1)
+            del self._pods[key]
+        elif pod is not None and (team := pod["metadata"]["namespace"]) in self.teams:
+            amounts = _requests(pod["spec"], self.plan.resources)
+            self._pods[key] = (team, amounts)
+            _add(self.teams[team].bound, amounts, 1)
+            self._check(self.teams[team], {r: seen.bound for r, seen in self.teams.items()}, "taken by pods")
+
+    def used(self, resource: str) -> int:
+        """Held by all Jobs that run now."""
+        return sum(team.used[resource] for team in self.teams.values())
+
+    def bound(self, resource: str) -> int:
+        """Of all pods that have a node and have not ended."""
+        return sum(team.bound[resource] for team in self.teams.values())
+
+    def count(self, phase: Phase) -> int:
+        """How many Jobs are in `phase` now."""
+        return sum(team.jobs[phase] for team in self.teams.values())
+
+    def finished(self) -> bool:
+        """Whether each planned Job has ended, well or not."""
+        return self.count(Phase.DONE) + self.count(Phase.FAILED) >= len(self.plan.jobs)
+
+    def utilisation(self, resource: str, of: str = "used") -> float:
+        """`used` by Jobs (or `bound` by pods) in proportion to what quota allowed, over the time in which Jobs waited.
+
+        Allowed is the whole cohort, less what no waiting Job may or wants to use: borrowing limits, and few Jobs.
+        """
+        allowed = self._areas["allowed"][resource]
+        return self._areas[of][resource] / allowed if allowed else 0.0
+
+    def _allowed(self, resource: str) -> int:
+        most = sum(
+            max(
+                seen.used[resource],
+                min(self.plan.limit(seen.team, resource), seen.used[resource] + seen.wanted[resource]),
+            )
+            for seen in self.teams.values()
+        )
+        return min(self.plan.total(resource), most)
+
+    def _move(self, job: JobSeen, phase: Phase | None) -> None:
+        self.moves += 1
+        team = self.teams[job.team]
+        if job.phase is not None:
+            team.jobs[job.phase] -= 1
+            _add(team.amounts[job.phase], job.amounts, -1)
+        if phase is not None:
+            team.jobs[phase] += 1
+            _add(team.amounts[phase], job.amounts, 1)
+        if phase is Phase.RUNNING:
+            job.starts += 1
+            if job.started is None:
+                job.started = self._now
+                team.waits.append(self._now - job.first_seen)
+        job.phase = phase
+
+    def _check(self, changed: TeamSeen, by_team: Mapping[str, Amounts], what: str) -> None:
+        self.checks += 1
+        said = []
+        for resource in self.plan.resources:
+            own, limit = by_team[changed.team.name][resource], self.plan.limit(changed.team, resource)
+            whole, total = sum(amounts[resource] for amounts in by_team.values()), self.plan.total(resource)
+            for who, value, most in ((changed.team.name, own, limit), ("all teams", whole, total)):
+                if value > most:
+                    is_, may = format_amount(resource, value), format_amount(resource, most)
+                    said.append(
+                        f"{who}: {is_} {resource} {what}, at most {may} allowed, {self._now:.1f} s after the start"
+                    )
+        if said:
+            self.broken += 1
+            self.violations = (self.violations + said)[:_SAID]
+
+
+def _phase(job: Object) -> Phase:
+    status = job.get("status", {})
+    for condition in status.get("conditions") or ():
+        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
+            return Phase.DONE if condition["type"] == "Complete" else Phase.FAILED
+    if job["spec"].get("suspend") and not status.get("active") and not status.get("terminating"):
+        return Phase.WAITING
+    return Phase.RUNNING
+
+
+def _occupies(pod: Object) -> bool:
+    return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def _requests(pod_spec: Object, resources: tuple[str, ...]) -> Amounts:
+    requests = [container.get("resources", {}).get("requests", {}) for container in pod_spec["containers"]]
+    return {
+        resource: sum(amount(resource, request.get(resource, "0")) for request in requests) for resource in resources
+    }
+
+
+def _times(count: int, amounts: Amounts) -> Amounts:
+    return {resource: count * value for resource, value in amounts.items()}
+
+
+def _add(to: Amounts, amounts: Amounts, sign: int) -> None:
+    for resource, value in amounts.items():
+        to[resource] += sign * value

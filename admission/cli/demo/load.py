@@ -1,0 +1,43 @@
+"""The demo's own hands at the API server: namespaces and nodes before the run, Jobs during it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from admission.cli.demo.plan import job_document, node_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from admission.cli.demo.plan import Plan, PlannedJob
+    from admission.cluster.client import Client
+
+_AT_ONCE: Final = 16
+"""Requests in flight, as of so many users."""
+
+
+async def prepare(client: Client, plan: Plan) -> None:
+    """Create the teams' namespaces and the nodes."""
+    for team in plan.teams:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.name}}
+        await client.create("/api/v1/namespaces", namespace)
+    for number in range(plan.nodes.count):
+        await client.create("/api/v1/nodes", node_document(plan, number))
+
+
+async def submit(client: Client, plan: Plan, elapsed: Callable[[], float]) -> None:
+    """Create each Job of the plan at its time of arrival, or as soon after it as the API server takes it.
+
+    `elapsed` gives real seconds since the start.
+    """
+    jobs = iter(plan.jobs)
+    async with asyncio.TaskGroup() as users:
+        for _ in range(min(_AT_ONCE, len(plan.jobs))):
+            users.create_task(_user(client, plan, jobs, elapsed))
+
+
+async def _user(client: Client, plan: Plan, jobs: Iterator[PlannedJob], elapsed: Callable[[], float]) -> None:
+    for job in jobs:
+        await asyncio.sleep(max(0.0, job.arrival - elapsed()))
+        await client.create(f"/apis/batch/v1/namespaces/{job.team}/jobs", job_document(plan, job))

@@ -1,0 +1,134 @@
+"""A sandbox and a Sluice beside it, each in a process of its own, as someone who tries Sluice would start them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import yaml
+
+from admission.cli.demo.children import Child, free_port, guarded, sluice
+from admission.cli.demo.errors import DemoError
+from admission.cluster.client import Client
+from admission.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SLUICE_USER: Final = "sluice"
+"""Who Sluice is in the sandbox, so that its requests can be told from the demo's own."""
+_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
+_STARTING: Final = 60.0
+"""Seconds that a process may take until it answers."""
+_POLL: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running `sluice sandbox`: `kubeconfig` is the administrator's."""
+
+    kubeconfig: Path
+    sluice_kubeconfig: Path
+    child: Child
+
+
+@dataclass(frozen=True, slots=True)
+class Sluice:
+    """A running `sluice serve`, and how its API is reached."""
+
+    server: str
+    token: str
+    child: Child
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What other `sluice` commands need to find it."""
+        return {"SLUICE_SERVER": self.server, "SLUICE_ADMIN_TOKEN": self.token}
+
+    async def statistics(self) -> dict[str, Any]:
+        """What it counted since it started. Raises DemoError if it does not answer."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        try:
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=10)) as session,
+                session.get(f"{self.server}/debug/statistics", raise_for_status=True) as response,
+            ):
+                answer: dict[str, Any] = await response.json()
+                return answer
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise DemoError(f"Sluice at {self.server} did not tell its statistics: {error!r}") from error
+
+
+@asynccontextmanager
+async def running_sandbox(directory: Path, *, speed: float, controllers: bool = True) -> AsyncIterator[Cluster]:
+    """A sandbox without nodes. Raises ChildDied if it ends by itself at any time."""
+    folder = directory / "sandbox"
+    arguments = ["sandbox", "--directory", str(folder), "--speed", f"{speed:g}", "--nodes", "0"]
+    if not controllers:
+        arguments.append("--no-controllers")
+    async with (
+        sluice("the sandbox", *arguments, log=directory / "sandbox.log", environment={}) as child,
+        guarded(child),
+    ):
+        cluster = Cluster(folder / "kubeconfig", folder / "sluice.kubeconfig", child)
+        await _until_answering(cluster.sluice_kubeconfig)
+        yield cluster
+
+
+@asynccontextmanager
+async def running_sluice(directory: Path, cluster: Cluster) -> AsyncIterator[Sluice]:
+    """`sluice serve` for that cluster, on a SQLite file in `directory`. Not guarded, and it may not be ready yet.
+
+    Started again in the same directory it goes on with the same database.
+    """
+    api, webhook, token = free_port(), free_port(), secrets.token_urlsafe(24)
+    arguments = (
+        *("serve", "--kubeconfig", str(cluster.sluice_kubeconfig)),
+        *("--database-url", f"sqlite:///{directory / 'sluice.db'}"),
+        *("--api-address", f"127.0.0.1:{api}"),
+        *("--webhook-address", f"127.0.0.1:{webhook}", "--webhook-url", f"https://127.0.0.1:{webhook}"),
+        *("--certificate-directory", str(directory / "certificates")),
+    )
+    environment = {"SLUICE_ADMIN_TOKEN": token}
+    async with sluice("Sluice", *arguments, log=directory / "serve.log", environment=environment) as child:
+        yield Sluice(f"http://127.0.0.1:{api}", token, child)
+
+
+async def apply(directory: Path, serving: Sluice, documents: list[dict[str, Any]]) -> None:
+    """`sluice apply`, which waits until Sluice is ready. Raises DemoError with what it said if it failed."""
+    manifests = directory / "queues.yaml"
+    manifests.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+    log, environment = directory / "apply.log", serving.environment
+    async with sluice("sluice apply", "apply", "-f", str(manifests), log=log, environment=environment) as child:
+        if await child.process.wait():
+            raise DemoError(f"the queues could not be set up:\n{child.tail()}")
+
+
+async def sluice_writes(client: Client) -> Counter[str]:
+    """What Sluice has written to the sandbox so far, by HTTP method, as the sandbox counted it."""
+    counted = await client.get("/sandbox/requests")
+    writes = Counter[str]()
+    for request in counted["requests"]:
+        if request["user"] == SLUICE_USER and request["method"] in _WRITES:
+            writes[request["method"]] += request["count"]
+    return writes
+
+
+async def _until_answering(kubeconfig: Path) -> None:
+    """Return when the API server behind `kubeconfig`, a file that may not exist yet, answers."""
+    deadline = asyncio.get_running_loop().time() + _STARTING
+    while True:
+        try:
+            async with Client.from_kubeconfig(str(kubeconfig)) as client:
+                await client.get("/api/v1/namespaces", params={"limit": "1"})
+                return
+        except ClusterError as error:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise DemoError(f"the sandbox did not answer within {_STARTING:g} s: {error}") from error
+        await asyncio.sleep(_POLL)

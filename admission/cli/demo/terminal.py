@@ -1,0 +1,154 @@
+"""The demo in a terminal: a few lines redrawn in place, or one line now and then where output goes elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from typing import TYPE_CHECKING, Final, Self, TextIO
+
+from admission.cli.demo.account import Phase
+from admission.cli.demo.units import name_of, plain, shown
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from admission.cli.demo.account import Account, TeamSeen
+    from admission.cli.demo.closing import Closing
+
+_USED, _BORROWED, _FREE, _REST = "█", "▓", "░", "·"
+_BAR: Final = 40
+_COLOURS: Final = {"used": "36", "borrowed": "33", "done": "32", "bad": "31", "dim": "2", "bold": "1"}
+_EVERY_SECONDS: Final = {True: 0.2, False: 5.0}
+
+
+class Terminal:
+    """Shows an Account on `out`. As a context manager it hides the cursor meanwhile, if there is one."""
+
+    def __init__(self, out: TextIO, *, interactive: bool, colour: bool) -> None:
+        self._out = out
+        self._interactive = interactive
+        self._colour = colour
+        self._drawn = 0
+        self._last = float("-inf")
+
+    @classmethod
+    def of(cls, out: TextIO) -> Self:
+        """As `out` and the environment allow: NO_COLOR and TERM=dumb are heeded."""
+        interactive = out.isatty() and os.environ.get("TERM") != "dumb"
+        return cls(out, interactive=interactive, colour=interactive and not os.environ.get("NO_COLOR"))
+
+    def __enter__(self) -> Self:
+        if self._interactive:
+            self._write("\x1b[?25l")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._interactive:
+            self._write("\x1b[?25h")
+
+    def say(self, line: str = "") -> None:
+        """A line that stays. The next drawing goes below it."""
+        self._drawn = 0
+        self._write(f"{line}\n")
+
+    def draw(self, account: Account, elapsed: float, *, at_once: bool = False) -> None:
+        """Show how it stands, `elapsed` seconds after the start; does nothing if it has just been shown."""
+        if not at_once and elapsed - self._last < _EVERY_SECONDS[self._interactive]:
+            return
+        self._last = elapsed
+        if not self._interactive:
+            self._write(_one_line(account, elapsed) + "\n")
+            return
+        columns = shutil.get_terminal_size().columns
+        lines = [line for line, length in self._lines(account, elapsed) if length <= columns]
+        up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        self._write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
+        self._drawn = len(lines)
+
+    def close(self, closing: Closing) -> None:
+        """The closing table and what follows it."""
+        self.say()
+        widths = [max(map(len, column)) for column in zip(closing.columns, *closing.rows, strict=True)]
+        self.say(self._paint("bold", _aligned(closing.columns, widths)))
+        for row in closing.rows:
+            self.say(_aligned(row, widths))
+        for line in textwrap.wrap(closing.note, 80):
+            self.say(self._paint("dim", line))
+        self.say()
+        width = max(len(what) for what, _ in closing.figures)
+        for what, figure in closing.figures:
+            self.say(f"{what:{width}}  {figure}")
+        self.say()
+        for kept, sentence in closing.promises:
+            self.say(self._paint("done", f"✓ {sentence}") if kept else self._paint("bad", f"✗ BROKEN: {sentence}"))
+
+    def _lines(self, account: Account, elapsed: float) -> list[tuple[str, int]]:
+        """Each line with its length on the screen, which its colours do not add to."""
+        waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
+        text = f"{elapsed:4.0f} s   Jobs: {waiting:5} waiting {running:5} running {done:5} done"
+        failed = account.count(Phase.FAILED)
+        alarm = (f" {failed} FAILED" if failed else "") + (" QUOTA EXCEEDED" if account.broken else "")
+        lines = [("", 0), (self._paint("bold", text) + self._paint("bad", alarm), len(text + alarm)), ("", 0)]
+        name = max(len("together"), *map(len, account.teams))
+        for resource in account.plan.shown:
+            total = account.plan.total(resource)
+            for seen in account.teams.values():
+                used, nominal = seen.used[resource], seen.team.nominal[resource]
+                tail = f"{shown(resource, used):>6} of {shown(resource, nominal)} {name_of(resource)}"
+                tail += f", {shown(resource, used - nominal)} borrowed" if used > nominal else ""
+                bar = self._team_bar(seen, resource, limit=account.plan.limit(seen.team, resource), total=total)
+                lines.append((f"{seen.team.name:{name}} {bar}{tail}", name + 1 + _BAR + len(tail)))
+            used = account.used(resource)
+            bar = self._bar((("done", _USED, used), ("dim", _FREE, total)), total)
+            tail = f"{shown(resource, used):>6} of {shown(resource, total)} {name_of(resource)}"
+            lines += [(f"{'together':{name}} {bar}{tail}", name + 1 + _BAR + len(tail)), ("", 0)]
+        legend = f"{_USED} used  {_BORROWED} borrowed  {_FREE} idle  {_REST} may borrow"
+        lines.append((self._paint("dim", legend), len(legend)))
+        return lines
+
+    def _team_bar(self, seen: TeamSeen, resource: str, *, limit: int, total: int) -> str:
+        used, nominal = seen.used[resource], seen.team.nominal[resource]
+        parts = (("used", _USED, min(used, nominal)), ("dim", _FREE, nominal), ("borrowed", _BORROWED, used))
+        return self._bar((*parts, ("dim", _REST, limit)), total)
+
+    def _bar(self, parts: tuple[tuple[str, str, int], ...], total: int) -> str:
+        """Cells up to each part's amount in turn, on a scale on which `total` fills the bar."""
+        bar, filled = "", 0
+        for colour, cell, amount in parts:
+            end = min(_BAR, round(_BAR * amount / max(1, total)))
+            if end > filled:
+                bar += self._paint(colour, cell * (end - filled))
+                filled = end
+        return bar + " " * (_BAR - filled)
+
+    def _paint(self, style: str, text: str) -> str:
+        return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m" if self._colour and text else text
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+def _one_line(account: Account, elapsed: float) -> str:
+    waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
+    usage = []
+    for resource in account.plan.shown:
+        teams = ", ".join(
+            f"{seen.team.name} {plain(resource, seen.used[resource]):.0f}/"
+            f"{plain(resource, seen.team.nominal[resource]):.0f}"
+            for seen in account.teams.values()
+        )
+        used, total = plain(resource, account.used(resource)), plain(resource, account.plan.total(resource))
+        usage.append(f"{name_of(resource)} {used:.0f}/{total:.0f} ({teams})")
+    return f"{elapsed:4.0f} s  {waiting} waiting, {running} running, {done} done; {'; '.join(usage)}"
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
+    first, *others = (
+        cell.ljust(width) if not i else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join((first, *others)).rstrip()

@@ -1,0 +1,217 @@
+"""The settings of `sluice serve`, each with one name in three spellings: flag, environment variable, file.
+
+A flag wins over the environment, the environment over the file, the file over the default:
+`--database-url`, `SLUICE_DATABASE_URL`, `databaseUrl`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+import click
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from admission.cli.errors import InvalidSettings
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_documents
+from admission.model.names import is_dns_label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+ENVIRONMENT_PREFIX = "SLUICE_"
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:8080`, `[::1]:8080` or `:8080` (all interfaces). Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and host == bare):
+        raise ValueError(f'"{address}" is no address; expected HOST:PORT such as 127.0.0.1:8080')
+    return bare or "0.0.0.0", int(port)  # noqa: S104  asked for by leaving the host out
+
+
+def _address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+def _https_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f'"{text}" is no https://HOST:PORT; the API server calls webhooks over TLS only')
+    return text.rstrip("/")
+
+
+def _service(text: str) -> str:
+    parts = text.split("/")
+    if len(parts) != 2 or not all(map(is_dns_label, parts)):
+        raise ValueError(f'"{text}" is no NAMESPACE/NAME of a Service')
+    return text
+
+
+def _no_blank(secret: SecretStr) -> SecretStr:
+    value = secret.get_secret_value()
+    if not value.isascii() or not value.isprintable() or " " in value or not value:
+        raise ValueError("must not be empty or hold spaces, control or non-ASCII characters")
+    return secret
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class Settings(BaseSettings):
+    """What `sluice serve` can be told."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+    file: ClassVar[Mapping[str, Any]] = {}
+    """What the configuration file says, by field name; `load_settings` gives each load a class with its own."""
+
+    kubeconfig: Path | None = Field(None, description="Credentials of the cluster; in a pod its service account.")
+    context: str | None = Field(None, description="Context of the kubeconfig, if not its current one.")
+    database_url: str = Field(
+        "sqlite:///sluice.db", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
+    )
+    admin_token: Annotated[SecretStr, AfterValidator(_no_blank)] | None = Field(
+        None, description="The bearer token that the REST API asks for."
+    )
+    api_address: Address = Field("127.0.0.1:8080", description="HOST:PORT of the REST API.")
+    webhook_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
+        None, description="https://HOST:PORT under which the API server reaches the webhooks from outside a pod."
+    )
+    webhook_service: Annotated[str, AfterValidator(_service)] = Field(
+        "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service for the webhooks, inside a pod."
+    )
+    webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
+    certificate_directory: Path = Field(
+        Path("sluice-certificates"), description="Where the webhooks' certificates are kept."
+    )
+    accept_kueue_labels: bool = Field(
+        True, description="Queue Jobs by their kueue.x-k8s.io/queue-name label, too, and read Kueue's other labels."
+    )
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field("info", description="The least of what is logged.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, environment, file: in that order, and nothing else."""
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
+
+
+def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Settings:
+    """The settings in force. `flags` are by field name, those that were not given None; `config` is the file.
+
+    Raises InvalidSettings, which names the setting and where it was given.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    content = {} if config is None else _read(config)
+
+    class Loaded(Settings):
+        file = content
+
+    try:
+        return Loaded(**given)
+    except ValidationError as error:
+        causes = [_explain(detail, given, config) for detail in error.errors(include_url=False)]
+        raise InvalidSettings("; ".join(causes)) from error
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Click options for all settings, and `--config`: the command gets them by field name, None if not given."""
+    for name, field in reversed(Settings.model_fields.items()):
+        if name == "admin_token":
+            continue  # a flag could be read by every user of the machine
+        command = _option(name, field)(command)
+    return click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
+        help=f"YAML file with any of these settings, as in `databaseUrl: ...`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
+    )(command)
+
+
+def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
+    flag = _flag(name)
+    default = "" if field.default is None else f"; default: {_shown(field.default)}"
+    text = f"{field.description}  [env: {_variable(name)}{default}]"
+    if field.annotation is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
+    if name == "log_level":
+        return click.option(flag, name, type=click.Choice(get_args(LogLevel), case_sensitive=False), help=text)
+    return click.option(flag, name, help=text)
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        documents = parse_documents(config.read_text(), source=str(config))
+    except FileNotFoundError as error:
+        raise InvalidSettings(f"there is no configuration file {config}; check --config") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
+    except InvalidObject as error:
+        raise InvalidSettings(f"the configuration file {error}") from error
+    if len(documents) > 1:
+        raise InvalidSettings(f"{config} holds {len(documents)} documents; a configuration is a single one")
+    content = dict(documents[0].body) if documents else {}
+    for field, expected in (("apiVersion", "sluice.dev/v1"), ("kind", "Configuration")):
+        if content.pop(field, expected) != expected:
+            raise InvalidSettings(f"{field} in {config} must be {expected}")
+    names = {to_camel(name): name for name in Settings.model_fields}
+    for key in content:
+        if key not in names:
+            near = difflib.get_close_matches(to_camel(key.replace("-", "_")), names, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(names)}"
+            raise InvalidSettings(f'"{key}" in {config} is no setting; {hint}')
+    return {names[key]: value for key, value in content.items() if value is not None}
+
+
+def _explain(detail: ErrorDetails, flags: Mapping[str, Any], config: Path | None) -> str:
+    name = str(detail["loc"][0])
+    if name in flags:
+        where = _flag(name)
+    elif os.environ.get(_variable(name)):
+        where = f"the environment variable {_variable(name)}"
+    else:
+        where = f"{to_camel(name)} in {config}"
+    fault = detail.get("ctx", {}).get("error")
+    message = str(fault) if fault else detail["msg"][:1].lower() + detail["msg"][1:]
+    return f"{where}: {message}"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def _shown(default: object) -> str:
+    return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)

@@ -1,0 +1,93 @@
+"""`sluice simulate`: what would be decided about the workloads in a file, without a cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import orjson
+
+from admission.model.errors import InvalidObject, SluiceError
+from admission.model.manifests import parse_documents
+from admission.simulate import simulate as play
+from admission.simulate.manifests import from_manifests
+
+_UNREADABLE = 2  # the exit code
+
+
+@click.command()
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--cycles", type=click.IntRange(min=1), help="How many scheduler cycles to play; without, until all is quiet."
+)
+def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None:
+    """Decide about the workloads in a file, without a cluster.
+
+    A FILE (- for standard input) is a scenario (JSON with clusterQueues, localQueues,
+    workloads, their arrivals and completions) or a list of manifests: queue objects,
+    with Workloads or Jobs. One answer is printed for each file.
+
+    \b
+    Examples:
+      sluice simulate queues-and-jobs.yaml
+      sluice simulate scenario.json -o json --cycles 10
+    """
+    for path in paths:
+        try:
+            answer = play(_read(path), cycles)
+        except (OSError, UnicodeDecodeError, SluiceError) as error:
+            _give_up(path, str(error))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            # A scenario is free-form JSON: what is missing or of the wrong type shows where it is used.
+            _give_up(path, f"is no scenario that can be played: {type(error).__name__}: {error}")
+        if output == "json":
+            click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+        else:
+            _print(path, answer)
+
+
+def _give_up(path: str, fault: str) -> NoReturn:
+    click.echo(f"error: {fault}" if fault.startswith(path) else f"error: {path}: {fault}", err=True)
+    raise SystemExit(_UNREADABLE)
+
+
+def _read(path: str) -> dict[str, Any]:
+    text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    documents = parse_documents(text, source=path)
+    if len(documents) != 1 or "kind" in documents[0].body:
+        return from_manifests(documents)
+    scenario = dict(documents[0].body)
+    if "clusterQueues" not in scenario and "suite" not in scenario:
+        raise InvalidObject([("", "is neither a scenario (it has no clusterQueues) nor a manifest")], subject=path)
+    return scenario
+
+
+def _print(path: str, answer: dict[str, Any]) -> None:
+    click.echo(f"{path}:")
+    if "cycles" not in answer:
+        click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode())
+        return
+    for cycle in answer["cycles"]:
+        number = cycle["cycle"]
+        for key, admission in cycle["admitted"].items():
+            click.echo(f"  cycle {number}: {key} admitted by {admission['clusterQueue']}{_flavors(admission)}")
+        for key, preemption in cycle["preempted"].items():
+            click.echo(f"  cycle {number}: {key} preempted for {preemption['by']} ({preemption['reason']})")
+        for key in cycle["finished"]:
+            click.echo(f"  cycle {number}: {key} finished")
+        for key, why in cycle["notAdmitted"].items():
+            click.echo(f"  cycle {number}: {key} waits: {why['reason']}: {why['message']}")
+    final = answer["final"]
+    click.echo(f"  at the end: {len(final['admitted'])} admitted, {len(final['pending'])} pending")
+    for name, flavors in final["usage"].items():
+        for flavor, amounts in flavors.items():
+            click.echo(f"  {name} uses of {flavor}: " + ", ".join(f"{key} {value}" for key, value in amounts.items()))
+
+
+def _flavors(admission: dict[str, Any]) -> str:
+    pod_sets = [f"{entry['name']} x{entry['count']}" for entry in admission["podSetAssignments"]]
+    flavors = sorted({flavor for entry in admission["podSetAssignments"] for flavor in entry["flavors"].values()})
+    return f" ({', '.join(pod_sets)}; {', '.join(flavors)})"

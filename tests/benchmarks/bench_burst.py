@@ -1,0 +1,75 @@
+"""What a Job costs, from its arrival to its end, when 1000 arrive at once: API writes, transactions, processor time."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.children import alongside
+from admission.cli.demo.load import prepare, submit
+from admission.cli.demo.observer import Observer
+from admission.cli.demo.plan import PlannedJob, queue_documents, three_teams
+from admission.cli.demo.stage import sluice_writes
+from tests.benchmarks.measure import Figure, at_most, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.cli.demo.plan import Plan
+
+_JOBS = 1000
+_SPEED = 60.0
+
+
+def plan() -> Plan:
+    """The demo's teams and nodes, and Jobs of one pod of one CPU that run 20 real seconds: all of them fit at once."""
+    teams = three_teams(jobs=_JOBS, speed=_SPEED)
+    pod = {"cpu": 1_000, "memory": 2**30}
+    quota = dict.fromkeys(pod, 10**15)
+    return replace(
+        teams,
+        teams=tuple(replace(team, nominal=quota, borrowing=None) for team in teams.teams),
+        jobs=tuple(PlannedJob(job.name, job.team, 1, pod, 20 * _SPEED) for job in teams.jobs),
+    )
+
+
+async def run() -> list[Figure]:
+    """One burst through admission, running and finishing."""
+    load = plan()
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        async with running(Path(folder), queue_documents(load), speed=_SPEED) as sluice:
+            await prepare(sluice.client, load)
+            account = Account(load)
+            observer = Observer(sluice.client, account)
+            async with alongside(observer.run()):
+                await observer.synced()
+                writes, transactions, cpu = (
+                    await sluice_writes(sluice.client),
+                    await sluice.transactions(),
+                    sluice.cpu_seconds(),
+                )
+                async with alongside(submit(sluice.client, load, observer.elapsed)):
+                    await _until(lambda: len(account.jobs) == _JOBS and not account.count(Phase.WAITING))
+                admitted_after = observer.elapsed()
+                to_admit = await sluice.transactions() - transactions
+                await _until(account.finished)
+                await asyncio.sleep(1.0)  # the last events
+                writes = await sluice_writes(sluice.client) - writes
+                transactions = await sluice.transactions() - transactions
+                cpu = sluice.cpu_seconds() - cpu
+    return [
+        Figure("all admitted after", f"{admitted_after:.1f} s"),
+        at_most("API writes per Job", writes.total() / _JOBS, 2, ""),
+        at_most("transactions per Job, arrival to admission", to_admit / _JOBS, 1 / 20, "", digits=3),
+        Figure("transactions per Job, to the end", f"{transactions / _JOBS:.3f}"),
+        at_most("CPU of `sluice serve` per Job, webhook included", 1000 * cpu / _JOBS, 4, "ms"),
+    ]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  what it asks is counted elsewhere
+        await asyncio.sleep(0.05)

@@ -1,0 +1,84 @@
+"""How long an API server waits for the webhook: 200 requests a second over TLS on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import orjson
+
+from admission.cli.demo.plan import job_document, queue_documents, three_teams
+from tests.benchmarks.measure import Figure, at_most, percentile, running
+
+if TYPE_CHECKING:
+    from admission.cluster.client import Client
+
+_RATE = 200
+_SECONDS = 10
+_WARM_UP = 200
+
+
+async def run() -> list[Figure]:
+    """Reviews of Jobs' creation, sent at a fixed rate whatever the answers take."""
+    plan = three_teams()
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        async with running(Path(folder), queue_documents(plan), controllers=False) as sluice:
+            url, authority = await _mutating_webhook(sluice.client)
+            context = ssl.create_default_context(cadata=authority)
+            connector = aiohttp.TCPConnector(ssl=context, limit=32, keepalive_timeout=60)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                reviews = [_review(job_document(plan, job), number) for number, job in enumerate(plan.jobs)]
+                taken = await _paced(session, url, reviews)
+    return [
+        Figure("webhook p50", f"{1000 * percentile(taken, 0.50):.2f} ms"),
+        at_most("webhook p99", 1000 * percentile(taken, 0.99), 5, "ms"),
+        Figure("webhook longest", f"{1000 * max(taken):.2f} ms"),
+    ]
+
+
+async def _mutating_webhook(client: Client) -> tuple[str, str]:
+    """URL and certificate authority of what Sluice has registered."""
+    answer = await client.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
+    (configuration,) = answer["items"]
+    target = configuration["webhooks"][0]["clientConfig"]
+    return target["url"], base64.b64decode(target["caBundle"]).decode()
+
+
+def _review(job: dict[str, Any], number: int) -> bytes:
+    request = {
+        "uid": f"00000000-0000-0000-0000-{number:012}",
+        "kind": {"group": "batch", "version": "v1", "kind": "Job"},
+        "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+        "name": job["metadata"]["name"],
+        "namespace": job["metadata"]["namespace"],
+        "operation": "CREATE",
+        "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+        "object": job,
+        "oldObject": None,
+        "dryRun": False,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+async def _paced(session: aiohttp.ClientSession, url: str, reviews: list[bytes]) -> list[float]:
+    """Seconds that each request took, without those that open connections and warm up."""
+    started = time.perf_counter()
+
+    async def ask(number: int) -> float:
+        await asyncio.sleep(started + number / _RATE - time.perf_counter())
+        sent = time.perf_counter()
+        headers = {"Content-Type": "application/json"}
+        async with session.post(url, data=reviews[number % len(reviews)], headers=headers) as response:
+            answer = orjson.loads(await response.read())
+        assert answer["response"]["allowed"], answer
+        return time.perf_counter() - sent
+
+    taken = await asyncio.gather(*(ask(number) for number in range(_WARM_UP + _RATE * _SECONDS)))
+    return taken[_WARM_UP:]

@@ -1,0 +1,117 @@
+"""`kill -9` of `sluice serve` again and again under load: at the end every Job ran once, and never above quota."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from admission.cli.demo.account import Account
+from admission.cli.demo.children import alongside, guarded
+from admission.cli.demo.closing import Costs, close
+from admission.cli.demo.load import prepare
+from admission.cli.demo.observer import Observer
+from admission.cli.demo.plan import job_document, queue_documents, three_teams
+from admission.cli.demo.stage import apply, running_sandbox, running_sluice
+from admission.cluster.client import Client
+from admission.cluster.errors import AlreadyExists
+from admission.model.errors import ClusterError
+from tests.benchmarks.measure import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.cli.demo.plan import Plan, PlannedJob
+    from admission.cli.demo.stage import Cluster
+
+_USERS = 8
+_STUCK = 90.0
+"""Real seconds in which no Job starts or ends after which none ever will."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`promises` are (kept?, sentence), as in the demo's closing table."""
+
+    promises: tuple[tuple[bool, str], ...]
+    log: str
+
+
+async def run() -> list[Figure]:
+    """Ten kills during the demo's load; the seed chooses the moments and can be given as SLUICE_TEST_SEED."""
+    seed = int(os.environ.get("SLUICE_TEST_SEED") or random.randrange(2**32))
+    outcome = await chaos(three_teams(jobs=1000, nodes=100, speed=60), kills=10, seed=seed)
+    figures = [Figure("kills", f"10, SLUICE_TEST_SEED={seed}")]
+    return figures + [Figure(sentence, "yes" if kept else "NO", "yes", kept) for kept, sentence in outcome.promises]
+
+
+async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
+    """Run `plan` while Sluice is killed `kills` times, each time after a random share of what there is to do."""
+    chance = random.Random(seed)
+    moves = 3 * len(plan.jobs)  # each Job is seen to wait, to run and to end
+    moments = sorted(chance.sample(range(moves - len(plan.jobs) // 4), kills))
+    with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as folder:
+        directory = Path(folder)
+        async with (
+            running_sandbox(directory, speed=plan.speed) as cluster,
+            Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
+        ):
+            await prepare(client, plan)
+            async with running_sluice(directory, cluster) as serving:
+                await apply(directory, serving, queue_documents(plan))
+            account = Account(plan)
+            observer = Observer(client, account)
+            async with alongside(observer.run()):
+                await observer.synced()
+                async with alongside(_submit(client, plan)):
+                    for moment in moments:
+                        await _serve_until(moment, directory, cluster, account)
+                    async with running_sluice(directory, cluster) as serving, guarded(serving.child):
+                        await _finish(account, observer)
+            log = (directory / "serve.log").read_text(errors="replace")
+    return Outcome(close(account, Costs({}, 0), observer.elapsed()).promises, log)
+
+
+async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: Account) -> None:
+    """Run Sluice, and kill it when so many moves of Jobs were seen since the beginning."""
+    async with running_sluice(directory, cluster) as serving:
+        async with guarded(serving.child):
+            while account.moves < moment:  # noqa: ASYNC110  the sandbox moves it, not this loop
+                await asyncio.sleep(0.005)
+        serving.child.process.kill()
+        await serving.child.process.wait()
+
+
+async def _finish(account: Account, observer: Observer) -> None:
+    moves = -1
+    while account.moves != moves and not observer.finished.is_set():
+        moves = account.moves
+        try:
+            await asyncio.wait_for(observer.finished.wait(), _STUCK)
+        except TimeoutError:
+            continue
+
+
+async def _submit(client: Client, plan: Plan) -> None:
+    jobs = iter(plan.jobs)
+    async with asyncio.TaskGroup() as users:
+        for _ in range(_USERS):
+            users.create_task(_user(client, plan, jobs))
+
+
+async def _user(client: Client, plan: Plan, jobs: Iterator[PlannedJob]) -> None:
+    """Submits Jobs one after the other, each until it is taken: while Sluice is down the API server refuses it."""
+    for job in jobs:
+        while True:
+            try:
+                await client.create(f"/apis/batch/v1/namespaces/{job.team}/jobs", job_document(plan, job))
+            except AlreadyExists:
+                break
+            except ClusterError:
+                await asyncio.sleep(0.2)
+            else:
+                break

@@ -1,0 +1,39 @@
+"""The commands as a user runs them, against the API on a real store and a real socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from command_runner import TOKEN, Sluice
+
+from admission.api.application import create_app, listening
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aiohttp import web
+
+    from admission.store.store import Store
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # the commands do not know what the API stands on
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SERVER", "ADMIN_TOKEN", "CONFIG", "DATABASE_URL", "KUBECONFIG"):
+        monkeypatch.delenv(f"SLUICE_{name}", raising=False)
+
+
+@pytest.fixture
+def app(store: Store) -> web.Application:
+    return create_app(store, token=TOKEN, checks={"database": store.health})
+
+
+@pytest.fixture
+async def sluice(app: web.Application) -> AsyncIterator[Sluice]:
+    async with listening(app, "127.0.0.1", 0) as url:
+        yield Sluice({"SLUICE_SERVER": url, "SLUICE_ADMIN_TOKEN": TOKEN})

@@ -1,0 +1,258 @@
+"""`sluice get` and `sluice delete`: tables to the letter, documents, and what is said when there is nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+from aiohttp import web
+
+from admission.api.application import listening
+from admission.cli.tables import age, table
+from admission.model.base import ObjectMeta
+from admission.model.queues import Cohort
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+
+QUEUES = """
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, spec: {nodeLabels: {pool: a100}}}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  cohortName: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
+---
+{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: team-b}, spec: {stopPolicy: Hold}}
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-a}, spec: {clusterQueue: team-a}}
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-b}, spec: {clusterQueue: team-b}}
+---
+{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
+---
+{apiVersion: sluice.dev/v1, kind: WorkloadPriorityClass, metadata: {name: high}, value: 1000}
+"""
+POD_SETS = (PodSet(name="main", count=2, requests={"cpu": 1000}),)
+
+
+@pytest.fixture
+async def queues(sluice, clock):
+    clock.now = datetime.now(UTC).timestamp() - 3 * 86400 - 60
+    done = await sluice("apply", "-f", "-", stdin=QUEUES)
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.fixture
+async def workloads(store, queues):
+    def record(uid: str, name: str, state: State, **fields: object) -> WorkloadRecord:
+        created = datetime.now(UTC).timestamp() - 5 * 3600 - 60
+        workload = Workload(uid, "team-a", name, "main", 100, created, POD_SETS, user="alice")
+        return WorkloadRecord(workload, state, queued_at=created, cluster_queue="team-a", **fields)
+
+    records = (
+        record("1", "waits", State.PENDING, reason="WaitingForQuota"),
+        record("2", "runs", State.ADMITTED, admitted_at=1.0),
+        record("3", "ended", State.FINISHED, finished_at=1.0, outcome="Succeeded"),
+    )
+    admission = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 2),))
+    opened = (Opened(records[1].workload, admission, 1.0),)
+    await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["clusterqueues"],
+            """
+NAME    COHORT    PENDING  ADMITTED  ACTIVE  AGE
+team-a  research  1        1         True    3d
+team-b  <none>    0        0         False   3d
+""",
+        ),
+        (
+            ["cq", "-o", "wide"],
+            """
+NAME    COHORT    STRATEGY        PENDING  ADMITTED  ACTIVE  AGE
+team-a  research  BestEffortFIFO  1        1         True    3d
+team-b  <none>    BestEffortFIFO  0        0         False   3d
+""",
+        ),
+        (["co"], "\nNAME      PARENT  AGE\nresearch  <none>  3d\n"),
+        (["rf", "-o", "wide"], "\nNAME     NODE-LABELS  AGE\ndefault  pool=a100    3d\n"),
+        (["WorkloadPriorityClass"], "\nNAME  VALUE  AGE\nhigh  1000   3d\n"),
+        (
+            ["lq", "-A"],
+            """
+NAMESPACE  NAME  CLUSTERQUEUE  PENDING  ADMITTED  ACTIVE  AGE
+team-a     main  team-a        1        1         True    3d
+team-b     main  team-b        0        0         False   3d
+""",
+        ),
+        (["lq", "-n", "team-b", "--no-headers"], "\nmain  team-b  0  0  False  3d\n"),
+        (
+            ["workloads", "-n", "team-a"],
+            """
+NAME             QUEUE  RESERVED-IN  ADMITTED  FINISHED  AGE
+job-ended-9e251  main   <none>       <none>    True      5h1m
+job-runs-1bf41   main   team-a       True      <none>    5h1m
+job-waits-f6fc4  main   <none>       <none>    <none>    5h1m
+""",
+        ),
+        (
+            ["wl", "-A", "-o", "wide"],
+            """
+NAMESPACE  NAME             QUEUE  RESERVED-IN  ADMITTED  FINISHED  PRIORITY  USER   WAITS-FOR        AGE
+team-a     job-ended-9e251  main   <none>       <none>    True      100       alice  <none>           5h1m
+team-a     job-runs-1bf41   main   team-a       True      <none>    100       alice  <none>           5h1m
+team-a     job-waits-f6fc4  main   <none>       <none>    <none>    100       alice  WaitingForQuota  5h1m
+""",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+async def test_tables(sluice, workloads, arguments, expected):
+    done = await sluice("get", *arguments)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == expected.lstrip("\n")
+    if "wide" not in arguments:
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+async def test_one_object_by_name_and_a_workload_by_its_job(sluice, workloads):
+    for arguments in (["cq", "team-b"], ["cq/team-b"], ["clusterqueue/team-b"]):
+        done = await sluice("get", *arguments, "--no-headers")
+        assert done.stdout.split()[0] == "team-b"
+    several = await sluice("get", "cq", "team-b", "team-a", "-o", "name")
+    assert several.stdout == "clusterqueue.sluice.dev/team-b\nclusterqueue.sluice.dev/team-a\n"
+    by_job = await sluice("get", "wl/waits", "-n", "team-a", "-o", "json")
+    assert json.loads(by_job.stdout)["metadata"]["uid"] == "1"
+
+
+async def test_documents(sluice, queues):
+    one = yaml.safe_load((await sluice("get", "cq/team-a", "-o", "yaml")).stdout)
+    assert (one["kind"], one["metadata"]["name"]) == ("ClusterQueue", "team-a")
+    assert one["status"]["pendingWorkloads"] == 0
+    several = json.loads((await sluice("get", "cq", "-o", "json")).stdout)
+    assert (several["apiVersion"], several["kind"]) == ("v1", "List")
+    assert several["items"][0] == one
+
+
+async def test_long_lists_are_read_to_their_end(sluice, store):
+    names = [f"c{number:04}" for number in range(501)]
+    for name in names:
+        await store.queues.create(Cohort(metadata=ObjectMeta(name=name)), author="tests")
+    listed = (await sluice("get", "cohorts", "-o", "name")).stdout.splitlines()
+    assert listed == [f"cohort.sluice.dev/{name}" for name in names]
+
+
+async def test_nothing_is_no_error(sluice):
+    done = await sluice("get", "workloads", "-n", "team-x")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "there are no workloads in namespace team-x\n")
+    done = await sluice("get", "cq", "-o", "yaml")
+    assert yaml.safe_load(done.stdout)["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["get", "clusterqueus"], 2, '"clusterqueus" is no type of object; did you mean "clusterqueues"?'),
+        (["get", "xyz"], 2, "known are clusterqueues, cohorts"),
+        (["get", "cq/a", "b"], 2, "write TYPE NAME... or TYPE/NAME"),
+        (["get", "cq/"], 2, "write TYPE NAME... or TYPE/NAME"),
+        (["get", "lq", "main", "-A"], 2, "a NAME needs the namespace"),
+        (["get", "cq", "-o", "xml"], 2, "'xml' is not one of"),
+        (["get"], 2, "Missing argument"),
+        (["get", "cq", "nothing"], 1, 'error: ClusterQueue "nothing" does not exist'),
+        (["get", "wl", "nothing"], 1, 'error: there is no workload "nothing" in namespace "default"'),
+        (["get", "cq", "../cohorts"], 1, "error: "),
+        (["delete", "wl/train"], 2, "workloads cannot be deleted here"),
+        (["delete", "cq"], 2, "which of the clusterqueues?"),
+        (["delete", "cq", "nothing"], 1, 'error: ClusterQueue "nothing" does not exist'),
+        (["get", "cq", "--token-file", "/nonexistent"], 1, "error: the token file /nonexistent cannot be read"),
+        (["get", "cq", "--server", "localhost:8080"], 1, "is no URL"),
+        (["get", "cq", "--server", "ftp://localhost"], 1, "is no URL"),
+        (["get", "cq", "--server", "http://[::"], 1, "is no URL"),
+        (["get", "cq", "--server", "http://sluice.invalid"], 1, "cannot be reached"),
+    ],
+)
+async def test_what_a_user_gets_wrong_is_said_in_a_line(sluice, arguments, code, says):
+    done = await sluice(*arguments)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.lower().startswith("error:")]) == 1
+
+
+async def test_a_wrong_token_and_none(sluice, tmp_path):
+    wrong = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="b-token")
+    assert wrong.exit_code == 1
+    assert wrong.stderr.startswith("error: the bearer token is not the right one for http://127.0.0.1:")
+    none = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="")
+    assert none.stderr == "error: there is no token: set SLUICE_ADMIN_TOKEN, or name a file by --token-file\n"
+    (tmp_path / "token").write_text("a-token\n")
+    right = await sluice("get", "cq", "--token-file", str(tmp_path / "token"), SLUICE_ADMIN_TOKEN="")
+    assert right.exit_code == 0
+
+
+async def test_https_where_there_is_none_is_said(sluice):
+    url = sluice.environment["SLUICE_SERVER"].replace("http://", "https://")
+    done = await sluice("get", "cq", SLUICE_SERVER=url)
+    assert done.exit_code == 1
+    assert "TLS" in done.stderr
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_something_else_that_answers_is_no_sluice(sluice, status):
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(text="<html>", status=status)
+
+    other = web.Application()
+    other.router.add_get("/{path:.*}", handler)
+    async with listening(other, "127.0.0.1", 0) as url:
+        done = await sluice("get", "cq", SLUICE_SERVER=url)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"error: what answers at {url}")
+    assert "is no Sluice" in done.stderr
+
+
+async def test_delete(sluice, queues):
+    refused = await sluice("delete", "cq/team-b")
+    assert refused.exit_code == 1
+    assert "in use by LocalQueue team-b/main" in refused.stderr
+    assert (await sluice("delete", "lq", "main", "-n", "team-b")).stdout == "localqueue.sluice.dev/main deleted\n"
+    assert (await sluice("delete", "cq/team-b")).stdout == "clusterqueue.sluice.dev/team-b deleted\n"
+    assert (await sluice("get", "cq", "-o", "name")).stdout == "clusterqueue.sluice.dev/team-a\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0s"), (119, "119s"), (120, "2m"), (330, "5m30s"), (600, "10m"), (10_799, "179m"), (10_800, "3h"),
+        (12_000, "3h20m"), (8 * 3600, "8h"), (47 * 3600, "47h"), (48 * 3600, "2d"), (52 * 3600, "2d4h"),
+        (8 * 86400, "8d"), (729 * 86400, "729d"), (800 * 86400, "2y70d"), (-5, "0s"),
+    ],
+)  # fmt: skip
+def test_ages_are_kubectls(seconds, expected):
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    created = (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert age(created, now) == expected
+
+
+def test_a_table_of_usual_names_fits_a_terminal():
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    workload = {
+        "metadata": {
+            "name": "job-train-resnet-a1b2c", "namespace": "team-a", "creationTimestamp": "2026-01-01T22:55:00Z"
+        },
+        "spec": {"queueName": "gpu"},
+        "status": {"admission": {"clusterQueue": "team-a"}, "conditions": [{"type": "Admitted", "status": "True"}]},
+    }  # fmt: skip
+    lines = table("Workload", [workload], now=now, namespaces=True, wide=False, headers=True)
+    assert max(map(len, lines)) <= 80

@@ -1,0 +1,88 @@
+"""The command as a process: that it starts fast, helps, and ends with the right exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import click
+import pytest
+from command_runner import Sluice
+
+from admission.cli.main import main
+from admission.model.errors import SluiceError
+
+COMMANDS = main.list_commands(click.Context(main))
+HEAVY = {"aiohttp", "alembic", "cryptography", "kubernetes_asyncio", "pydantic", "sqlalchemy"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "admission.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_lists_the_commands_without_importing_them():
+    code = (
+        "import sys, json; from admission.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as end: print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    exit_code, modules = json.loads(done.stderr)
+    assert exit_code == 0
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+    assert not HEAVY & set(modules)
+
+
+def test_version():
+    done = run("version")
+    assert (done.returncode, done.stdout) == (0, f"sluice {version('sluice')}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example_that_fits_a_terminal(sluice_offline, name):
+    done = sluice_offline.run(name, "--help")
+    assert done.exit_code == 0, done.output
+    assert "Example" in done.stdout
+    assert f"sluice {name}" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 88
+
+
+@pytest.fixture
+def sluice_offline():
+    return Sluice()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["nothing"], 2, "No such command 'nothing'"),
+        (["get"], 2, "Missing argument"),
+        (["get", "cq", "--colour"], 2, "No such option"),
+        (["get", "cq", "--server", "nowhere"], 1, "error: "),
+        (["apply", "-f", "/nonexistent.yaml"], 1, "error: "),
+    ],
+)
+def test_exit_codes_of_the_process(monkeypatch, arguments, code, says):
+    monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "t")
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_line_of_an_error_is_an_error(sluice_offline, monkeypatch):
+    @click.command()
+    def version():
+        raise SluiceError("one\ntwo")
+
+    monkeypatch.setattr("admission.cli.main.version", version)
+    done = sluice_offline.run("version")
+    assert (done.exit_code, done.stderr) == (1, "error: one\nerror: two\n")

@@ -1,0 +1,77 @@
+"""`sluice sandbox` as a process: it says where its kubeconfig is, works, and ends on request."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    # `python -m` imports what this checkout holds, wherever `sluice` is installed from.
+    command = [sys.executable, "-m", "admission.cli.main", "sandbox", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kubeconfig_of(process: subprocess.Popen[str]) -> Path:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("export KUBECONFIG="), process.communicate()
+    return Path(shlex.split(line)[1].removeprefix("KUBECONFIG="))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_prints_the_kubeconfig_and_ends_on_request(tmp_path, number):
+    process = start("--directory", str(tmp_path / "a b"), "--nodes", "2", "--no-controllers")
+    try:
+        kubeconfig = kubeconfig_of(process)
+        assert kubeconfig == tmp_path / "a b" / "kubeconfig"
+        assert kubeconfig.stat().st_mode & 0o077 == 0
+        assert (tmp_path / "a b" / "sluice.kubeconfig").exists()
+        kubectl = shutil.which("kubectl")
+        assert kubectl, "kubectl is not in PATH; install it"
+        listed = subprocess.run(
+            [kubectl, "get", "nodes", "-o", "name"],
+            env=os.environ | {"KUBECONFIG": str(kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert listed.stdout.splitlines() == ["node/node-0", "node/node-1"]
+    finally:
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+def test_without_a_directory_it_leaves_nothing_behind():
+    process = start("--nodes", "0", "--no-controllers")
+    kubeconfig = kubeconfig_of(process)
+    assert kubeconfig.exists()
+    process.terminate()
+    process.communicate(timeout=60)
+    assert not kubeconfig.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--speed", "0"], 2, "--speed"),
+        (["--nodes", "-1"], 2, "--nodes"),
+        (["--port", "65536"], 2, "--port"),
+        (["--directory", "/dev/null/x"], 1, "error: the directory /dev/null/x cannot be made"),
+    ],
+)
+def test_what_cannot_be_is_said(arguments, code, says):
+    process = start(*arguments)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (code, "")
+    assert says in errors
+    assert "Traceback" not in errors

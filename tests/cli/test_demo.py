@@ -1,0 +1,360 @@
+"""What the demo promises is only worth something if its watcher would notice a broken promise."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.closing import Costs, close
+from admission.cli.demo.errors import BadTrace
+from admission.cli.demo.plan import GPU, PlannedJob, job_document, node_document, queue_documents, three_teams
+from admission.cli.demo.terminal import Terminal
+from admission.cli.demo.trace import trace_plan
+from admission.model.manifests import parse_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
+FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}]}
+HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time"
+
+
+class Run:
+    """Jobs of a small plan, as the API server would show them to the account."""
+
+    def __init__(self, jobs: int = 20, nodes: int = 10) -> None:
+        self.plan = three_teams(jobs=jobs, nodes=nodes)
+        self.account = Account(self.plan)
+
+    def show(self, job: PlannedJob, *, suspend: bool = False, status: dict[str, Any] | None = None) -> None:
+        document = job_document(self.plan, job)
+        document["spec"]["suspend"] = suspend
+        self.account.job(f"{job.team}/{job.name}", document | {"status": status or {}})
+
+    def jobs_of(self, team: str) -> list[PlannedJob]:
+        return [job for job in self.plan.jobs if job.team == team]
+
+    def pods(self, job: PlannedJob, count: int = 10, *, phase: str = "Running") -> None:
+        spec = job_document(self.plan, job)["spec"]["template"]["spec"] | {"nodeName": "kwok-node-0"}
+        for number in range(count):
+            labels = {"batch.kubernetes.io/job-name": job.name}
+            metadata = {"namespace": job.team, "labels": labels, "uid": f"{job.name}-{number}"}
+            pod = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+            self.account.pod(f"{job.team}/{job.name}-{number}", pod)
+
+    def closing(self) -> dict[str, bool]:
+        return {sentence: kept for kept, sentence in close(self.account, Costs({"PATCH": 20}, 3), 60.0).promises}
+
+
+# ---------------------------------------------------------------------- the plan
+
+
+def test_the_teams_share_all_cpus_and_all_jobs() -> None:
+    plan = three_teams()
+    assert len(plan.jobs) == 1000
+    assert {job.pods for job in plan.jobs} == {10}
+    assert all(180 <= job.run_seconds <= 270 for job in plan.jobs)
+    assert len({job.run_seconds for job in plan.jobs}) > 100
+    assert plan.total("cpu") == 1_000_000
+    shares = {team.name: sum(job.team == team.name for job in plan.jobs) for team in plan.teams}
+    assert len(set(shares.values())) == 3
+    assert plan == three_teams()
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 7, 999])
+def test_any_number_of_jobs_is_planned_exactly(jobs: int) -> None:
+    assert len(three_teams(jobs=jobs).jobs) == jobs
+
+
+def test_every_job_fits_into_the_quota_of_its_team_on_the_fewest_nodes() -> None:
+    plan = three_teams(nodes=10)
+    for job in plan.jobs:
+        team = next(team for team in plan.teams if team.name == job.team)
+        assert all(job.pods * amount <= plan.limit(team, resource) for resource, amount in job.requests.items())
+
+
+def test_the_queue_documents_are_valid_manifests() -> None:
+    objects = [parse_manifest(document) for document in queue_documents(three_teams())]
+    kinds = [obj.kind for obj in objects]
+    assert kinds.count("ClusterQueue") == kinds.count("LocalQueue") == kinds.count("WorkloadPriorityClass") == 3
+    assert kinds.count("Cohort") == kinds.count("ResourceFlavor") == 1
+
+
+def test_nodes_are_tainted_and_labelled_as_the_flavor_says() -> None:
+    plan = three_teams()
+    node = node_document(plan, 0)
+    flavor = next(document for document in queue_documents(plan) if document["kind"] == "ResourceFlavor")
+    assert flavor["spec"]["nodeLabels"].items() <= node["metadata"]["labels"].items()
+    (taint,) = node["spec"]["taints"]
+    assert flavor["spec"]["tolerations"] == [taint | {"operator": "Equal"}]
+
+
+# ---------------------------------------------------------------------- a trace
+
+
+def trace_file(path: Path, *rows: str) -> Path:
+    file = path / "openb_pods.csv"
+    file.write_text("\n".join((HEADER, *rows)) + "\n")
+    return file
+
+
+def test_a_trace_becomes_jobs_of_one_pod(tmp_path: Path) -> None:
+    file = trace_file(
+        tmp_path,
+        "p0,12000,16384,1,LS,0,540,0",
+        "p1,500,1024,0,BE,1800,99999,1800",
+        "p2,8000,1024,8,Guaranteed,9000000,,",
+    )
+    plan = trace_plan(file)
+    assert [(job.name, job.team, job.pods) for job in plan.jobs] == [
+        ("p0", "latency-sensitive", 1),
+        ("p1", "best-effort", 1),
+        ("p2", "guaranteed", 1),
+    ]
+    assert plan.jobs[0].requests == {"cpu": 12_000, "memory": 16384 * 2**20, GPU: 1}
+    # p1 is cut to an hour; p2 never started and gets the median of the others, cut likewise.
+    assert [job.run_seconds for job in plan.jobs] == [540, 3600, 3600]
+    # The pause of months counts as one hour: 1800 s and 5400 s, pressed into 0.03 s for each pod.
+    assert [job.arrival for job in plan.jobs] == pytest.approx([0, 0.1 / 3, 0.1])
+
+
+def test_a_trace_is_read_no_further_than_wanted(tmp_path: Path) -> None:
+    rows = [f"p{number},1000,1024,0,LS,{number},9,5" for number in range(5)]
+    assert len(trace_plan(trace_file(tmp_path, *rows, "broken"), jobs=5).jobs) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((), "has a header and no pods"),
+        (("p0,many,1024,0,LS,0,9,5",), "line 2 .* 'many' as cpu_milli, which is no number"),
+        (("p0,1000,1024,0,LS,0,9,5", "p1,-1,1024,0,LS,0,9,5"), "line 3 .* -1 as cpu_milli, which is no amount"),
+        (("p0,nan,1024,0,LS,0,9,5",), "nan as cpu_milli, which is no amount"),
+        (("p0,1000,1024,0,XX,0,9,5",), "unknown qos 'XX'; expected LS, Burstable, Guaranteed, BE"),
+        (("p0,1000",), "line 2 .* '' as creation_time, which is no number"),
+        (("p0,1000000,1024,0,LS,0,9,5",), "line 2 .* asks for more cpu than any node"),
+    ],
+)
+def test_a_broken_trace_is_refused_with_the_line(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadTrace, match=message):
+        trace_plan(trace_file(tmp_path, *rows))
+
+
+def test_other_files_are_refused_as_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(BadTrace, match="cannot be read: No such file"):
+        trace_plan(tmp_path / "missing.csv")
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli\nn0,1\n")
+    with pytest.raises(BadTrace, match="its first line has no column name, memory_mib"):
+        trace_plan(tmp_path / "nodes.csv")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(BadTrace, match="is no CSV text"):
+        trace_plan(tmp_path / "binary")
+
+
+# ---------------------------------------------------------------------- the watcher's sums
+
+
+def test_a_run_without_fault_keeps_all_promises() -> None:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job, suspend=True)
+        run.show(job)
+        run.pods(job)
+        run.pods(job, phase="Succeeded")
+        run.show(job, status=COMPLETE)
+    assert run.account.finished()
+    assert all(run.closing().values()), run.closing()
+    assert "all 20 Jobs ran" in run.closing()
+
+
+def test_more_than_the_whole_quota_is_noticed() -> None:
+    run = Run()
+    for job in [*run.jobs_of("platform")[:3], *run.jobs_of("research")[:2]]:
+        run.show(job)
+    assert run.account.broken == 0
+    run.show(run.jobs_of("students")[0])
+    assert run.account.broken == 1
+    assert run.account.violations == [
+        "all teams: 120 cpu held by Jobs, at most 100 allowed, 0.0 s after the start",
+        "all teams: 120Gi memory held by Jobs, at most 100Gi allowed, 0.0 s after the start",
+    ]
+    assert [kept for sentence, kept in run.closing().items() if "quota was exceeded" in sentence] == [False]
+
+
+def test_more_than_a_team_may_borrow_is_noticed() -> None:
+    run = Run()
+    for job in run.jobs_of("platform")[:4]:
+        run.show(job)
+    assert run.account.violations[0].startswith("platform: 80 cpu held by Jobs, at most 60 allowed")
+
+
+def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
+    run = Run()
+    for job in run.jobs_of("research")[:6]:
+        run.show(job, suspend=True)
+        run.pods(job)
+    assert run.account.violations[0].startswith("research: 102 cpu taken by pods, at most 100 allowed")
+
+
+def test_a_suspended_job_holds_quota_until_its_last_pod_is_gone() -> None:
+    run = Run()
+    job = run.jobs_of("research")[0]
+    for status in ({"active": 10}, {"terminating": 1}):
+        run.show(job, suspend=True, status=status)
+        assert run.account.used("cpu") == 20_000
+    run.show(job, suspend=True, status={"active": 0, "terminating": 0})
+    assert run.account.used("cpu") == 0
+    assert run.account.count(Phase.WAITING) == 1
+
+
+def test_a_job_that_ends_gives_its_quota_back() -> None:
+    run = Run()
+    one, other, gone = run.jobs_of("research")[:3]
+    for job in (one, other, gone):
+        run.show(job)
+    assert run.account.used("cpu") == 60_000
+    run.show(one, status=COMPLETE)
+    run.show(other, status=FAILED)
+    run.account.job(f"research/{gone.name}", None)
+    assert run.account.used("cpu") == 0
+    assert (run.account.count(Phase.DONE), run.account.count(Phase.FAILED)) == (1, 1)
+
+
+def test_pods_count_while_they_are_on_a_node() -> None:
+    run = Run()
+    job = run.jobs_of("research")[0]
+    run.show(job)
+    run.pods(job, 4)
+    assert run.account.bound("cpu") == 8_000
+    run.pods(job, 2, phase="Succeeded")
+    run.account.pod(f"research/{job.name}-2", None)
+    run.account.pod(f"research/{job.name}-2", None)
+    assert run.account.bound("cpu") == 2_000
+
+
+def test_jobs_in_other_namespaces_are_none_of_ours() -> None:
+    run = Run()
+    document = job_document(run.plan, run.plan.jobs[0])
+    document["metadata"]["namespace"] = "default"
+    run.account.job("default/x", document)
+    assert sum(run.account.count(phase) for phase in Phase) == 0
+
+
+def test_a_job_that_was_started_twice_breaks_the_promise() -> None:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job)
+        run.pods(job)
+        run.pods(job, phase="Succeeded")
+        run.show(job, status=COMPLETE)
+    twice = run.plan.jobs[3]
+    run.show(twice, suspend=True)
+    run.show(twice)
+    run.show(twice, status=COMPLETE)
+    broken = [sentence for sentence, kept in run.closing().items() if not kept]
+    assert len(broken) == 1
+    assert f"{twice.team}/{twice.name} was started 2 times with 10 pods" in broken[0]
+
+
+def test_a_job_that_was_lost_breaks_the_promise() -> None:
+    run = Run(jobs=2)
+    run.show(run.plan.jobs[0], status=COMPLETE)
+    assert not run.account.finished()
+    assert "only 1 of 2 Jobs ran to their end (0 waiting, 0 running, 0 failed)" in run.closing()
+
+
+def test_utilisation_is_what_was_used_of_what_waiting_jobs_could_have_used() -> None:
+    run = Run()
+    account = run.account
+    jobs = run.jobs_of("research")
+    run.show(jobs[0])
+    account.advance(10.0)
+    assert account.utilisation("cpu") == 0.0  # nobody waited
+    for job in jobs[1:]:
+        run.show(job, suspend=True)
+    account.advance(20.0)
+    assert account.utilisation("cpu") == pytest.approx(20 / 100)  # all hundred CPUs were there to be had
+    for job in jobs[1:5]:
+        run.show(job)
+    account.advance(30.0)
+    assert account.utilisation("cpu") == pytest.approx((20 + 100) / 200)
+    assert account.teams["research"].utilisation("cpu") == pytest.approx((20 + 100) / (2 * 40))
+
+
+def test_what_no_waiting_job_may_borrow_is_not_held_against_utilisation() -> None:
+    run = Run()
+    for index, job in enumerate(run.jobs_of("platform")):
+        run.show(job, suspend=index >= 3)  # three run: all of 40 and the 20 that it may borrow
+    run.account.advance(10.0)
+    assert run.account.utilisation("cpu") == pytest.approx(1.0)
+
+
+def test_waits_are_counted_from_creation_to_the_first_start() -> None:
+    run = Run(jobs=400)
+    jobs = run.jobs_of("research")[:100]
+    for job in jobs:
+        run.show(job, suspend=True)
+    for second, job in enumerate(jobs, start=1):
+        run.account.advance(float(second))
+        run.show(job)
+        run.show(job, suspend=True)  # evicted: a later start is another matter
+    team = run.account.teams["research"]
+    assert team.wait_mean() == pytest.approx(50.5)
+    assert team.wait_p99() == 99.0
+
+
+# ---------------------------------------------------------------------- the terminal
+
+
+def at_work() -> Account:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job, suspend=True)
+    for job in (*run.jobs_of("students")[:2], run.jobs_of("platform")[0]):
+        run.show(job)
+    return run.account
+
+
+def test_without_a_terminal_there_is_a_plain_line_now_and_then() -> None:
+    out = io.StringIO()
+    terminal = Terminal(out, interactive=False, colour=False)
+    for second in range(7):
+        terminal.draw(at_work(), float(second))
+    assert out.getvalue().splitlines() == [
+        f"   {second} s  17 waiting, 3 running, 0 done; CPU 60/100 (platform 20/40, students 40/20, research 0/40)"
+        for second in (0, 5)
+    ]
+
+
+def test_in_a_terminal_the_lines_are_redrawn_in_place_and_borrowing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = io.StringIO()
+    with Terminal(out, interactive=True, colour=False) as terminal:
+        terminal.draw(at_work(), 1.0)
+        first = out.getvalue()
+        terminal.draw(at_work(), 2.0)
+    (students,) = (line for line in first.splitlines() if "students" in line)
+    assert "students ████████▓▓▓▓▓▓▓▓········" in students
+    assert students.endswith("40 of 20 CPU, 20 borrowed")
+    second = out.getvalue().removeprefix(first)
+    assert second.startswith(f"\x1b[{first.count(chr(10))}A")
+    assert out.getvalue().endswith("\x1b[?25h")
+
+
+def test_the_closing_table_names_what_was_broken() -> None:
+    out = io.StringIO()
+    terminal = Terminal(out, interactive=False, colour=False)
+    terminal.close(close(at_work(), Costs({"PATCH": 20, "POST": 20}, 3), 60.0))
+    text = out.getvalue()
+    assert re.search(r"^Team +CPU quota +Jobs done +Mean wait +p99 wait +CPU used$", text, re.MULTILINE)
+    assert re.search(r"^students +20 +0 +0m 00s \(0\.0 s\)", text, re.MULTILINE)
+    assert "API writes by Sluice" in text
+    assert "2.00 for each Job (20 PATCH, 20 POST)" in text
+    assert "0.150 for each Job (3 in all)" in text
+    assert "✗ BROKEN: only 0 of 20 Jobs ran" in text
+    assert "✓ quota was never exceeded" in text

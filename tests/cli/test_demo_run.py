@@ -1,0 +1,142 @@
+"""The demo as its users run it: a process of its own, with a real sandbox and a real Sluice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    Start = Callable[..., Awaitable[Process]]
+
+
+@pytest.fixture
+async def demo(tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts `sluice demo` with arguments. What it keeps on disk is below `tmp_path`."""
+    started: list[Process] = []
+
+    async def start(*arguments: str) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "admission.cli.main", "demo", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.returncode is None:
+            process.terminate()
+            await process.communicate()
+
+
+async def read_until(process: Process, pattern: str) -> str:
+    """What it prints up to a line with `pattern`."""
+    assert process.stdout is not None
+    text = ""
+    while not re.search(pattern, text):
+        line = await process.stdout.readline()
+        assert line, f"it ended before it printed {pattern!r}:\n{text}"
+        text += line.decode()
+    return text
+
+
+def children_of(process: Process) -> dict[str, int]:
+    """The pids of its `sluice` children, by subcommand."""
+    pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in pids}
+    return {words[words.index("admission.cli.main") + 1]: int(pid) for pid, words in commands.items()}
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").exists()
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_a_small_demo_runs_to_its_end_and_keeps_its_promises(demo: Start, tmp_path: Path) -> None:
+    process = await demo("--jobs", "20", "--nodes", "10", "--speed", "300")
+    output, _ = await process.communicate()
+    text = output.decode()
+    assert process.returncode == 0, text
+    assert "✓ all 20 Jobs ran" in text
+    assert "✓ each Job ran exactly once" in text
+    assert "✓ quota was never exceeded (checked 260 times from the API server's side)" in text
+    assert "2.00 for each Job (20 PATCH, 20 POST)" in text
+    assert names_in(tmp_path) == []
+
+
+async def test_a_trace_runs_to_its_end(demo: Start, tmp_path: Path) -> None:
+    file = tmp_path / "openb_pods.csv"
+    rows = (
+        f"pod-{number},4000,8192,{number % 3},BE,{number * 60},{number * 60 + 540},{number * 60}" for number in range(9)
+    )
+    file.write_text(
+        "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time\n" + "\n".join(rows) + "\n"
+    )
+    process = await demo("--trace", str(file), "--speed", "900", "--jobs", "3")
+    text = await read_until(process, "quota was never exceeded")
+    assert "3 pods of openb_pods.csv as Jobs, 10 nodes with 80 GPUs and 1280 CPUs" in text
+    assert "900 times as fast as real time" in text
+    assert "GPU quota used while Jobs waited" in text
+    assert "all 3 Jobs ran" in text
+
+
+async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(demo: Start) -> None:
+    process = await demo("--jobs", "40", "--nodes", "10")
+    await read_until(process, "Live at")
+    children = children_of(process)
+    os.kill(children["serve"], signal.SIGKILL)
+    assert process.stdout is not None
+    rest = (await process.stdout.read()).decode()
+    assert await process.wait() == 1
+    assert "error: Sluice was ended by SIGKILL; the last lines that it wrote:" in rest
+    assert "webhooks listen on" in rest
+    assert "Traceback" not in rest
+    assert not is_running(children["sandbox"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_demo_leaves_nothing_behind(demo: Start, tmp_path: Path, number: signal.Signals) -> None:
+    process = await demo("--jobs", "40", "--nodes", "10")
+    await read_until(process, "Live at")
+    children = children_of(process)
+    process.send_signal(number)
+    output, _ = await process.communicate()
+    assert process.returncode == 1
+    assert "Traceback" not in output.decode()
+    assert not any(is_running(pid) for pid in children.values())
+    assert names_in(tmp_path) == []
+
+
+async def test_kept_it_stays_until_interrupted_and_says_how_to_look_around(demo: Start) -> None:
+    process = await demo("--jobs", "2", "--nodes", "10", "--speed", "300", "--keep")
+    text = await read_until(process, "Ctrl-C ends everything")
+    settings = dict(re.findall(r"export (\w+)=(\S+)", text))
+    get = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "admission.cli.main", "get", "clusterqueues"),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **settings},
+    )
+    shown, _ = await get.communicate()
+    assert get.returncode == 0
+    assert "research" in shown.decode()
+    assert "kubeconfig" in names_in(Path(settings["KUBECONFIG"]).parent)
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+    assert process.returncode == 0
