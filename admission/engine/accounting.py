@@ -1,0 +1,62 @@
+"""What of a pod's requests counts, and as what: Kueue's `excludeResourcePrefixes` and `transformations`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from admission.model.quantity import to_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.model.workload import PodSet
+
+
+@dataclass(frozen=True, slots=True)
+class Transformation:
+    """A request of `input` counts as so much of each of `outputs` for every unit (core, byte, device) of it."""
+
+    input: str
+    outputs: Mapping[str, Fraction]
+    """A negative factor is an allowance on what other requests make of the same output."""
+    replace: bool = False
+    """Whether the input itself counts no more."""
+    multiply_by: str = ""
+    """A resource whose request multiplies that of the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """The rules for all ClusterQueues."""
+
+    excluded_prefixes: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+
+    def pod_sets(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        """The same pod sets, asking for what counts."""
+        if not self.excluded_prefixes and not self.transformations:
+            return pod_sets
+        return tuple(replace(pod_set, requests=self._requests(pod_set.requests)) for pod_set in pod_sets)
+
+    def _requests(self, requests: Mapping[str, int]) -> dict[str, int]:
+        counted = {
+            resource: Fraction(amount, 1000) if resource == "cpu" else Fraction(amount)
+            for resource, amount in requests.items()
+            if not resource.startswith(self.excluded_prefixes)
+        }
+        kept, made = dict(counted), dict[str, Fraction]()
+        for rule in self.transformations:
+            value = counted.get(rule.input)
+            if value is None:
+                continue
+            value *= counted.get(rule.multiply_by, 1)
+            for output, factor in rule.outputs.items():
+                made[output] = made.get(output, Fraction(0)) + value * factor
+            if rule.replace:
+                kept.pop(rule.input, None)
+        # An allowance takes nothing from what the pods request under the name of an output themselves.
+        for output, value in made.items():
+            kept[output] = kept.get(output, Fraction(0)) + max(value, Fraction(0))
+        return {resource: to_amount(resource, value) for resource, value in kept.items()}

@@ -1,0 +1,258 @@
+"""A ClusterQueue at work: its place in the tree, who waits, who holds quota, and how shapes map to its flavors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from admission.engine.matching import mismatch
+from admission.engine.pending import Pending
+from admission.engine.tree import add_usage, available, remove_usage
+from admission.model.queues import ClusterQueueSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.engine.shapes import Shape
+    from admission.engine.tree import FlavorResource, Node, Tree
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet, Workload
+
+PODS = "pods"
+"""The implicit resource: each pod asks for one, if the ClusterQueue has quota for it."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A workload that holds quota."""
+
+    workload: Workload
+    admission: Admission
+    queue: ClusterQueue
+    usage: tuple[tuple[FlavorResource, int], ...]
+    at: float
+    """When it was given."""
+    evicting: bool = False
+    amounts: tuple[tuple[int, int], ...] = ()
+    """`usage` with the numbers that the flavor-resources have in the queue's tree."""
+
+    @property
+    def since(self) -> float:
+        """Since when it had waited."""
+        return self.workload.created if self.workload.queued_at is None else self.workload.queued_at
+
+    @property
+    def local_queue(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.workload.namespace, self.workload.queue
+
+    def by_resource(self) -> dict[str, int]:
+        """What it holds, of all flavors together."""
+        total: dict[str, int] = {}
+        for (_, resource), amount in self.usage:
+            total[resource] = total.get(resource, 0) + amount
+        return total
+
+
+class Option(NamedTuple):
+    """A flavor that a part could get."""
+
+    flavor: str
+    mismatch: str
+    """Why the pods cannot run there; "" if they can."""
+    frs: Mapping[str, int]
+    """Resource to flavor-resource."""
+
+
+class Part(NamedTuple):
+    """Resources of one resource group: all of them are taken from the same flavor."""
+
+    group: int
+    """The index of the group; -1 for a resource that the ClusterQueue has no quota of, which has no options."""
+    resources: tuple[str, ...]
+    options: tuple[Option, ...]
+
+
+class Group(NamedTuple):
+    """Pod sets that get the same flavors, and the parts in which they get them."""
+
+    indices: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+
+class Plan(NamedTuple):
+    """What of a shape's assignment does not depend on usage."""
+
+    groups: tuple[Group, ...]
+    requests: tuple[dict[str, int], ...]
+    """Of each pod set: resource to the amount for one pod, the implicit one included."""
+    totals: tuple[dict[str, int], ...]
+    """Of each group: resource to the amount for all of its pods."""
+
+
+@dataclass(slots=True, eq=False)
+class Facts:
+    """What a ClusterQueue found out about a shape; of no use any more when the tree is another one."""
+
+    tree: Tree | None
+    plan: Plan
+    obstacles: tuple[tuple[int, int], ...] | None = None
+    """If it did not fit: for each flavor, a flavor-resource and how much of it must be available."""
+
+
+class ClusterQueue:
+    """The state that lasts when the tree is built anew. `node` and `tree` are None while it takes no part."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.spec = ClusterQueueSpec()
+        self.pending = Pending()
+        self.held: dict[str, Held] = {}
+        self._by_priority: dict[int, dict[str, Held]] = {}
+        self.generation = 0
+        """Advances whenever more may have become available here: what the search for a flavor found may be outdated."""
+        self.node: Node | None = None
+        self.tree: Tree | None = None
+        self.inactive = "not found"
+        """Why no workload of it is admitted; "" if it is active."""
+        self.flavors: Mapping[str, ResourceFlavor] = {}
+
+    def hold(self, held: Held) -> None:
+        """It holds quota from now on."""
+        uid = held.workload.uid
+        self.held[uid] = held
+        self._by_priority.setdefault(held.workload.priority, {})[uid] = held
+
+    def drop(self, held: Held) -> None:
+        """It holds quota no more."""
+        uid, priority = held.workload.uid, held.workload.priority
+        del self.held[uid]
+        del self._by_priority[priority][uid]
+        if not self._by_priority[priority]:
+            del self._by_priority[priority]
+
+    def held_at(self, most: float) -> Iterator[Held]:
+        """Those that hold quota with a priority of at most `most`."""
+        return (held for priority, group in self._by_priority.items() if priority <= most for held in group.values())
+
+    def surely_blocked(self, shape: Shape) -> bool:
+        """Whether what kept the shape out still does. Only for a queue that nobody lends to or borrows from."""
+        facts = shape.facts.get(self)
+        node = self.node
+        if node is None or facts is None or facts.tree is not self.tree or facts.obstacles is None:
+            return False
+        policy = self.spec.preemption.within_cluster_queue
+        most = shape.priority if policy == "LowerOrNewerEqualPriority" else shape.priority - 1
+        if policy != "Never" and min(self._by_priority, default=most + 1) <= most:
+            return False
+        for fr, amount in facts.obstacles:  # noqa: SIM110  a generator would cost more than the rest
+            if available(node, fr) >= amount:
+                return False
+        return True
+
+    def settle_in(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
+        """Take the place in a newly built tree, where nothing is used yet."""
+        self.tree = tree
+        self.node = tree.queues[self.name]
+        self.flavors = flavors
+        for held in self.held.values():
+            self.count(held)
+
+    def count(self, held: Held) -> None:
+        """Count what it holds as used. Its flavor-resources must be known to the tree."""
+        assert self.tree is not None
+        held.amounts = tuple((self.tree.index[fr], amount) for fr, amount in held.usage)
+        self.recount(held)
+
+    def recount(self, held: Held) -> None:
+        """Count again what was counted before in the same tree."""
+        assert self.node is not None
+        for fr, amount in held.amounts:
+            add_usage(self.node, fr, amount)
+
+    def uncount(self, held: Held) -> None:
+        """The reverse of both."""
+        assert self.node is not None
+        for fr, amount in held.amounts:
+            remove_usage(self.node, fr, amount)
+
+    def plan(self, shape: Shape) -> Plan:
+        """How the shape maps to this queue's flavors."""
+        return self.facts(shape).plan
+
+    def facts(self, shape: Shape) -> Facts:
+        """What is known of the shape in the present tree."""
+        facts = shape.facts.get(self)
+        if facts is None or facts.tree is not self.tree:
+            facts = shape.facts[self] = Facts(self.tree, self._make_plan(shape.pod_sets))
+        return facts
+
+    def _make_plan(self, pod_sets: tuple[PodSet, ...]) -> Plan:
+        covered = {
+            resource: i for i, group in enumerate(self.spec.resource_groups) for resource in group.covered_resources
+        }
+        requests = tuple(
+            {**pod_set.requests, PODS: 1} if PODS in covered else dict(pod_set.requests) for pod_set in pod_sets
+        )
+        members: dict[str | int, list[int]] = {}
+        for index, pod_set in enumerate(pod_sets):
+            members.setdefault(pod_set.group or index, []).append(index)
+        groups, totals = [], []
+        for indices in members.values():
+            total: dict[str, int] = {}
+            for index in indices:
+                for resource, amount in requests[index].items():
+                    total[resource] = total.get(resource, 0) + amount * pod_sets[index].count
+            totals.append(total)
+            groups.append(
+                self._make_group(
+                    [pod_sets[index] for index in indices], indices, sorted(total, key=_precedence), covered
+                )
+            )
+        return Plan(tuple(groups), requests, tuple(totals))
+
+    def _make_group(
+        self, pod_sets: list[PodSet], indices: list[int], resources: list[str], covered: Mapping[str, int]
+    ) -> Group:
+        parts: dict[tuple[int, str], list[str]] = {}
+        for resource in resources:
+            group = (covered[resource], "") if resource in covered else (-1, resource)
+            parts.setdefault(group, []).append(resource)
+        return Group(
+            tuple(indices),
+            tuple(
+                Part(number, tuple(names), self._options(number, names, pod_sets) if number >= 0 else ())
+                for (number, _), names in parts.items()
+            ),
+        )
+
+    def _options(self, group: int, resources: list[str], pod_sets: list[PodSet]) -> tuple[Option, ...]:
+        assert self.tree is not None
+        index = self.tree.index
+        options = []
+        for quotas in self.spec.resource_groups[group].flavors:
+            flavor = self.flavors.get(quotas.name)
+            if flavor is None:
+                fault = f"flavor {quotas.name} not found"
+            else:
+                fault = next(filter(None, (mismatch(flavor, pod_set) for pod_set in pod_sets)), "")
+            frs = {resource: index[quotas.name, resource] for resource in resources}
+            options.append(Option(quotas.name, fault, frs))
+        return tuple(options)
+
+
+def _precedence(resource: str) -> int:
+    """The 64-bit FNV-1a hash: the order in which Kueue looks at resources, and so which of several faults it names."""
+    value = 0xCBF29CE484222325
+    for byte in resource.encode():
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return value
+
+
+def usage_of(admission: Admission) -> tuple[tuple[FlavorResource, int], ...]:
+    """What an admission holds of each flavor-resource, for all pod sets together."""
+    usage: dict[FlavorResource, int] = {}
+    for pod_set in admission.pod_sets:
+        for resource, flavor in pod_set.flavors.items():
+            usage[flavor, resource] = usage.get((flavor, resource), 0) + pod_set.usage[resource]
+    return tuple(usage.items())

@@ -1,0 +1,356 @@
+"""One scheduler cycle of one tree: take the head of every ClusterQueue, nominate, order, decide, requeue.
+
+Heads are nominated independently against the usage at the start of the cycle, then decided one after the other, each
+seeing what those before it took. What preempting workloads wait for is counted during the cycle only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from admission.engine.assignment import Assignment, Mode, obstacles
+from admission.engine.clusterqueue import Held, usage_of
+from admission.engine.events import Admit, Evict, Park
+from admission.engine.flavors import Assigner
+from admission.engine.order import classical, tournament
+from admission.engine.partial import largest_that_fits
+from admission.engine.pending import Progress
+from admission.engine.tree import add_usage, fits, remove_usage
+from admission.engine.victims import eviction
+from admission.engine.vocabulary import (
+    ADMISSION_GATED,
+    DEFERRED,
+    GATED,
+    MISCONFIGURED,
+    NAMESPACE_MISMATCH,
+    NO_LONGER_FITS,
+    OVERLAPS,
+    SLICE_REPLACED,
+    WAITING_FOR_PREEMPTED,
+    WAITING_FOR_QUOTA,
+)
+from admission.model.workload import Admission, PodSetAssignment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.forest import Domain
+    from admission.engine.pending import Item
+    from admission.engine.preemption import MakeSearch
+    from admission.engine.tree import Node
+    from admission.engine.victims import Target
+
+
+class Outcome(Enum):
+    """What became of a head."""
+
+    NOT_ADMITTED = auto()
+    """It does not fit, or would have to preempt and may not."""
+    SKIPPED = auto()
+    """Another head of this cycle took what it needed."""
+    PREEMPTING = auto()
+    GATED = auto()
+    """It would have to preempt, and is not allowed to yet."""
+    ADMITTED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A head on its way through the cycle."""
+
+    item: Item
+    queue: ClusterQueue
+    node: Node
+    assignment: Assignment = field(default_factory=Assignment)
+    targets: list[Target] = field(default_factory=list)
+    progress: Progress | None = None
+    outcome: Outcome = Outcome.NOT_ADMITTED
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one cycle decided."""
+
+    admitted: list[tuple[Admit, Held]] = field(default_factory=list)
+    evicted: list[Evict] = field(default_factory=list)
+    parked: list[Park] = field(default_factory=list)
+    moved: bool = False
+    """Whether a further cycle could decide more."""
+
+
+class Cycle:
+    """The working state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
+
+    `lean`: heads of which it is sure that they do not fit need no turn of their own where no other queue waits for it.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        preemptor: MakeSearch,
+        *,
+        fair: bool,
+        now: float,
+        number: int,
+        lean: bool = False,
+        ignore_undeclared: bool = False,
+    ) -> None:
+        self._domain = domain
+        self._preemptor = preemptor
+        self._fair = fair
+        self._ignore_undeclared = ignore_undeclared
+        self._now = now
+        self._number = number
+        self._lean = lean and len(domain.queues) == 1
+        self._victims: dict[str, Held] = {}
+        self._transient: list[tuple[Node, int, int]] = []
+        self._result = Result()
+
+    def run(self) -> Result:
+        """Decide about the heads. Admitted ones hold quota and victims are marked when this returns."""
+        entries = self._heads()
+        for entry in entries:
+            self._nominate(entry)
+        for entry in tournament(entries, self._domain.tree) if self._fair else classical(entries):
+            self._decide(entry)
+        for node, fr, amount in self._transient:
+            remove_usage(node, fr, amount)
+        for entry in entries:
+            self._conclude(entry)
+        for held in self._victims.values():
+            if not held.evicting:
+                held.evicting = True
+                held.queue.generation += 1
+                self._result.moved = True
+        self._domain.waiting = bool(entries)
+        return self._result
+
+    def _heads(self) -> list[Entry]:
+        entries = []
+        faulty = []
+        for queue in self._domain.queues:
+            if queue.inactive or queue.node is None:
+                continue
+            if self._lean and queue.spec.queueing_strategy == "BestEffortFIFO":
+                queue.pending.skip(queue.surely_blocked)
+            item = queue.pending.pop()
+            if item is None:
+                continue
+            if not item.accepted:
+                queue.pending.put_alone(item, until_asked=True)
+                self._park(item, MISCONFIGURED, NAMESPACE_MISMATCH)
+                self._result.moved = True
+            elif item.fault is not None:
+                self._park(item, *item.fault)
+                if queue.spec.queueing_strategy == "StrictFIFO":
+                    faulty.append((queue, item))
+                else:
+                    queue.pending.put_alone(item)
+                    self._result.moved = True
+            else:
+                entries.append(Entry(item, queue, queue.node))
+        for queue, item in faulty:
+            queue.pending.add(item)
+        return entries
+
+    def _nominate(self, entry: Entry) -> None:
+        progress = entry.item.progress
+        # What was found two or more cycles ago is outdated when more may have become available since.
+        if progress is not None and (
+            self._number - progress.cycle <= 1 or entry.queue.generation <= progress.generation
+        ):
+            entry.progress = progress
+        self._assign(entry)
+
+    def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
+        """Find an assignment and the victims it needs, for fewer pods if the full number gets none."""
+        search = self._preemptor(self._domain, entry.queue, entry.item, self._victims)
+        replaced = _replaced(entry)
+        assigner = Assigner(
+            entry.queue,
+            entry.item.shape,
+            simulate=search.simulate,
+            fair=self._fair,
+            progress=None if only else entry.progress,
+            only=only.pod_sets if only else None,
+            replaced=replaced.admission.pod_sets if replaced is not None else (),
+            ignore_undeclared=self._ignore_undeclared,
+        )
+
+        full = Assignment()
+
+        def attempt(counts: Sequence[int] | None) -> tuple[Assignment, list[Target]] | None:
+            nonlocal full
+            assignment = assigner.assign(counts)
+            if counts is None:
+                full = assignment
+            if assignment.mode is Mode.FIT:
+                return assignment, []
+            if assignment.mode is Mode.PREEMPT:
+                targets = search.targets(assignment)
+                if targets:
+                    return assignment, targets
+            return None
+
+        found = attempt(None)
+        if found is None and entry.item.shape.partial:
+            found = largest_that_fits(entry.item.shape.pod_sets, attempt)
+        entry.assignment, entry.targets = found or (full, [])
+        entry.progress = Progress(entry.assignment.tried(), entry.queue.generation, self._number)
+
+    def _decide(self, entry: Entry) -> None:
+        if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
+            self._reassign_without_victims(entry)
+        assignment = entry.assignment
+        if assignment.mode is Mode.NO_FIT:
+            entry.reason, entry.message = assignment.reason(), assignment.message()
+        elif assignment.mode is Mode.PREEMPT and not entry.targets:
+            entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
+            if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
+                self._use_for_now(entry.node, _reserved(entry.node, assignment))
+        elif assignment.mode is Mode.DEFERRED_FIT:
+            entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, DEFERRED
+            self._use_for_now(entry.node, assignment.usage)
+        elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
+            entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
+            entry.progress = None
+        elif any(target.held.workload.uid in self._victims for target in entry.targets):
+            entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
+        elif not self._fits_without(entry):
+            entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
+        elif assignment.mode is Mode.PREEMPT:
+            self._use_for_now(entry.node, assignment.usage)
+            self._preempt(entry)
+        else:
+            self._admit(entry)
+
+    def _reassign_without_victims(self, entry: Entry) -> None:
+        """What it would take if those whose eviction was decided in this cycle were gone, with the same flavors."""
+        for held in self._victims.values():
+            held.queue.uncount(held)
+        self._assign(entry, only=entry.assignment)
+        for held in self._victims.values():
+            held.queue.recount(held)
+        if entry.assignment.mode is Mode.FIT:
+            entry.assignment.mode = Mode.DEFERRED_FIT
+
+    def _fits_without(self, entry: Entry) -> bool:
+        """Whether it fits once the victims of this cycle and its own are gone."""
+        gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
+        for held in gone.values():
+            held.queue.uncount(held)
+        fit = fits(entry.node, entry.assignment.usage)
+        for held in gone.values():
+            held.queue.recount(held)
+        return fit
+
+    def _use_for_now(self, node: Node, usage: Mapping[int, int]) -> None:
+        for fr, amount in usage.items():
+            add_usage(node, fr, amount)
+            self._transient.append((node, fr, amount))
+
+    def _preempt(self, entry: Entry) -> None:
+        preemptor = entry.item.workload
+        for target in entry.targets:
+            held = target.held
+            self._victims[held.workload.uid] = held
+            if not held.evicting:
+                self._result.evicted.append(eviction(target, preemptor, entry.node))
+        entry.outcome = Outcome.PREEMPTING
+        entry.reason = WAITING_FOR_PREEMPTED
+        entry.message = f"{entry.assignment.message()}. Pending the preemption of {len(entry.targets)} workload(s)"
+
+    def _admit(self, entry: Entry) -> None:
+        tree = self._domain.tree
+        for fr, amount in entry.assignment.usage.items():
+            add_usage(entry.node, fr, amount)
+        admission = Admission(
+            entry.queue.name,
+            tuple(
+                PodSetAssignment(
+                    pod_set.name,
+                    {resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                    {resource: pod_set.requests[resource] for resource in pod_set.choices},
+                    pod_set.pods,
+                )
+                for pod_set in entry.assignment.pod_sets
+            ),
+        )
+        workload = entry.item.workload
+        replaced = _replaced(entry)
+        if replaced is None:
+            amounts = tuple(entry.assignment.usage.items())
+            usage = tuple((tree.frs[fr], amount) for fr, amount in amounts)
+        else:
+            usage = usage_of(admission)
+            amounts = tuple((tree.index[fr], amount) for fr, amount in usage)
+            message = f"Replaced to accommodate a workload (UID: {workload.uid}) due to workload slice aggregation"
+            self._result.evicted.append(Evict(replaced.workload, SLICE_REPLACED, message, workload.uid))
+        held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts)
+        entry.outcome = Outcome.ADMITTED
+        self._result.admitted.append((Admit(workload, admission), held))
+
+    def _conclude(self, entry: Entry) -> None:
+        """Put what was not admitted back where it waits."""
+        item, queue, pending = entry.item, entry.queue, entry.queue.pending
+        if item.progress is not None:  # the search for a flavor was continued: next time it starts over
+            item.progress = None
+            self._result.moved = True
+        if entry.outcome is Outcome.ADMITTED:
+            pending.remove(item.uid)
+            queue.generation += 1
+            self._result.moved = True
+            return
+        if entry.outcome is not Outcome.PREEMPTING and entry.progress is not None and entry.progress.unfinished:
+            item.progress = entry.progress
+            self._result.moved = True
+        self._park(item, entry.reason, entry.message)
+        best_effort = queue.spec.queueing_strategy == "BestEffortFIFO"
+        if entry.outcome is Outcome.PREEMPTING and best_effort and pending.sticky != item.uid:
+            pending.sticky = item.uid
+            self._result.moved = True
+        if best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None:
+            pending.put_aside(item)
+            self._note_obstacles(entry)
+            self._result.moved = True
+        elif best_effort and entry.outcome is Outcome.GATED:
+            pending.put_alone(item)
+            self._result.moved = True
+        else:
+            pending.add(item)
+
+    def _note_obstacles(self, entry: Entry) -> None:
+        shape, queue = entry.item.shape, entry.queue
+        facts = queue.facts(shape)
+        facts.obstacles = None if shape.partial else obstacles(facts.plan, entry.assignment)
+
+    def _park(self, item: Item, reason: str, message: str) -> None:
+        if item.said != (reason, message):
+            item.said = reason, message
+            self._result.parked.append(Park(item.workload, reason, message))
+
+
+def _reserved(node: Node, assignment: Assignment) -> dict[int, int]:
+    """What a workload that cannot preempt keeps others of the cycle from taking: what it may use of right."""
+    reserved = {}
+    for fr, amount in assignment.usage.items():
+        limit = node.borrowing[fr]
+        if assignment.borrowing == 0:
+            reserved[fr] = max(0, min(amount, node.nominal[fr] - node.usage[fr]))
+        elif limit is None:
+            reserved[fr] = amount
+        else:
+            reserved[fr] = max(0, min(amount, node.nominal[fr] + limit - node.usage[fr]))
+    return reserved
+
+
+def _replaced(entry: Entry) -> Held | None:
+    """The admitted workload whose quota this one takes over."""
+    replaced = entry.queue.held.get(entry.item.workload.replaces)
+    same_namespace = replaced is not None and replaced.workload.namespace == entry.item.workload.namespace
+    return replaced if same_namespace else None

@@ -1,0 +1,185 @@
+"""The engine: is told what happens, and decides, cycle by cycle.
+
+A function of what it was told, and in which order: no clock, no I/O, no randomness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from admission.engine.accounting import Accounting
+from admission.engine.cycle import Cycle
+from admission.engine.events import Admit, Decisions, Event, Evict, Park
+from admission.engine.explain import Explanation, explain_held, explain_waiting
+from admission.engine.fair import share
+from admission.engine.fair_preemption import STRATEGIES, fair
+from admission.engine.preemption import Search, classical
+from admission.engine.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.engine.afs import AdmissionFairSharing, Consumption
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.forest import Domain
+    from admission.engine.pending import Item
+    from admission.model.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What holds for all trees."""
+
+    fair_sharing: bool = False
+    preemption_strategies: tuple[str, ...] = tuple(STRATEGIES)
+    """Of fair sharing: LessThanOrEqualToFinalShare, LessThanInitialShare, or both in this order."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    accounting: Accounting = field(default_factory=Accounting)
+    ignore_undeclared: bool = False
+    """Kueue's quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue has no quota of do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits in a ClusterQueue, in order."""
+
+    active: tuple[Workload, ...]
+    inadmissible: tuple[Workload, ...]
+    """Set aside until more becomes available."""
+
+
+class Engine:
+    """`observe` what happened, then `cycle` or `settle`."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or Policy()
+        self._registry = Registry(self._policy.admission_fair_sharing, self._policy.accounting)
+        self._find = classical
+        if self._policy.fair_sharing:
+            strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
+            self._find = partial(fair, strategies=strategies)
+        self._cycle = 0
+
+    def observe(self, event: Event, *, now: float) -> None:
+        """Take note of something; nothing is decided before the next cycle."""
+        self._registry.now = now
+        self._registry.observe(event)
+
+    def cycle(self, now: float) -> Decisions:
+        """Exactly one scheduler cycle: at most one head of each ClusterQueue is looked at."""
+        return self._run(now, lean=False)
+
+    def _run(self, now: float, *, lean: bool) -> Decisions:
+        registry = self._registry
+        registry.now = now
+        registry.wake()
+        evicted = registry.refresh()
+        parked = registry.tell()
+        admitted: list[Admit] = []
+        domains = registry.forest.domains.values()
+        if any(domain.dirty or domain.waiting for domain in domains):
+            self._cycle += 1
+        for domain in domains:
+            if not domain.dirty:
+                continue
+            domain.release(lean=lean)
+            result = Cycle(
+                domain,
+                self._search,
+                fair=self._policy.fair_sharing,
+                now=now,
+                number=self._cycle,
+                lean=lean,
+                ignore_undeclared=self._policy.ignore_undeclared,
+            ).run()
+            domain.dirty = result.moved
+            for admit, held in result.admitted:
+                registry.admit(held)
+                admitted.append(admit)
+            evicted += result.evicted
+            parked += result.parked
+        return Decisions(tuple(admitted), tuple(evicted), tuple(parked))
+
+    def _search(self, domain: Domain, queue: ClusterQueue, item: Item, excluded: Mapping[str, object]) -> Search:
+        return Search(self._find, domain, queue, item, excluded)
+
+    def settle(self, now: float, limit: int = 1000) -> Decisions:
+        """Cycles until nothing moves any more, at most `limit`; all their decisions.
+
+        Where it makes no difference to who is admitted, workloads are left out of which it is sure that they would not
+        be; their numbers are not reported anew.
+        """
+        admitted: list[Admit] = []
+        evicted: list[Evict] = []
+        parked: dict[str, Park] = {}
+        cycles = 0
+        while cycles < limit:
+            decisions = self._run(now, lean=True)
+            cycles += 1
+            admitted += decisions.admitted
+            evicted += decisions.evicted
+            parked.update((park.workload.uid, park) for park in decisions.parked)
+            if not any(domain.dirty for domain in self._registry.forest.domains.values()):
+                break
+        for admit in admitted:
+            parked.pop(admit.workload.uid, None)
+        return Decisions(tuple(admitted), tuple(evicted), tuple(parked.values()), cycles)
+
+    def forget(self, admit: Admit) -> None:
+        """The admission could not be committed: the workload waits again, as if it had not been decided."""
+        held = self._registry.held.get(admit.workload.uid)
+        if held is not None:
+            self._registry.free(held)
+            self._registry.requeue(held.workload)
+
+    def wake_at(self) -> float | None:
+        """When something will be decided that needs no event, as the backoff of a workload is over; None: never."""
+        return self._registry.wake_at()
+
+    def cluster_queues(self) -> list[str]:
+        """The names of all ClusterQueues that exist."""
+        return sorted(self._registry.forest.specs)
+
+    def pending(self, cluster_queue: str) -> Waiting:
+        """Who waits in a ClusterQueue."""
+        queue = self._registry.forest.queue(cluster_queue)
+        if queue in self._registry.forest.domain_of:
+            self._registry.forest.domain_of[queue].release(lean=False)
+        pending = queue.pending
+        return Waiting(
+            tuple(item.workload for item in pending.active()), tuple(item.workload for item in pending.inadmissible())
+        )
+
+    def usage(self) -> dict[str, dict[str, dict[str, int]]]:
+        """What the workloads of each ClusterQueue hold: flavor, resource, amount."""
+        usage: dict[str, dict[str, dict[str, int]]] = {}
+        for held in self._registry.held.values():
+            flavors = usage.setdefault(held.admission.cluster_queue, {})
+            for (flavor, resource), amount in held.usage:
+                resources = flavors.setdefault(flavor, {})
+                resources[resource] = resources.get(resource, 0) + amount
+        return usage
+
+    def consumption(self) -> dict[tuple[str, str], Consumption]:
+        """What each LocalQueue (namespace, name) used lately, in admission fair sharing."""
+        ledger = self._registry.ledger
+        return {} if ledger is None else ledger.entries(self._registry.now)
+
+    def weighted_share(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The share in fair sharing of each ClusterQueue, and of each Cohort; infinite where the weight is 0."""
+        queues: dict[str, float] = {}
+        cohorts: dict[str, float] = {}
+        for domain in self._registry.forest.domains.values():
+            queues.update((name, share(node, domain.tree).value) for name, node in domain.tree.queues.items())
+            cohorts.update((name, share(node, domain.tree).value) for name, node in domain.tree.cohorts.items())
+        return queues, cohorts
+
+    def explain(self, uid: str) -> Explanation | None:
+        """Where a workload stands, and what it would take to admit it; None if it is not known."""
+        held = self._registry.held.get(uid)
+        if held is not None:
+            return explain_held(held)
+        item = self._registry.items.get(uid)
+        return None if item is None else explain_waiting(self._registry, item)

@@ -1,0 +1,266 @@
+"""Which flavor each resource of a workload would get now, and what would have to happen first.
+
+Follows Kueue's flavor assigner: for each pod set (group) and resource group, the flavors are tried in their listed
+order; the ClusterQueue's `flavorFungibility` says where the search may stop and which of the tried ones is preferred.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from admission.engine.assignment import MODES, Assignment, Attempt, Choice, Mode, PodSetResult, Possibility
+from admission.engine.tree import available, lowest_subtree
+from admission.engine.vocabulary import (
+    EXCEEDS_MAX_QUOTA,
+    NO_MATCHING_FLAVOR,
+    WAITING_FOR_QUOTA,
+    Cause,
+    Excess,
+    Shortage,
+    severity,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from admission.engine.clusterqueue import ClusterQueue, Group, Option, Part, Plan
+    from admission.engine.pending import Progress
+    from admission.engine.shapes import Shape
+    from admission.engine.tree import Node
+    from admission.model.queues import FlavorFungibility
+    from admission.model.workload import PodSetAssignment
+
+
+class _Grade(NamedTuple):
+    """How good a flavor is for a whole part: the worst of its resources."""
+
+    possibility: Possibility
+    borrow: int
+
+    def better_than(self, other: _Grade, fungibility: FlavorFungibility) -> bool:
+        mine, theirs = self.possibility, other.possibility
+        if not mine or not theirs:
+            return bool(mine)
+        if (mine is Possibility.NO_CANDIDATES) != (theirs is Possibility.NO_CANDIDATES):
+            return theirs is Possibility.NO_CANDIDATES
+        if fungibility.preference == "PreemptionOverBorrowing":
+            return (self.borrow, -mine) < (other.borrow, -theirs)
+        return (-mine, self.borrow) < (-theirs, other.borrow)
+
+
+_WORST = _Grade(Possibility.NO_FIT, 1 << 62)
+_BEST = _Grade(Possibility.FIT, 0)
+
+
+class Assigner:
+    """Finds assignments for one workload in one ClusterQueue, at the usage that its tree has at the moment.
+
+    `simulate` tells what preemption could do for one flavor-resource and amount. `only` keeps to the flavors of an
+    earlier assignment. `fair`: whether fair sharing decides on preemption. `replaced` is quota that the workload takes
+    over: it gets the same flavors, and only the difference counts. `ignore_undeclared`: what the ClusterQueue has no
+    quota of at all is not counted, instead of being refused.
+    """
+
+    def __init__(
+        self,
+        queue: ClusterQueue,
+        shape: Shape,
+        *,
+        simulate: Callable[[int, int], tuple[Possibility, int]],
+        fair: bool = False,
+        progress: Progress | None = None,
+        only: Sequence[PodSetResult] | None = None,
+        replaced: Sequence[PodSetAssignment] = (),
+        ignore_undeclared: bool = False,
+    ) -> None:
+        assert queue.node is not None
+        self._node: Node = queue.node
+        self._fungibility = queue.spec.flavor_fungibility
+        preemption = queue.spec.preemption
+        self._may_borrow_and_preempt = preemption.borrow_within_cohort.policy != "Never" or (
+            fair and preemption.reclaim_within_cohort != "Never"
+        )
+        self._shape = shape
+        self._plan: Plan = queue.plan(shape)
+        self._simulate = simulate
+        self._progress = progress
+        self._only = only
+        self._replaced = replaced
+        self._ignore_undeclared = ignore_undeclared
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """The assignment for the full counts, or the given ones."""
+        assignment = Assignment()
+        results: list[PodSetResult | None] = [None] * len(self._shape.pod_sets)
+        for number, group in enumerate(self._plan.groups):
+            done = self._assign_group(group, self._totals(number, group, counts), counts, assignment, results)
+            if not done:
+                break
+        assignment.pod_sets = [result for result in results if result is not None]
+        assignment.mode = min((result.mode for result in assignment.pod_sets), default=Mode.NO_FIT)
+        return assignment
+
+    def _totals(self, number: int, group: Group, counts: Sequence[int] | None) -> Mapping[str, int]:
+        if counts is None:
+            return self._plan.totals[number]
+        totals: dict[str, int] = {}
+        for index in group.indices:
+            for resource, amount in self._plan.requests[index].items():
+                totals[resource] = totals.get(resource, 0) + amount * counts[index]
+        return totals
+
+    def _assign_group(
+        self,
+        group: Group,
+        totals: Mapping[str, int],
+        counts: Sequence[int] | None,
+        assignment: Assignment,
+        results: list[PodSetResult | None],
+    ) -> bool:
+        """Add the results of the group's pod sets; whether the search goes on after them."""
+        choices: dict[str, Choice] = {}
+        attempts: list[Attempt] = []
+        causes: list[Cause] = []
+        failed = False
+        for part in group.parts:
+            if part.group < 0 and (self._ignore_undeclared or not totals[part.resources[0]]):
+                continue
+            found, obstacles = self._search(group, part, totals, assignment.usage, attempts)
+            if not found:
+                failed, causes, choices = True, obstacles, {}
+                break
+            choices.update(found)
+            causes += obstacles
+        for index in group.indices:
+            pod_set = self._shape.pod_sets[index]
+            count = pod_set.count if counts is None else counts[index]
+            requests = {resource: amount * count for resource, amount in self._plan.requests[index].items()}
+            own = {resource: choices[resource] for resource in requests if resource in choices}
+            for resource, choice in own.items():
+                more = requests[resource] - self._taken_over(index, resource)
+                assignment.usage[choice.fr] = assignment.usage.get(choice.fr, 0) + more
+                assignment.borrowing = max(assignment.borrowing, choice.borrow)
+            results[index] = PodSetResult(pod_set.name, count, requests, own, tuple(causes), tuple(attempts))
+        return not failed
+
+    def _search(
+        self, group: Group, part: Part, totals: Mapping[str, int], usage: Mapping[int, int], attempts: list[Attempt]
+    ) -> tuple[dict[str, Choice], list[Cause]]:
+        """The best flavor for the part, and what stands in the way of it and of those tried before."""
+        if part.group < 0:
+            return {}, [f"resource {part.resources[0]} unavailable in ClusterQueue"]
+        causes: list[Cause] = []
+        best: dict[str, Choice] = {}
+        best_grade = _WORST
+        last = -1
+        for index in range(self._start(group, part), len(part.options)):
+            last = index
+            option = part.options[index]
+            obstacle = self._ruled_out(group, part, option)
+            if obstacle:
+                causes.append(obstacle)
+                continue
+            if option.mismatch:
+                causes.append(option.mismatch)
+                attempts.append(
+                    Attempt(part.group, option.flavor, Possibility.NO_FIT, 0, (option.mismatch,), NO_MATCHING_FLAVOR)
+                )
+                continue
+            grade, choices, attempt = self._grade(group, part, option, totals, usage)
+            causes += attempt.causes
+            attempts.append(attempt)
+            if not self._goes_on(grade):
+                best, best_grade = choices, grade
+                break
+            if grade.better_than(best_grade, self._fungibility):
+                best, best_grade = choices, grade
+        if last == len(part.options) - 1:
+            last = -1
+        if last:
+            best = {resource: choice._replace(tried=last) for resource, choice in best.items()}
+        return best, [] if best_grade.possibility is Possibility.FIT else causes
+
+    def _start(self, group: Group, part: Part) -> int:
+        tried = self._progress.tried if self._progress is not None else ()
+        first = group.indices[0]
+        return tried[first].get(part.resources[0], -1) + 1 if first < len(tried) else 0
+
+    def _ruled_out(self, group: Group, part: Part, option: Option) -> str:
+        if self._only is None:
+            return ""
+        resource = part.resources[0]
+        for index in group.indices:
+            choice = self._only[index].choices.get(resource) if index < len(self._only) else None
+            if choice is not None and choice.flavor == option.flavor:
+                return ""
+        return f"skipping flavor {option.flavor} as it is not found in the nomination mapping for resource {resource}"
+
+    def _taken_over(self, index: int, resource: str) -> int:
+        return self._replaced[index].usage.get(resource, 0) if index < len(self._replaced) else 0
+
+    def _other_flavor(self, group: Group, resource: str, flavor: str) -> str:
+        """Why the flavor is not the one that the replaced workload has; "" if it is."""
+        for index in group.indices:
+            if index < len(self._replaced):
+                original = self._replaced[index].flavors.get(resource, "")
+                if original != flavor:
+                    return f"could not assign {flavor} flavor since the original workload is assigned: {original}"
+        return ""
+
+    def _grade(
+        self, group: Group, part: Part, option: Option, totals: Mapping[str, int], usage: Mapping[int, int]
+    ) -> tuple[_Grade, dict[str, Choice], Attempt]:
+        grade = _BEST
+        choices: dict[str, Choice] = {}
+        causes: list[Cause] = []
+        reason = ""
+        highest = 0
+        for resource in part.resources:
+            fr = option.frs[resource]
+            asked = totals[resource]
+            if self._replaced:
+                obstacle = self._other_flavor(group, resource, option.flavor)
+                if obstacle:
+                    grade, reason = _WORST, NO_MATCHING_FLAVOR
+                    causes.append(obstacle)
+                else:
+                    asked -= sum(self._taken_over(index, resource) for index in group.indices)
+            possibility, borrow, cause = self._fit(resource, option.flavor, fr, usage.get(fr, 0), asked)
+            if cause is not None:
+                causes.append(cause)
+                if possibility is Possibility.NO_FIT:
+                    word = EXCEEDS_MAX_QUOTA if isinstance(cause, Excess) else WAITING_FOR_QUOTA
+                    reason = max(reason, word, key=severity)
+            highest = max(highest, borrow)
+            own = _Grade(possibility, borrow)
+            if grade.better_than(own, self._fungibility):
+                grade = own
+            choices[resource] = Choice(option.flavor, fr, MODES[possibility], borrow, 0)
+        if grade.possibility is Possibility.NO_FIT:
+            choices = {}
+        return grade, choices, Attempt(part.group, option.flavor, grade.possibility, highest, tuple(causes), reason)
+
+    def _fit(
+        self, resource: str, flavor: str, fr: int, before: int, asked: int
+    ) -> tuple[Possibility, int, Shortage | Excess | None]:
+        node = self._node
+        amount = before + asked
+        if amount > node.potential[fr]:
+            return Possibility.NO_FIT, 0, Excess(resource, flavor, before, asked, node.potential[fr])
+        borrow, in_part = lowest_subtree(node, fr, amount)
+        free = max(0, available(node, fr))
+        if amount <= free:
+            return Possibility.FIT, borrow, None
+        cause = Shortage(resource, flavor, amount - free)
+        if node.nominal[fr] >= amount or in_part or self._may_borrow_and_preempt:
+            possibility, borrow = self._simulate(fr, amount)
+            return possibility, borrow, cause
+        return Possibility.NO_FIT, borrow, cause
+
+    def _goes_on(self, grade: _Grade) -> bool:
+        """Whether the next flavor is tried after this one."""
+        if grade.possibility <= Possibility.NO_CANDIDATES:
+            return True
+        if grade.possibility is not Possibility.FIT and self._fungibility.when_can_preempt == "TryNextFlavor":
+            return True
+        return grade.borrow > 0 and self._fungibility.when_can_borrow == "TryNextFlavor"

@@ -1,0 +1,381 @@
+"""What the engine knows: queue objects, who waits where, who holds quota. Kept up to date event by event."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from admission.engine.afs import Ledger
+from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
+from admission.engine.events import (
+    Evict,
+    LocalQueueUsed,
+    NamespaceChanged,
+    Park,
+    QueueObjectChanged,
+    QueueObjectDeleted,
+    WorkloadAdmitted,
+    WorkloadEvicted,
+    WorkloadGone,
+    WorkloadPending,
+)
+from admission.engine.forest import NOT_FOUND, Forest
+from admission.engine.pending import Item
+from admission.engine.shapes import Shapes
+from admission.engine.vocabulary import (
+    CLUSTER_QUEUE_STOPPED,
+    LOCAL_QUEUE_STOPPED,
+    MISCONFIGURED,
+    ON_HOLD,
+    PENDING_EVALUATION,
+    SUSPENDED,
+)
+from admission.model.queues import ClusterQueue as ClusterQueueObject
+from admission.model.queues import Cohort, LocalQueue, ResourceFlavor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.engine.accounting import Accounting
+    from admission.engine.afs import AdmissionFairSharing
+    from admission.engine.events import Event
+    from admission.model.queues import LocalQueueSpec, QueueObject
+    from admission.model.workload import Workload
+
+
+class Registry:
+    """Changes to queue objects are noted by `observe` and take effect in `refresh`, all at once."""
+
+    def __init__(self, admission_fair_sharing: AdmissionFairSharing | None, accounting: Accounting) -> None:
+        self.forest = Forest()
+        self.items: dict[str, Item] = {}
+        """All that wait, by uid."""
+        self.held: dict[str, Held] = {}
+        """All that hold quota, by uid."""
+        self.ledger = None if admission_fair_sharing is None else Ledger(admission_fair_sharing)
+        self.now = 0.0
+        self._shapes = Shapes(accounting)
+        self._local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._on_hold: set[str] = set()
+        self._untold: dict[str, Item] = {}
+        """Those that take no part in cycles, and of which that was not reported yet."""
+        self._asleep: list[tuple[float, str]] = []
+        self._objects_changed = False
+        self._local_queues_changed: set[tuple[str, str]] = set()
+        self._namespaces_changed: set[str] = set()
+
+    def observe(self, event: Event) -> None:
+        """Take note of something that happened."""
+        match event:
+            case WorkloadPending():
+                self._arrive(event.workload, held=event.held, fault=event.fault, not_before=event.not_before)
+            case WorkloadGone():
+                self._leave(event.uid)
+                if event.requeue is not None:
+                    self._arrive(event.requeue, held=event.held, not_before=event.not_before)
+            case WorkloadAdmitted():
+                self._leave(event.workload.uid)
+                queue = self.forest.queue(event.admission.cluster_queue)
+                usage = usage_of(event.admission)
+                self._load(Held(event.workload, event.admission, queue, usage, event.at, event.evicting))
+            case WorkloadEvicted():
+                self._mark_evicted(event.uid)
+            case QueueObjectChanged():
+                self._change(event.object)
+            case QueueObjectDeleted():
+                self._delete(event)
+            case NamespaceChanged():
+                self._change_namespace(event)
+            case LocalQueueUsed():
+                if self.ledger is not None:
+                    self.ledger.seed((event.namespace, event.name), event.consumed, event.at)
+
+    # --- workloads
+
+    def _arrive(
+        self,
+        workload: Workload,
+        *,
+        held: bool = False,
+        fault: tuple[str, str] | None = None,
+        not_before: float = 0.0,
+    ) -> None:
+        if workload.uid in self.held:
+            return
+        known = self.items.get(workload.uid)
+        if known is not None:
+            same = known.workload == workload and known.fault == fault and known.not_before == not_before
+            if same and (workload.uid in self._on_hold) is held:
+                return
+            self._withdraw(known)
+        item = Item(workload, self._shapes.of(workload))
+        item.fault = fault
+        item.not_before = not_before
+        self.items[workload.uid] = item
+        if held:
+            self._on_hold.add(workload.uid)
+            self._untold[workload.uid] = item
+        else:
+            self._enqueue(item)
+
+    def _enqueue(self, item: Item) -> None:
+        workload = item.workload
+        local_queue = self._local_queues.get((workload.namespace, workload.queue))
+        if local_queue is None or local_queue.stop_policy != "None":
+            self._untold[item.uid] = item
+            return
+        queue = self.forest.queue(local_queue.cluster_queue)
+        item.cluster_queue = queue.name
+        item.accepted = self._accepts(queue, workload.namespace)
+        if item.not_before > self.now:
+            queue.pending.put_alone(item, until_asked=True)
+            heappush(self._asleep, (item.not_before, item.uid))
+            self._untold[item.uid] = item
+            return
+        queue.pending.add(item)
+        if queue.inactive:
+            self._untold[item.uid] = item
+        else:
+            self.touch(queue)
+
+    def _accepts(self, queue: ClusterQueue, namespace: str) -> bool:
+        selector = queue.spec.namespace_selector
+        labels = self._namespaces.get(namespace)
+        return selector is not None and labels is not None and selector.matches(labels)
+
+    def _withdraw(self, item: Item) -> None:
+        del self.items[item.uid]
+        self._on_hold.discard(item.uid)
+        self._dequeue(item)
+
+    def _dequeue(self, item: Item) -> None:
+        self._untold.pop(item.uid, None)
+        if item.cluster_queue:
+            queue = self.forest.queue(item.cluster_queue)
+            queue.pending.remove(item.uid)
+            item.cluster_queue = ""
+            self.touch(queue)  # those behind it may come first now
+
+    def _leave(self, uid: str) -> None:
+        item = self.items.get(uid)
+        if item is not None:
+            self._withdraw(item)
+        held = self.held.get(uid)
+        if held is not None:
+            self.free(held)
+
+    def _load(self, held: Held) -> None:
+        queue = held.queue
+        self._note(held)
+        if self.ledger is not None:
+            self.ledger.hold(held.local_queue, held.by_resource(), self.now)
+        if queue.tree is None:
+            return
+        if all(fr in queue.tree.index for fr, _ in held.usage):
+            queue.count(held)
+            self.touch(queue)
+        else:  # the tree must be built anew to know all that is held
+            self.forest.domain_of[queue].made_of = ()
+            self._objects_changed = True
+
+    def _note(self, held: Held) -> None:
+        self.held[held.workload.uid] = held
+        held.queue.hold(held)
+
+    def _mark_evicted(self, uid: str) -> None:
+        held = self.held.get(uid)
+        if held is not None and not held.evicting:
+            held.evicting = True
+            held.queue.generation += 1
+            self.touch(held.queue)
+
+    def admit(self, held: Held) -> None:
+        """A cycle gave quota to a workload, and counts it already."""
+        del self.items[held.workload.uid]
+        replaced = held.queue.held.get(held.workload.replaces)
+        if replaced is not None:
+            self._drop(replaced)  # the cycle counted only what is held beyond it
+        self._note(held)
+        if self.ledger is None:
+            return
+        if _by_usage(held.queue):
+            self.ledger.admit(held.local_queue, held.workload.uid, held.by_resource(), self.now)
+        else:
+            self.ledger.hold(held.local_queue, held.by_resource(), self.now)
+
+    def free(self, held: Held) -> None:
+        """What a workload held is free, and may be just what others of the tree lack."""
+        queue = held.queue
+        self._drop(held)
+        queue.generation += 1
+        if queue.node is not None:
+            queue.uncount(held)
+        domain = self.forest.domain_of.get(queue)
+        if domain is not None:
+            domain.dirty = domain.freed = True
+
+    def requeue(self, workload: Workload) -> None:
+        """It waits again."""
+        self._arrive(workload)
+
+    def _drop(self, held: Held) -> None:
+        uid = held.workload.uid
+        del self.held[uid]
+        held.queue.drop(held)
+        if self.ledger is not None:
+            self.ledger.free(held.local_queue, uid, held.by_resource(), self.now)
+
+    def touch(self, queue: ClusterQueue) -> None:
+        """The next cycle has to look at the queue's tree."""
+        domain = self.forest.domain_of.get(queue)
+        if domain is not None:
+            domain.dirty = True
+
+    # --- queue objects
+
+    def _change(self, item: QueueObject) -> None:
+        match item:
+            case ResourceFlavor():
+                self.forest.flavors[item.name] = item
+                self._objects_changed = True
+            case Cohort():
+                self.forest.cohorts[item.name] = item.spec
+                self._objects_changed = True
+            case ClusterQueueObject():
+                self.forest.specs[item.name] = item.spec
+                self._objects_changed = True
+            case LocalQueue():
+                key = item.metadata.namespace, item.name
+                self._local_queues[key] = item.spec
+                self._local_queues_changed.add(key)
+            case _:  # a WorkloadPriorityClass concerns only those who make workloads
+                pass
+
+    def _delete(self, event: QueueObjectDeleted) -> None:
+        match event.kind:
+            case ResourceFlavor.kind:
+                self.forest.flavors.pop(event.name, None)
+                self._objects_changed = True
+            case Cohort.kind:
+                self.forest.cohorts.pop(event.name, None)
+                self._objects_changed = True
+            case ClusterQueueObject.kind:
+                self.forest.specs.pop(event.name, None)
+                self._objects_changed = True
+            case LocalQueue.kind:
+                self._local_queues.pop((event.namespace, event.name), None)
+                self._local_queues_changed.add((event.namespace, event.name))
+            case _:
+                pass
+
+    def _change_namespace(self, event: NamespaceChanged) -> None:
+        if event.labels is None:
+            self._namespaces.pop(event.name, None)
+        else:
+            self._namespaces[event.name] = event.labels
+        self._namespaces_changed.add(event.name)
+
+    def wake(self) -> None:
+        """Let those take part whose backoff is over."""
+        while self._asleep and self._asleep[0][0] <= self.now:
+            not_before, uid = heappop(self._asleep)
+            item = self.items.get(uid)
+            if item is not None and item.not_before == not_before and item.cluster_queue:
+                queue = self.forest.queue(item.cluster_queue)
+                queue.pending.wake(item)
+                self.touch(queue)
+
+    def wake_at(self) -> float | None:
+        """When the next backoff is over."""
+        return self._asleep[0][0] if self._asleep else None
+
+    def refresh(self) -> list[Evict]:
+        """Let the changes of queue objects take effect; who is evicted because of them."""
+        if not (self._objects_changed or self._local_queues_changed or self._namespaces_changed):
+            return []
+        if self._objects_changed:
+            self._rebuild()
+        for item in list(self.items.values()):
+            workload = item.workload
+            moved = (workload.namespace, workload.queue) in self._local_queues_changed
+            if (moved or workload.namespace in self._namespaces_changed) and item.uid not in self._on_hold:
+                self._dequeue(item)
+                self._enqueue(item)
+        self._objects_changed = False
+        self._local_queues_changed.clear()
+        self._namespaces_changed.clear()
+        return self._drain()
+
+    def _rebuild(self) -> None:
+        for domain in self.forest.refresh():
+            domain.usage_of = self._usage_of if self.ledger is not None else None
+            for queue in domain.queues:
+                by_usage = self.ledger is not None and _by_usage(queue)
+                queue.pending.order_by(self.local_queue_usage if by_usage else None)
+                for item in queue.pending.items():
+                    item.accepted = self._accepts(queue, item.workload.namespace)
+                queue.pending.reconsider(self.now)
+        for queue in self.forest.queues.values():
+            if queue.inactive:
+                self._untold.update((item.uid, item) for item in queue.pending.items())
+
+    def _drain(self) -> list[Evict]:
+        evicted = []
+        for held in self.held.values():
+            if held.evicting:
+                continue
+            local_queue = self._local_queues.get(held.local_queue)
+            if held.queue.spec.stop_policy == "HoldAndDrain":
+                evicted.append(Evict(held.workload, CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"))
+            elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
+                evicted.append(Evict(held.workload, LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"))
+            else:
+                continue
+            held.evicting = True
+        return evicted
+
+    # --- what is
+
+    def tell(self) -> list[Park]:
+        """Why those that take no part in cycles do not, as far as it was not told yet."""
+        parks = []
+        for item in self._untold.values():
+            said = self.why_outside(item)
+            if said is not None and item.said != said:
+                item.said = said
+                parks.append(Park(item.workload, *said))
+        self._untold.clear()
+        return parks
+
+    def why_outside(self, item: Item) -> tuple[str, str] | None:
+        """Reason and message for one that takes no part in cycles; None if it does."""
+        workload = item.workload
+        if workload.uid in self._on_hold:
+            return ON_HOLD, "The workload is on hold"
+        local_queue = self._local_queues.get((workload.namespace, workload.queue))
+        if local_queue is None:
+            return MISCONFIGURED, f"LocalQueue {workload.queue} doesn't exist"
+        if local_queue.stop_policy != "None":
+            return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
+        queue = self.forest.queue(local_queue.cluster_queue)
+        if not queue.inactive:
+            return None if item.not_before <= self.now else (PENDING_EVALUATION, "The workload waits for its backoff")
+        if queue.inactive == NOT_FOUND:
+            return MISCONFIGURED, f"ClusterQueue {queue.name} doesn't exist"
+        return SUSPENDED, f"ClusterQueue {queue.name} {queue.inactive}"
+
+    def _usage_of(self, held: Held) -> float:
+        return self.local_queue_usage(held.local_queue) if _by_usage(held.queue) else 0.0
+
+    def local_queue_usage(self, key: tuple[str, str]) -> float:
+        """The usage of a LocalQueue in admission fair sharing, by its weight."""
+        assert self.ledger is not None
+        spec = self._local_queues.get(key)
+        weight = 1.0 if spec is None or spec.fair_sharing is None else spec.fair_sharing.value
+        return self.ledger.usage(key, weight, self.now)
+
+
+def _by_usage(queue: ClusterQueue) -> bool:
+    scope = queue.spec.admission_scope
+    return scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"

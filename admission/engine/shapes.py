@@ -1,0 +1,68 @@
+"""Workloads of one shape share one object, so that what was found out about one of them holds for all.
+
+The shape is what decides whether a workload fits: its pod sets and its priority.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from admission.engine.accounting import Accounting
+    from admission.engine.clusterqueue import ClusterQueue, Facts
+    from admission.model.workload import PodSet, Workload
+
+
+class Shape:
+    """Pod sets and priority of equal workloads; equal ones are identical."""
+
+    __slots__ = ("__weakref__", "facts", "partial", "pod_sets", "priority", "written")
+
+    def __init__(self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int) -> None:
+        self.written = written
+        self.pod_sets = pod_sets
+        """As they count against quota."""
+        self.priority = priority
+        self.facts: dict[ClusterQueue, Facts] = {}
+        """What each ClusterQueue found out about it."""
+        self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
+
+
+class Shapes:
+    """Finds the shape of a workload; forgets those that no workload has any more."""
+
+    def __init__(self, accounting: Accounting) -> None:
+        self._accounting = accounting
+        self._by_value: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
+        self._by_identity: WeakValueDictionary[tuple[int, int], Shape] = WeakValueDictionary()
+
+    def of(self, workload: Workload) -> Shape:
+        """The one shape of all workloads that are equal to this one in what decides."""
+        identity = id(workload.pod_sets), workload.priority
+        known = self._by_identity.get(identity)
+        if known is not None and known.written is workload.pod_sets:
+            return known
+        value = workload.priority, *map(_value, workload.pod_sets)
+        shape = self._by_value.get(value)
+        if shape is None:
+            shape = Shape(workload.pod_sets, self._accounting.pod_sets(workload.pod_sets), workload.priority)
+            self._by_value[value] = shape
+            # The shape keeps the tuple alive, so that its id means the same as long as the entry exists.
+            self._by_identity[identity] = shape
+        return shape
+
+
+def _value(pod_set: PodSet) -> Hashable:
+    return (
+        pod_set.name,
+        pod_set.count,
+        pod_set.min_count,
+        tuple(sorted(pod_set.requests.items())),
+        tuple(sorted(pod_set.node_selector.items())),
+        pod_set.tolerations,
+        pod_set.affinity,
+        pod_set.group,
+    )

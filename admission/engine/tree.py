@@ -1,0 +1,228 @@
+"""The algebra of a quota tree: what a node may still use, and what using it means for the nodes above.
+
+Leaves are ClusterQueues, inner nodes Cohorts. A flavor-resource (`fr`) is a small integer inside one tree; all amounts
+are integers. What a node keeps from its parent by a lending limit is its local quota, and only what it uses beyond that
+counts in the parent. The formulas are those of Kueue's `pkg/cache/scheduler/resource_node.go`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from admission.model.quantity import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BOUNDLESS = 1 << 100
+"""An unlimited quota inside a tree: so much that no sum of real amounts comes near it."""
+
+FlavorResource = tuple[str, str]
+"""(flavor name, resource name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one node grants of one flavor-resource; a limit of None does not limit."""
+
+    nominal: int
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node as it is written down: its parent's name ("" for none), quota, and weight in fair sharing."""
+
+    name: str
+    parent: str
+    quotas: Mapping[FlavorResource, Quota]
+    weight: float = 1.0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Node:
+    """A ClusterQueue (`leaf`) or Cohort. The lists are indexed by flavor-resource."""
+
+    name: str
+    leaf: bool
+    weight: float
+    parent: Node | None = None
+    path: tuple[Node, ...] = ()
+    """The ancestors, from the parent to the root."""
+    cohorts: list[Node] = field(default_factory=list)
+    queues: list[Node] = field(default_factory=list)
+    height: int = 0
+    """The distance to the farthest leaf."""
+    frs: tuple[int, ...] = ()
+    """What this node or a descendant has quota for."""
+    nominal: list[int] = field(default_factory=list)
+    borrowing: list[int | None] = field(default_factory=list)
+    quota: list[int] = field(default_factory=list)
+    """Own nominal quota and all that the children lend."""
+    local: list[int] = field(default_factory=list)
+    """What is never lent to the parent."""
+    cap: list[int | None] = field(default_factory=list)
+    """The most that may be used of the parent's, where a borrowing limit is set."""
+    potential: list[int] = field(default_factory=list)
+    """What could be used if nobody else used anything."""
+    usage: list[int] = field(default_factory=list)
+    lendable: dict[str, int] = field(default_factory=dict)
+    """Of a Cohort: `potential` by resource, summed over all flavors of the tree."""
+
+    @property
+    def root(self) -> Node:
+        """The topmost node above, or the node itself."""
+        return self.path[-1] if self.path else self
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Tree:
+    """All nodes under one root, and the flavor-resources that they know."""
+
+    root: Node
+    frs: tuple[FlavorResource, ...]
+    index: dict[FlavorResource, int]
+    queues: dict[str, Node]
+    cohorts: dict[str, Node]
+
+
+def build(queues: Iterable[NodeSpec], cohorts: Iterable[NodeSpec], known: Iterable[FlavorResource] = ()) -> Tree:
+    """The tree of the given nodes, nothing used. They must have exactly one root and no cycle.
+
+    `known` are flavor-resources to number although no node has quota for them (an admission may still hold some).
+    """
+    specs = [(spec, False) for spec in cohorts] + [(spec, True) for spec in queues]
+    frs = tuple(sorted({fr for spec, _ in specs for fr in spec.quotas} | set(known)))
+    nodes = {Node(spec.name, leaf=leaf, weight=spec.weight, usage=[0] * len(frs)): spec for spec, leaf in specs}
+    named = {node.name: node for node in nodes if not node.leaf}
+    for node, spec in nodes.items():
+        if spec.parent:
+            node.parent = named[spec.parent]
+            (node.parent.queues if node.leaf else node.parent.cohorts).append(node)
+    (root,) = (node for node in nodes if node.parent is None)
+    tree = Tree(
+        root=root,
+        frs=frs,
+        index={fr: number for number, fr in enumerate(frs)},
+        queues={node.name: node for node in nodes if node.leaf},
+        cohorts=named,
+    )
+    _gather(root, tree, nodes)
+    _spread(root, tree)
+    return tree
+
+
+def _gather(node: Node, tree: Tree, specs: Mapping[Node, NodeSpec]) -> None:
+    """Quota, from the leaves upwards."""
+    quotas = specs[node].quotas
+    granted = [quotas.get(fr) for fr in tree.frs]
+    node.nominal = [_bound(quota.nominal) if quota else 0 for quota in granted]
+    node.borrowing = [
+        None if quota is None or quota.borrowing is None else _bound(quota.borrowing) for quota in granted
+    ]
+    node.quota = list(node.nominal)
+    known = {tree.index[fr] for fr in quotas}
+    for child in (*node.cohorts, *node.queues):
+        _gather(child, tree, specs)
+        known.update(child.frs)
+        node.height = max(node.height, child.height + 1)
+        for fr in child.frs:
+            node.quota[fr] = _bound(node.quota[fr] + child.quota[fr] - child.local[fr])
+    node.frs = tuple(sorted(known))
+    lending = [None if quota is None or quota.lending is None else _bound(quota.lending) for quota in granted]
+    node.local = [
+        0 if limit is None else max(0, total - limit) for total, limit in zip(node.quota, lending, strict=True)
+    ]
+    node.cap = [
+        None if limit is None else total - local + limit
+        for total, local, limit in zip(node.quota, node.local, node.borrowing, strict=True)
+    ]
+
+
+def _spread(node: Node, tree: Tree) -> None:
+    """What depends on the ancestors, from the root downwards."""
+    parent = node.parent
+    node.path = () if parent is None else (parent, *parent.path)
+    node.potential = list(node.quota) if parent is None else []
+    if parent is not None:
+        for fr, total in enumerate(node.quota):
+            most = node.local[fr] + parent.potential[fr]
+            limit = node.borrowing[fr]
+            node.potential.append(most if limit is None else min(total + limit, most))
+    if not node.leaf:
+        for fr, (_, resource) in enumerate(tree.frs):
+            node.lendable[resource] = _bound(node.lendable.get(resource, 0) + node.potential[fr])
+    for child in (*node.cohorts, *node.queues):
+        _spread(child, tree)
+
+
+def _bound(value: int) -> int:
+    return BOUNDLESS if value >= UNLIMITED else value
+
+
+def local_available(node: Node, fr: int) -> int:
+    """What is left of the node's local quota."""
+    return max(0, node.local[fr] - node.usage[fr])
+
+
+def available(node: Node, fr: int) -> int:
+    """What the node could use now; negative where the tree is in debt (clamp at the ClusterQueue)."""
+    parent = node.parent
+    used = node.usage[fr]
+    if parent is None:
+        return node.quota[fr] - used
+    free = available(parent, fr)
+    local = node.local[fr]
+    cap = node.cap[fr]
+    if cap is not None:
+        rest = cap - used + local if used > local else cap
+        free = min(free, rest)
+    return free + local - used if used < local else free
+
+
+def add_usage(node: Node, fr: int, amount: int) -> None:
+    """Use `amount` more (less, if negative) at the node; what goes beyond its local quota is used at the parent too."""
+    at: Node | None = node
+    while at is not None and amount:
+        local = at.local[fr]
+        before = at.usage[fr]
+        after = at.usage[fr] = before + amount
+        amount = (after - local if after > local else 0) - (before - local if before > local else 0)
+        at = at.parent
+
+
+def remove_usage(node: Node, fr: int, amount: int) -> None:
+    """The reverse of `add_usage`."""
+    add_usage(node, fr, -amount)
+
+
+def borrows_with(node: Node, fr: int, amount: int) -> bool:
+    """Whether the node would use more than its own quota with `amount` more."""
+    return node.usage[fr] + amount > node.quota[fr]
+
+
+def within_quota(node: Node, frs: Iterable[int]) -> bool:
+    """Whether the node uses no more than its quota of any of `frs`."""
+    return all(node.usage[fr] <= node.quota[fr] for fr in frs)
+
+
+def fits(node: Node, usage: Mapping[int, int]) -> bool:
+    """Whether all of `usage` is available at once."""
+    return all(amount <= max(0, available(node, fr)) for fr, amount in usage.items())
+
+
+def lowest_subtree(queue: Node, fr: int, amount: int) -> tuple[int, bool]:
+    """(height of the lowest subtree on the path that can hold `amount`, whether that is less than the whole tree).
+
+    If none can, the height of the whole tree and False.
+    """
+    if not queue.path or not borrows_with(queue, fr, amount):
+        return 0, bool(queue.path)
+    remaining = amount - local_available(queue, fr)
+    for node in queue.path:
+        if not borrows_with(node, fr, remaining):
+            return node.height, node.parent is not None
+        remaining -= local_available(node, fr)
+    return queue.path[-1].height, False

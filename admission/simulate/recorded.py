@@ -1,0 +1,187 @@
+"""Plays a scenario on virtual time, cycle by cycle: workloads arrive, are admitted, preempted, and finish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from admission.engine import (
+    AdmissionFairSharing,
+    Engine,
+    NamespaceChanged,
+    Policy,
+    QueueObjectChanged,
+    WorkloadAdmitted,
+    WorkloadGone,
+    WorkloadPending,
+)
+from admission.engine.fair_preemption import STRATEGIES
+from admission.simulate.scenario import admission_document, decimal, key_of, parse_duration, queue_objects, seconds
+from admission.simulate.workloads import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.engine import Decisions
+    from admission.model.workload import Admission, Workload
+    from admission.simulate.scenario import Case
+
+_QUIET = 6  # cycles without any change after which nothing will change any more
+_FLAPPING = 16  # cycles of a short pattern after which it will repeat for ever
+_VISIBLE = ("admitted", "preempted", "finished", "active", "inadmissible")
+
+
+def _still(states: list[Any], at: int) -> bool:
+    """Whether nothing visible happened in a cycle, and it left all as the one before."""
+    admitted, preempted, finished, *waiting = states[at]
+    return not (admitted or preempted or finished) and at > 0 and waiting == states[at - 1][3:]
+
+
+def policy_of(document: Mapping[str, Any]) -> Policy:
+    """The settings that a scenario is played under."""
+    strategies = tuple(document.get("preemptionStrategies") or STRATEGIES)
+    config = document.get("admissionFairSharing")
+    afs = None
+    if config:
+        afs = AdmissionFairSharing(
+            half_life=parse_duration(config.get("usageHalfLifeTime", "0s")),
+            sampling_interval=parse_duration(config.get("usageSamplingInterval", "5m")),
+            resource_weights={name: float(value) for name, value in (config.get("resourceWeights") or {}).items()},
+        )
+    return Policy(
+        fair_sharing=bool(document.get("fairSharing")), preemption_strategies=strategies, admission_fair_sharing=afs
+    )
+
+
+class Player:
+    """The world around the engine: who is there, since when, and for how long."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._clock = seconds(document.get("clock"))
+        self._step = document.get("stepSeconds", 1)
+        self._max_cycles = document.get("maxCycles", 60)
+        self._policy = policy_of(document)
+        self.engine = Engine(self._policy)
+        reader = Reader(document)
+        self._given = {key_of(manifest): reader.read(manifest) for manifest in document.get("workloads") or ()}
+        self._arrivals = Counter(document.get("arrivals") or {})
+        self._run_cycles: Mapping[str, int] = document.get("runCycles") or {}
+        self._finish: dict[int, list[str]] = {}
+        for entry in document.get("finish") or ():
+            self._finish.setdefault(entry["afterCycle"], []).append(entry["workload"])
+        self._ends: dict[str, int] = {}
+        self._finished: list[str] = []
+        self._last_event = max([*self._arrivals.values(), *self._finish, 1])
+        self.admitted: dict[str, Admission] = {}
+        self._keys = {given.workload.uid: key for key, given in self._given.items()}
+        self._here: dict[str, Workload] = {}
+        self._load(document)
+
+    def _load(self, document: Mapping[str, Any]) -> None:
+        for namespace in document.get("namespaces") or ():
+            self.engine.observe(NamespaceChanged(namespace["name"], namespace.get("labels") or {}), now=self._clock)
+        for item in queue_objects(document):
+            self.engine.observe(QueueObjectChanged(item), now=self._clock)
+        for key, given in self._given.items():
+            if given.admission is not None:
+                event = WorkloadAdmitted(given.workload, given.admission, given.at, given.evicting)
+                self.engine.observe(event, now=self._clock)
+                self.admitted[key] = given.admission
+                self._here[key] = given.workload
+
+    def play(self, cycles: int | None = None) -> Case:
+        """All cycles until nothing changes any more, or `cycles` of them, and the state at the end."""
+        reports: list[Case] = []
+        states: list[Any] = []
+        stopped = "maxCycles"
+        for cycle in range(1, (cycles or self._max_cycles) + 1):
+            report = self._play_one(cycle)
+            reports.append(report)
+            states.append([report[field] for field in _VISIBLE])
+            if cycles is None and (verdict := self._verdict(cycle, states)):
+                stopped = verdict
+                break
+        if stopped == "quiet":
+            while len(reports) > 1 and _still(states, len(reports) - 1):
+                del reports[-1]
+        return {"cycles": reports, "final": self._final(), "stopped": stopped}
+
+    def _verdict(self, cycle: int, states: list[Any]) -> str:
+        """Why the play is over; "" if it is not."""
+        if cycle < self._last_event or any(end > cycle for end in self._ends.values()):
+            return ""
+        nobody = not states[-1][_VISIBLE.index("active")]
+        if nobody or (
+            len(states) > _QUIET and all(_still(states, at) for at in range(len(states) - _QUIET, len(states)))
+        ):
+            return "quiet"
+        decided = [state[:3] for state in states[-_FLAPPING:]]
+        for period in (2, 3, 4):
+            if len(decided) == _FLAPPING and any(map(any, decided)) and decided[:-period] == decided[period:]:
+                return "flapping"
+        return ""
+
+    def _play_one(self, cycle: int) -> Case:
+        now = self._clock + (cycle - 1) * self._step
+        for key, given in self._given.items():
+            if key not in self._here and given.admission is None and self._arrivals.get(key, 1) == cycle:
+                self._here[key] = given.workload
+                self.engine.observe(WorkloadPending(given.workload, fault=given.fault), now=now)
+        decisions = self.engine.cycle(now)
+        for admit in decisions.admitted:
+            key = self._keys[admit.workload.uid]
+            self.admitted[key] = admit.admission
+            if key in self._run_cycles:
+                self._ends[key] = cycle + self._run_cycles[key] - 1
+        for evict in decisions.evicted:
+            key = self._keys[evict.workload.uid]
+            del self.admitted[key]
+            self._ends.pop(key, None)
+            self.engine.observe(WorkloadGone(evict.workload.uid, requeue=evict.workload), now=now)
+        due = [key for key, end in self._ends.items() if end == cycle] + self._finish.get(cycle, [])
+        finished = sorted(key for key in set(due) if key in self.admitted)
+        self._finished += finished
+        for key in finished:
+            del self.admitted[key]
+            self._ends.pop(key, None)
+            self.engine.observe(WorkloadGone(self._given[key].workload.uid), now=now)
+            del self._here[key]
+            self._arrivals[key] = 0
+        return self._report(cycle, decisions, finished)
+
+    def _report(self, cycle: int, decisions: Decisions, finished: list[str]) -> Case:
+        active, inadmissible = {}, {}
+        for name in self.engine.cluster_queues():
+            waiting = self.engine.pending(name)
+            active[name] = sorted(workload.key for workload in waiting.active)
+            inadmissible[name] = sorted(workload.key for workload in waiting.inadmissible)
+        return {
+            "cycle": cycle,
+            "admitted": {admit.workload.key: admission_document(admit.admission) for admit in decisions.admitted},
+            "preempted": {
+                evict.workload.key: {
+                    "by": self._keys.get(evict.preemptor or "", ""),
+                    "reason": evict.preemption_reason or evict.reason,
+                }
+                for evict in decisions.evicted
+            },
+            "finished": finished,
+            "active": {name: keys for name, keys in active.items() if keys},
+            "inadmissible": {name: keys for name, keys in inadmissible.items() if keys},
+            "notAdmitted": {
+                park.workload.key: {"reason": park.reason, "message": park.message} for park in decisions.parked
+            },
+        }
+
+    def _final(self) -> Case:
+        final = {
+            "admitted": {key: admission_document(admission) for key, admission in sorted(self.admitted.items())},
+            "pending": sorted(key for key in self._here if key not in self.admitted),
+            "finished": sorted(self._finished),
+            "usage": self.engine.usage(),
+        }
+        if self._policy.fair_sharing:
+            queues, cohorts = self.engine.weighted_share()
+            final["weightedShare"] = {name: decimal(value) for name, value in queues.items()}
+            final["cohortWeightedShare"] = {name: decimal(value) for name, value in cohorts.items()}
+        return final

@@ -1,0 +1,95 @@
+"""Scenarios as they are written: plain JSON with objects as kubectl prints them, and how answers are printed."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from admission.model.manifests import parse_manifest
+from admission.model.quantity import format_amount, parse_quantity
+from admission.simulate.unchecked import read_unchecked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.model.queues import QueueObject
+    from admission.model.workload import Admission
+
+Case = dict[str, Any]
+"""A scenario, or the answer to it."""
+
+_QUEUE_OBJECTS = ("resourceFlavors", "cohorts", "clusterQueues", "localQueues")
+
+
+def queue_objects(document: Mapping[str, Any]) -> Iterator[QueueObject]:
+    """The queue objects of a scenario, each kind before those that name it.
+
+    Those of a test case, which names its `suite`, are taken as they are; a Cohort without a name, as some of them have
+    it, stands for none. Raises InvalidObject.
+    """
+    for field in _QUEUE_OBJECTS:
+        for manifest in document.get(field) or ():
+            if (manifest.get("metadata") or {}).get("name"):
+                yield read_unchecked(manifest) if "suite" in document else parse_manifest(manifest)
+
+
+def key_of(manifest: Mapping[str, Any]) -> str:
+    """`namespace/name`."""
+    metadata = manifest["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def admission_document(admission: Admission) -> Case:
+    """As `status.admission` of a Workload shows it."""
+    return {
+        "clusterQueue": admission.cluster_queue,
+        "podSetAssignments": [
+            {
+                "count": pod_set.count,
+                "flavors": dict(pod_set.flavors),
+                "name": pod_set.name,
+                "resourceUsage": {
+                    resource: format_amount(resource, amount) for resource, amount in pod_set.usage.items()
+                },
+            }
+            for pod_set in admission.pod_sets
+        ],
+    }
+
+
+def seconds(timestamp: str | None) -> float:
+    """An RFC 3339 time as seconds since the epoch; 0 for none."""
+    return 0.0 if not timestamp else datetime.fromisoformat(timestamp).timestamp()
+
+
+def timestamp(at: float) -> str:
+    """The reverse of `seconds`, in whole seconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def decimal(value: float) -> str:
+    """A double as the shortest decimal that means it, without an exponent."""
+    return "+Inf" if value == math.inf else format(Decimal(repr(value)).normalize(), "f")
+
+
+def natural(amounts: Mapping[str, Any]) -> dict[str, float]:
+    """Quantities in cores, bytes and devices."""
+    return {resource: float(parse_quantity(value)) for resource, value in amounts.items()}
+
+
+def nano_quantity(value: float) -> str:
+    """A number as a quantity, rounded down to a nano-unit."""
+    nano = math.floor(value * 1e9)
+    return f"{nano}n" if nano % 1_000_000_000 else str(nano // 1_000_000_000)
+
+
+_DURATION = re.compile(r"([0-9.]+)(ns|us|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """A duration such as 1h30m in seconds."""
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))

@@ -1,0 +1,176 @@
+"""Single scheduler cycles: test cases that say who holds quota and who waits, and ask what is decided next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.engine import (
+    Engine,
+    LocalQueueUsed,
+    NamespaceChanged,
+    QueueObjectChanged,
+    WorkloadAdmitted,
+    WorkloadPending,
+)
+from admission.engine.vocabulary import SLICE_REPLACED
+from admission.model.queues import LocalQueue
+from admission.simulate.recorded import policy_of
+from admission.simulate.scenario import (
+    Case,
+    admission_document,
+    key_of,
+    nano_quantity,
+    natural,
+    queue_objects,
+    seconds,
+)
+from admission.simulate.status import Statuses
+from admission.simulate.workloads import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.engine import Admit, Decisions
+    from admission.model.workload import Admission
+
+
+class Single:
+    """A case being played."""
+
+    def __init__(self, document: Case) -> None:
+        self._document = document
+        self._now = seconds(document.get("clock"))
+        self.engine = Engine(policy_of(document))
+        self._keys: dict[str, str] = {}
+        self._assignments: dict[str, Admission] = {}
+        self._admitted: dict[str, Admission] = {}
+        self._evicted: dict[str, str] = {}
+        self._preempted: dict[str, str] = {}
+        self._finished: dict[str, str] = {}
+        present = document.get("localQueuesAtCycle", document.get("localQueues")) or ()
+        self._local_queues = {item["metadata"]["name"] for item in present}
+        self._reader = Reader(document)
+        manifests = {key_of(manifest): manifest for manifest in document.get("workloads") or ()}
+        self._ready = {
+            key: {
+                entry["name"]
+                for entry in (manifest.get("status") or {}).get("admissionChecks") or ()
+                if entry.get("state") == "Ready"
+            }
+            for key, manifest in manifests.items()
+        }
+        self._statuses = Statuses(manifests, document.get("clock", ""))
+        self._load()
+
+    def _load(self) -> None:
+        document, now = self._document, self._now
+        for namespace in document.get("namespaces") or ():
+            self.engine.observe(NamespaceChanged(namespace["name"], namespace.get("labels") or {}), now=now)
+        for item in queue_objects(document):
+            if isinstance(item, LocalQueue) and item.name not in self._local_queues:
+                # The object is deleted while its workloads wait on: only its weight is lost.
+                spec = item.spec.model_copy(update={"fair_sharing": None})
+                item = item.model_copy(update={"spec": spec})
+            self.engine.observe(QueueObjectChanged(item), now=now)
+        for key, consumed in (document.get("initialLocalQueueUsage") or {}).items():
+            namespaces = {item["metadata"].get("namespace", "") for item in document["localQueues"]}
+            for namespace in namespaces:
+                self.engine.observe(LocalQueueUsed(namespace, key, natural(consumed), now), now=now)
+        for manifest in document.get("workloads") or ():
+            self._load_workload(manifest)
+
+    def _load_workload(self, manifest: Mapping[str, Any]) -> None:
+        given = self._reader.read(manifest)
+        key = key_of(manifest)
+        self._keys[given.workload.uid] = key
+        if given.over:
+            return
+        if given.admission is None:
+            self.engine.observe(WorkloadPending(given.workload, fault=given.fault), now=self._now)
+        else:
+            self._assignments[key] = given.admission
+            at = given.at or self._now
+            self.engine.observe(WorkloadAdmitted(given.workload, given.admission, at, given.evicting), now=self._now)
+
+    def play(self) -> Case:
+        """Run the cycles that the case asks for."""
+        document = self._document
+        per_cycle = []
+        for _ in range(document.get("cycles", 1)):
+            decisions = self.engine.cycle(self._now)
+            per_cycle.append(self._take(decisions))
+        left, inadmissible = {}, {}
+        for name in self.engine.cluster_queues():
+            waiting = self.engine.pending(name)
+            left[name] = sorted(workload.key for workload in waiting.active)
+            inadmissible[name] = sorted(workload.key for workload in waiting.inadmissible)
+        result: Case = {
+            "admitted": {key: admission_document(admission) for key, admission in self._admitted.items()},
+            "preempted": self._preempted,
+            "evicted": self._evicted,
+            "finished": self._finished,
+            "left": {name: keys for name, keys in left.items() if keys},
+            "inadmissible": {name: keys for name, keys in inadmissible.items() if keys},
+            "statusAfter": self._statuses.document(),
+            "cacheAssignments": {key: admission_document(admission) for key, admission in self._assignments.items()},
+        }
+        if document.get("admissionFairSharing"):
+            result["perCycle"] = per_cycle
+            result["localQueueUsageAfter"] = self._consumption()
+        return result
+
+    def _take(self, decisions: Decisions) -> Case:
+        error = self._document.get("admissionError")
+        admitted = {}
+        for admit in decisions.admitted:
+            key = self._keys[admit.workload.uid]
+            if error:
+                self.engine.forget(admit)
+                continue
+            self._statuses.admitted(key, admit, checked=self._checked(admit))
+            admitted[key] = self._admitted[key] = self._assignments[key] = admit.admission
+        preempted = {}
+        for evict in decisions.evicted:
+            key = self._keys[evict.workload.uid]
+            self._statuses.evicted(key, evict, self._keys[evict.preemptor or ""])
+            if evict.reason == SLICE_REPLACED:
+                self._finished[key] = evict.reason
+            else:
+                self._evicted[key] = evict.reason
+                preempted[key] = self._preempted[key] = evict.preemption_reason
+        for park in decisions.parked:
+            standing = self.engine.explain(park.workload.uid)
+            if standing is None or standing.cluster_queue not in self.engine.cluster_queues():
+                continue  # no scheduler looks at it
+            self._statuses.parked(self._keys[park.workload.uid], park)
+        return {
+            "admitted": {key: admission_document(admission) for key, admission in admitted.items()},
+            "preempted": preempted,
+        }
+
+    def _checked(self, admit: Admit) -> bool:
+        """Whether all admission checks that its ClusterQueue asks for are Ready."""
+        queues = {item["metadata"]["name"]: item["spec"] for item in self._document["clusterQueues"]}
+        strategy = queues[admit.admission.cluster_queue].get("admissionChecksStrategy") or {}
+        flavors = {flavor for pod_set in admit.admission.pod_sets for flavor in pod_set.flavors.values()}
+        wanted = {
+            rule["name"]
+            for rule in strategy.get("admissionChecks") or ()
+            if not rule.get("onFlavors") or flavors & set(rule["onFlavors"])
+        }
+        return wanted <= self._ready.get(self._keys[admit.workload.uid], set())
+
+    def _consumption(self) -> Case:
+        result = {}
+        for (_, name), entry in sorted(self.engine.consumption().items()):
+            penalty = entry.penalty()
+            result[name] = {
+                "consumed": {resource: nano_quantity(value) for resource, value in entry.consumed.items()} or None,
+                "pendingPenalty": {resource: nano_quantity(value) for resource, value in penalty.items()} or None,
+            }
+        return result
+
+
+def schedule(document: Case) -> Case:
+    """What is decided in the case."""
+    return Single(document).play()

@@ -1,0 +1,95 @@
+"""The `status` that Workloads of a case would have afterwards, as Kueue would write it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from admission.engine.vocabulary import SLICE_REPLACED
+from admission.model.quantity import format_amount
+from admission.simulate.scenario import Case, admission_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.engine import Admit, Evict, Park
+    from admission.model.workload import Workload
+
+_PREEMPTOR = re.compile(r"workload \S+ \(UID: [^)]*\)")
+
+
+class Statuses:
+    """The statuses of all Workloads of a document, changed by what is decided; times are its clock."""
+
+    def __init__(self, manifests: Mapping[str, Mapping[str, Any]], clock: str) -> None:
+        self._manifests = manifests
+        self._clock = clock
+        self._statuses: dict[str, Case] = {key: dict(item.get("status") or {}) for key, item in manifests.items()}
+
+    def document(self) -> Case:
+        """By namespace/name."""
+        return self._statuses
+
+    def parked(self, key: str, park: Park) -> None:
+        """It was tried and not admitted."""
+        self._set(key, "QuotaReserved", "False", park.reason, park.message)
+        self._set(key, "Admitted", "False", "NoReservation", "The workload has no reservation")
+        self._statuses[key]["resourceRequests"] = _requests(park.workload)
+
+    def admitted(self, key: str, admit: Admit, *, checked: bool) -> None:
+        """It got quota; `checked`: no admission check keeps it from starting."""
+        self._statuses[key].pop("resourceRequests", None)
+        self._statuses[key]["admission"] = admission_document(admit.admission)
+        reserved = f"Quota reserved in ClusterQueue {admit.admission.cluster_queue}"
+        self._set(key, "QuotaReserved", "True", "QuotaReserved", reserved)
+        if checked:
+            self._set(key, "Admitted", "True", "Admitted", "The workload is admitted")
+
+    def evicted(self, key: str, evict: Evict, by: str) -> None:
+        """It has to go for the workload `by`."""
+        preemptor = self._manifests[by]["metadata"]
+        uid = preemptor.get("uid", "")
+        job = (preemptor.get("labels") or {}).get("kueue.x-k8s.io/job-uid", "")
+        if evict.reason == SLICE_REPLACED:
+            who = f"a workload (UID: {uid}, JobUID: {job})"
+            message = f"Replaced to accommodate {who} due to workload slice aggregation"
+            self._set(key, "Finished", "True", evict.reason, message)
+            return
+        who = f"a workload (UID: {uid or 'UNKNOWN'}, JobUID: {job or 'UNKNOWN'})"
+        message = _PREEMPTOR.sub(who, evict.message)
+        self._set(key, "Evicted", "True", evict.reason, message, after="QuotaReserved")
+        self._set(key, "Preempted", "True", evict.preemption_reason, message)
+        self._statuses[key]["schedulingStats"] = {
+            "evictions": [{"count": 1, "reason": evict.reason, "underlyingCause": ""}]
+        }
+
+    def _set(self, key: str, kind: str, status: str, reason: str, message: str, *, after: str = "") -> None:
+        condition = {
+            "lastTransitionTime": self._clock,
+            "message": message,
+            "reason": reason,
+            "status": status,
+            "type": kind,
+        }
+        generation = self._manifests[key]["metadata"].get("generation")
+        if generation:
+            condition["observedGeneration"] = generation
+        conditions = list(self._statuses[key].get("conditions") or ())
+        types = [entry["type"] for entry in conditions]
+        if kind in types:
+            conditions[types.index(kind)] = condition
+        else:
+            conditions.insert(types.index(after) + 1 if after in types else len(conditions), condition)
+        self._statuses[key]["conditions"] = conditions
+
+
+def _requests(workload: Workload) -> list[Case]:
+    return [
+        {
+            "name": pod_set.name,
+            "resources": {
+                name: format_amount(name, amount * pod_set.count) for name, amount in pod_set.requests.items()
+            },
+        }
+        for pod_set in workload.pod_sets
+    ]

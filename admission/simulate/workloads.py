@@ -1,0 +1,165 @@
+"""Kueue Workloads of a scenario: what they ask for, what they hold already, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from admission.engine.vocabulary import MISCONFIGURED, PENDING_EVALUATION
+from admission.kinds.limits import NamespaceContext
+from admission.kinds.templates import pod_set as read_template
+from admission.model.errors import Misconfigured
+from admission.model.quantity import amount
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.simulate.scenario import key_of, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX = "kueue.x-k8s.io"
+_NO_LIMITS = NamespaceContext()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A workload of a scenario, and what it holds at the start, if anything."""
+
+    workload: Workload
+    admission: Admission | None
+    at: float
+    """Since when it holds it."""
+    evicting: bool
+    over: bool
+    """Finished or deactivated: it takes no part."""
+    fault: tuple[str, str] | None
+    """Why it can never be admitted as it is: reason and message."""
+
+
+class Reader:
+    """Reads the Workloads of one document and heeds its `featureGates`, `podsReadyRequeuingTimestamp` and `objects`."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._gates: Mapping[str, bool] = document.get("featureGates") or {}
+        limits: dict[str, list[Mapping[str, Any]]] = {}
+        for item in document.get("objects") or ():
+            if item.get("kind") == "LimitRange":
+                limits.setdefault(item["metadata"].get("namespace", ""), []).append(item)
+        self._uids: dict[str, str] = {}
+        for manifest in document.get("workloads") or ():
+            key, uid = key_of(manifest), manifest["metadata"].get("uid") or key_of(manifest)
+            # Some test cases use a uid twice.
+            self._uids[key] = uid if uid not in self._uids.values() else f"{uid} {key}"
+        self._contexts = {namespace: NamespaceContext(items) for namespace, items in limits.items()}
+        self._waits_since_eviction = {"AdmissionCheck", "PodsReadyTimeout"}
+        if document.get("podsReadyRequeuingTimestamp") == "Creation":
+            self._waits_since_eviction.remove("PodsReadyTimeout")
+
+    def read(self, manifest: Mapping[str, Any]) -> Given:
+        """One Workload."""
+        metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+        conditions = {entry["type"]: entry for entry in status.get("conditions") or () if entry["status"] == "True"}
+        evicted, reserved = conditions.get("Evicted"), conditions.get("QuotaReserved")
+        own_fault = evicted is not None and evicted.get("reason") in self._waits_since_eviction
+        annotations = metadata.get("annotations") or {}
+        reclaimable = self._reclaimable(status)
+        workload = Workload(
+            uid=self._uids.get(key_of(manifest)) or metadata.get("uid") or key_of(manifest),
+            namespace=metadata.get("namespace", ""),
+            name=metadata.get("name", ""),
+            queue=spec.get("queueName", ""),
+            priority=self._priority(spec, annotations),
+            created=seconds(metadata.get("creationTimestamp")),
+            pod_sets=tuple(
+                self._pod_set(entry, number, reclaimable) for number, entry in enumerate(spec.get("podSets") or ())
+            ),
+            kind="Workload",
+            queued_at=seconds(evicted["lastTransitionTime"]) if evicted is not None and own_fault else None,
+            replaces=self._uids.get(annotations.get(f"{_PREFIX}/workload-slice-replacement-for", ""), ""),
+            may_preempt=not self._gated(spec, status),
+        )
+        holds = reserved is not None and bool(status.get("admission"))
+        return Given(
+            workload,
+            self._admission(status["admission"], reclaimable) if holds else None,
+            seconds(reserved.get("lastTransitionTime")) if reserved is not None else 0.0,
+            evicting=evicted is not None,
+            over="Finished" in conditions or spec.get("active") is False,
+            fault=self._fault(metadata.get("namespace", ""), spec, status),
+        )
+
+    def _reclaimable(self, status: Mapping[str, Any]) -> dict[str, int]:
+        if not self._gates.get("ReclaimablePods", True):
+            return {}
+        return {entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or ()}
+
+    def _priority(self, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> int:
+        priority: int = spec.get("priority") or 0
+        boost = annotations.get(f"{_PREFIX}/priority-boost", "") if self._gates.get("PriorityBoost") else ""
+        return priority + int(boost) if boost.lstrip("-").isdecimal() else priority
+
+    def _pod_set(self, entry: Mapping[str, Any], number: int, reclaimable: Mapping[str, int]) -> PodSet:
+        # Limits matter to whether the pods are valid, and that is answered by `_fault`.
+        result = _read_pod_set(_without_limits(entry), number, _NO_LIMITS)
+        group = (entry.get("topologyRequest") or {}).get("podSetGroupName") or result.group
+        partial = self._gates.get("PartialAdmission", True)
+        return replace(
+            result,
+            count=result.count - reclaimable.get(result.name, 0),
+            min_count=result.min_count if partial else None,
+            group=group,
+        )
+
+    def _gated(self, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+        if not (self._gates.get("MultiKueueOrchestratedPreemption") or self._gates.get("ConcurrentAdmission")):
+            return False
+        opened = {entry["name"] for entry in status.get("preemptionGates") or () if entry.get("position") == "Open"}
+        return any(gate["name"] not in opened for gate in spec.get("preemptionGates") or ())
+
+    def _fault(self, namespace: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str] | None:
+        states = {entry.get("state") for entry in status.get("admissionChecks") or ()}
+        if states & {"Retry", "Rejected"}:
+            return PENDING_EVALUATION, "The workload has failed admission checks"
+        for number, entry in enumerate(spec.get("podSets") or ()):
+            try:
+                _read_pod_set(entry, number, self._contexts.get(namespace, _NO_LIMITS))
+            except Misconfigured as error:
+                return MISCONFIGURED, str(error)
+        return None
+
+    def _admission(self, document: Mapping[str, Any], reclaimable: Mapping[str, int]) -> Admission:
+        pod_sets = []
+        for entry in document.get("podSetAssignments") or ():
+            count = entry.get("count", 1)
+            left = count - reclaimable.get(entry["name"], 0)
+            usage = {name: amount(name, value) for name, value in (entry.get("resourceUsage") or {}).items()}
+            if left != count:
+                usage = {name: value // count * left for name, value in usage.items()}
+            pod_sets.append(PodSetAssignment(entry["name"], entry.get("flavors") or {}, usage, left))
+        return Admission(document["clusterQueue"], tuple(pod_sets))
+
+
+def _read_pod_set(entry: Mapping[str, Any], number: int, context: NamespaceContext) -> PodSet:
+    return read_template(
+        entry.get("name", "main"),
+        entry.get("template") or {},
+        context,
+        path=f"spec.podSets[{number}].template",
+        count=entry.get("count", 1),
+        min_count=entry.get("minCount"),
+    )
+
+
+def _without_limits(entry: Mapping[str, Any]) -> dict[str, Any]:
+    template = entry.get("template") or {}
+    spec = dict(template.get("spec") or {})
+    for field in ("containers", "initContainers"):
+        spec[field] = [
+            {**item, "resources": {"requests": _requests(item.get("resources") or {})}}
+            for item in spec.get(field) or ()
+        ]
+    return {**entry, "template": {**template, "spec": spec}}
+
+
+def _requests(resources: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = resources.get("requests")
+    return given if given is not None else resources.get("limits") or {}

@@ -1,0 +1,94 @@
+"""A quota tree as a single case describes it, for asking one part of the engine one question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
+from admission.engine.forest import Domain, Forest
+from admission.engine.tree import FlavorResource, Node, add_usage
+from admission.model.quantity import UNLIMITED
+from admission.model.queues import ClusterQueue as ClusterQueueObject
+from admission.model.queues import Cohort, ResourceFlavor
+from admission.simulate.scenario import key_of, queue_objects, seconds
+from admission.simulate.workloads import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from admission.simulate.workloads import Given
+
+Amounts = dict[str, dict[str, int]]
+"""Flavor, resource, amount."""
+
+
+class World:
+    """The trees of a case with the workloads that hold quota and the usage that it gives outright."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.forest = Forest()
+        for item in queue_objects(document):
+            match item:
+                case ResourceFlavor():
+                    self.forest.flavors[item.name] = item
+                case Cohort():
+                    self.forest.cohorts[item.name] = item.spec
+                case ClusterQueueObject():
+                    self.forest.specs[item.name] = item.spec
+                case _:
+                    pass
+        reader = Reader(document)
+        clock = seconds(document.get("clock"))
+        self.held: dict[str, Held] = {}
+        for manifest in document.get("workloads") or ():
+            given = reader.read(manifest)
+            if given.admission is not None:
+                self.held[key_of(manifest)] = self._hold(given, clock)
+        self.forest.refresh()
+        for name, flavors in (document.get("usage") or {}).items():
+            self.use(self.queue(name), flavors)
+
+    def _hold(self, given: Given, clock: float) -> Held:
+        assert given.admission is not None
+        queue = self.forest.queue(given.admission.cluster_queue)
+        held = Held(
+            given.workload, given.admission, queue, usage_of(given.admission), given.at or clock, given.evicting
+        )
+        queue.hold(held)
+        return held
+
+    def queue(self, name: str) -> ClusterQueue:
+        """A ClusterQueue of the case."""
+        return self.forest.queue(name)
+
+    def node(self, name: str) -> Node:
+        """Its place in the tree."""
+        node = self.queue(name).node
+        assert node is not None
+        return node
+
+    def domain(self, name: str) -> Domain:
+        """The tree that a ClusterQueue is in."""
+        return self.forest.domain_of[self.queue(name)]
+
+    def frs(self, name: str, flavors: Mapping[str, Mapping[str, int]]) -> dict[int, int]:
+        """Amounts by flavor-resource."""
+        index = self.domain(name).tree.index
+        return {index[flavor, resource]: v for flavor, amounts in flavors.items() for resource, v in amounts.items()}
+
+    def use(self, queue: ClusterQueue, flavors: Mapping[str, Mapping[str, int]]) -> None:
+        """Count amounts as used."""
+        assert queue.node is not None
+        for fr, amount in self.frs(queue.name, flavors).items():
+            add_usage(queue.node, fr, amount)
+
+
+def by_flavor(
+    frs: tuple[FlavorResource, ...], numbers: Mapping[int, int] | list[int], pick: Callable[[int], bool]
+) -> Amounts:
+    """Amounts by flavor and resource, of those flavor-resources that `pick` wants."""
+    result: Amounts = {}
+    for number, (flavor, resource) in enumerate(frs):
+        if pick(number):
+            result.setdefault(flavor, {})[resource] = min(numbers[number], UNLIMITED)
+    return result

@@ -1,0 +1,78 @@
+"""Small worlds for engine tests: queue objects from a few words, workloads from a few numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.engine import Engine, NamespaceChanged, QueueObjectChanged, WorkloadGone, WorkloadPending
+from admission.model.manifests import parse_manifest
+from admission.model.workload import PodSet, Workload
+
+if TYPE_CHECKING:
+    from admission.model.queues import QueueObject
+
+
+def manifest(kind: str, name: str, spec: dict[str, Any], *, namespace: str = "") -> QueueObject:
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return parse_manifest({"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def cluster_queue(
+    name: str,
+    quota: dict[str, Any] | int,
+    *,
+    cohort: str = "",
+    limits: dict[str, int] | None = None,
+    **fields: Any,
+) -> QueueObject:
+    """A ClusterQueue with quota of cpu: {flavor: nominal}, or a number for the flavor `default`."""
+    nominal = quota if isinstance(quota, dict) else {"default": quota}
+    flavors = [
+        {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": amount, **(limits or {})}]}
+        for flavor, amount in nominal.items()
+    ]
+    spec = {
+        "namespaceSelector": {},
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+        **({"cohortName": cohort} if cohort else {}),
+        **fields,
+    }
+    return manifest("ClusterQueue", name, spec)
+
+
+def local_queue(name: str, *, to: str = "", **fields: Any) -> QueueObject:
+    return manifest("LocalQueue", name, {"clusterQueue": to or name, **fields}, namespace="ns")
+
+
+def workload(
+    name: str, queue: str, cpu: float = 1, *, count: int = 1, priority: int = 0, created: float = 0.0, **fields: Any
+) -> Workload:
+    pods = PodSet("main", count, {"cpu": round(cpu * 1000)}, **fields.pop("pods", {}))
+    return Workload(
+        uid=name, namespace="ns", name=name, queue=queue, priority=priority, created=created, pod_sets=(pods,), **fields
+    )
+
+
+class World:
+    """An engine with its queue objects told, and the clock at which it is told things."""
+
+    def __init__(self, *objects: QueueObject, engine: Engine | None = None) -> None:
+        self.engine = engine or Engine()
+        self.now = 1000.0
+        self.engine.observe(NamespaceChanged("ns", {}), now=self.now)
+        self.tell(manifest("ResourceFlavor", "default", {}), *objects)
+
+    def tell(self, *objects: QueueObject) -> None:
+        for item in objects:
+            self.engine.observe(QueueObjectChanged(item), now=self.now)
+
+    def submit(self, *workloads: Workload) -> None:
+        for item in workloads:
+            self.engine.observe(WorkloadPending(item), now=self.now)
+
+    def gone(self, uid: str, requeue: Workload | None = None) -> None:
+        self.engine.observe(WorkloadGone(uid, requeue=requeue), now=self.now)
+
+    def admitted(self) -> list[str]:
+        """The names that are admitted until nothing moves any more."""
+        return [admit.workload.name for admit in self.engine.settle(self.now).admitted]

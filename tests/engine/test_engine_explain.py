@@ -1,0 +1,89 @@
+"""`explain` names what is missing, which node of the tree refuses it, and who is ahead."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+
+
+@pytest.fixture
+def world():
+    return World(
+        cluster_queue("a", 4, cohort="all", limits={"borrowingLimit": 2}),
+        cluster_queue("b", 6, cohort="all"),
+        local_queue("a"),
+        local_queue("b"),
+    )
+
+
+def test_unknown_workloads_have_no_explanation(world):
+    assert world.engine.explain("nobody") is None
+
+
+def test_a_running_workload_is_admitted(world):
+    world.submit(workload("w", "a"))
+    world.admitted()
+    explanation = world.engine.explain("w")
+    assert (explanation.state, explanation.cluster_queue) == ("Admitted", "a")
+
+
+def test_the_borrowing_limit_refuses(world):
+    world.submit(workload("first", "a", 5), workload("w", "a", 3, created=1))
+    world.admitted()
+    explanation = world.engine.explain("w")
+    (lack,) = explanation.lacks
+    assert explanation.reason == "WaitingForQuota"
+    assert (lack.asked, lack.free, lack.borrowable, lack.most) == (3000, 1000, 1000, 6000)
+    refused_by = "ClusterQueue a: borrowingLimit"
+    assert lack.refused_by == refused_by
+    assert lack.hint == f"2 of cpu in flavor default must become free, or {refused_by} be raised by as much"
+
+
+def test_the_cohort_refuses(world):
+    world.submit(workload("big", "b", 9))
+    world.admitted()
+    world.submit(workload("w", "a", 3))
+    world.admitted()
+    (lack,) = world.engine.explain("w").lacks
+    assert (lack.free, lack.refused_by) == (1000, "Cohort all: nominalQuota")
+
+
+def test_more_than_could_ever_be(world):
+    world.submit(workload("w", "a", 7))
+    world.admitted()
+    explanation = world.engine.explain("w")
+    (lack,) = explanation.lacks
+    assert explanation.reason == "ExceedsMaxQuota"
+    assert lack.hint.startswith("raise ClusterQueue a: borrowingLimit by 1 of cpu")
+
+
+def test_who_is_ahead(world):
+    world.tell(cluster_queue("a", 4, queueingStrategy="StrictFIFO"))
+    world.submit(
+        workload("blocked", "a", 9, created=3),
+        workload("urgent", "a", 9, priority=1, created=9),
+        workload("earlier", "a", created=1),
+        workload("w", "a", created=4),
+        workload("later", "a", created=5),
+    )
+    world.engine.settle(world.now)
+    explanation = world.engine.explain("w")
+    assert explanation.ahead == 3
+    assert explanation.ahead_first == ("ns/urgent", "ns/earlier", "ns/blocked")
+
+
+def test_one_without_a_queue(world):
+    world.submit(workload("w", "nowhere"))
+    explanation = world.engine.explain("w")
+    assert (explanation.reason, explanation.message) == ("Misconfigured", "LocalQueue nowhere doesn't exist")
+
+
+def test_one_whose_pods_match_no_flavor(world):
+    world.tell(manifest("ResourceFlavor", "default", {"nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]}))
+    world.submit(workload("w", "a"))
+    assert world.admitted() == []
+    explanation = world.engine.explain("w")
+    assert explanation.reason == "NoMatchingFlavor"
+    ((pod_set, attempt),) = explanation.attempts
+    assert (pod_set, attempt.flavor) == ("main", "default")

@@ -1,0 +1,156 @@
+"""`sluice simulate` reads scenarios and manifests, and says clearly what it cannot read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from admission.cli.simulate import simulate
+
+MANIFESTS = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: urgent}
+value: 10
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: team}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: main}
+spec: {clusterQueue: team}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: first, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  parallelism: 3
+  completions: 9
+  template:
+    spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: urgent, labels: {sluice.dev/queue-name: main, sluice.dev/priority-class: urgent}}
+spec:
+  template:
+    spec: {containers: [{name: c, resources: {requests: {cpu: 2}}}]}
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def _run(text: str, *options: str):
+        path = tmp_path / "input.yaml"
+        path.write_text(text)
+        return CliRunner().invoke(simulate, [str(path), *options])
+
+    return _run
+
+
+def test_manifests_are_decided_by_priority(run):
+    result = run(MANIFESTS, "-o", "json")
+    assert result.exit_code == 0
+    answer = json.loads(result.output)
+    assert list(answer["cycles"][0]["admitted"]) == ["default/urgent"]
+    assert answer["final"]["pending"] == ["default/first"]
+    assert answer["final"]["usage"] == {"team": {"default": {"cpu": 2000}}}
+
+
+def test_the_answer_can_be_read_by_people(run):
+    lines = run(MANIFESTS).output.splitlines()
+    assert "  cycle 1: default/urgent admitted by team (main x1; default)" in lines
+    assert any("default/first waits: WaitingForQuota:" in line for line in lines)
+
+
+def test_a_scenario_is_played_for_as_long_as_is_asked(run):
+    scenario = {
+        "id": "two-jobs",
+        "resourceFlavors": [_manifest("ResourceFlavor", "default", {})],
+        "clusterQueues": [
+            _manifest(
+                "ClusterQueue",
+                "cq",
+                {
+                    "namespaceSelector": {},
+                    "resourceGroups": [
+                        {
+                            "coveredResources": ["cpu"],
+                            "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "1"}]}],
+                        }
+                    ],
+                },
+            )
+        ],
+        "localQueues": [_manifest("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace="ns")],
+        "namespaces": [{"name": "ns", "labels": {}}],
+        "workloads": [_workload("a", 1), _workload("b", 2)],
+        "runCycles": {"ns/a": 3},
+    }
+    played = json.loads(run(json.dumps(scenario), "-o", "json").output)
+    assert played["id"] == "two-jobs"
+    assert [list(cycle["admitted"]) for cycle in played["cycles"][:4]] == [["ns/a"], [], [], ["ns/b"]]
+    assert played["cycles"][2]["finished"] == ["ns/a"]
+    short = json.loads(run(json.dumps(scenario), "-o", "json", "--cycles", "2").output)
+    assert len(short["cycles"]) == 2
+    assert list(short["final"]["admitted"]) == ["ns/a"]
+
+
+def _manifest(kind, name, spec, **metadata):
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def _workload(name, second):
+    spec = {
+        "queueName": "lq",
+        "podSets": [
+            {
+                "name": "main",
+                "count": 1,
+                "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}},
+            }
+        ],
+    }
+    stamp = f"2026-01-01T00:00:0{second}Z"
+    return _manifest("Workload", name, spec, namespace="ns", uid=name, creationTimestamp=stamp)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{}", "is neither a scenario (it has no clusterQueues) nor a manifest"),
+        ("kind: Pod\napiVersion: v1", '"Pod" has no part in a simulation'),
+        ("[1, 2]", "is not an object"),
+        ("a: [", "line"),
+        ('{"clusterQueues": 5}', "is no scenario that can be played"),
+        (
+            "apiVersion: sluice.dev/v1\nkind: ClusterQueue\nmetadata: {name: a}\nspec: {nope: 1}",
+            "spec.nope: unknown field",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(run, text, fault):
+    result = run(text, "-o", "json")
+    assert result.exit_code == 2
+    assert fault in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_missing_file_is_named():
+    result = CliRunner().invoke(simulate, ["/no/such/file.json"])
+    assert result.exit_code == 2
+    assert "/no/such/file.json" in result.stderr

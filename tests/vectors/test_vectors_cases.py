@@ -1,0 +1,38 @@
+"""Single decisions: one cycle, one search for victims, one flavor assignment, one sum of quota."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from admission.simulate import simulate
+from tests.vectors.recorded import files
+
+# Metrics and Kubernetes events are the business of the controller, not of the engine.
+_NOT_DECISIONS = {"events", "skippedPreemptions", "preemptionTargetRecomputations"}
+
+
+def _cases() -> list[Any]:
+    return [
+        parameter
+        for parameter in files("cases/*/*.json")
+        if parameter.values[0] is None or not parameter.values[0].parent.name.startswith("schedule-tas")
+    ]
+
+
+@pytest.mark.parametrize("path", _cases())
+def test_case(path):
+    case = json.loads(path.read_text())
+    answer = simulate(case)
+    expected = {key: value for key, value in case["expect"].items() if key not in _NOT_DECISIONS}
+    assert _comparable({key: answer.get(key) for key in expected}) == _comparable(expected)
+
+
+def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
+    for status in (answer.get("statusAfter") or {}).values():
+        for condition in status.get("conditions", ()):
+            if condition["reason"] == "Misconfigured":
+                condition["message"] = ""  # we say in our own words what is wrong with a pod
+    return answer

@@ -1,0 +1,72 @@
+"""Whole scenarios: what is decided in every cycle, and the state at the end, is what the reference decided."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from admission.model.quantity import amount
+from admission.simulate import simulate
+from tests.vectors.recorded import files
+
+
+@pytest.mark.parametrize("path", files("recorded/*/*.json"))
+def test_recorded(path):
+    scenario = json.loads(path.read_text())
+    answer = simulate(scenario)
+    expected = scenario["expect"]
+    assert answer["stopped"] == expected["stopped"]
+    assert len(answer["cycles"]) == len(expected["cycles"])
+    for ours, theirs in zip(answer["cycles"], expected["cycles"], strict=True):
+        assert _cycle(ours) == _cycle(theirs), f"cycle {theirs['cycle']}"
+    assert _final(answer["final"]) == _final(expected["final"])
+
+
+def _cycle(cycle: dict[str, Any]) -> dict[str, Any]:
+    waits = cycle.get("notAdmitted") or {}
+    return {
+        "admitted": {key: _amounts(admission) for key, admission in cycle["admitted"].items()},
+        "preempted": cycle["preempted"],
+        "finished": sorted(cycle.get("finished") or ()),
+        "active": {name: sorted(keys) for name, keys in cycle["active"].items()},
+        "inadmissible": {name: sorted(keys) for name, keys in cycle["inadmissible"].items()},
+        "notAdmitted": {key: (why["reason"], _causes(why["message"])) for key, why in waits.items()},
+    }
+
+
+def _final(final: dict[str, Any]) -> dict[str, Any]:
+    usage = {
+        (name, flavor, resource): value
+        for name, flavors in final["usage"].items()
+        for flavor, amounts in flavors.items()
+        for resource, value in amounts.items()
+        if value
+    }
+    return {
+        "admitted": {key: _amounts(admission) for key, admission in final["admitted"].items()},
+        "pending": sorted(final["pending"]),
+        "finished": sorted(final["finished"]),
+        "usage": usage,
+        "weightedShare": final.get("weightedShare"),
+        "cohortWeightedShare": final.get("cohortWeightedShare"),
+    }
+
+
+def _amounts(admission: dict[str, Any]) -> dict[str, Any]:
+    pod_sets = {
+        entry["name"]: {
+            "count": entry["count"],
+            "flavors": entry["flavors"],
+            "usage": {name: amount(name, value) for name, value in entry["resourceUsage"].items()},
+        }
+        for entry in admission["podSetAssignments"]
+    }
+    return {"clusterQueue": admission["clusterQueue"], "podSets": pod_sets}
+
+
+def _causes(message: str) -> list[str]:
+    # The reference names them in no particular order.
+    return sorted(re.split(r"[,;] ", message))
