@@ -51,11 +51,12 @@ log = logging.getLogger(__name__)
 GATHER = 0.005
 """Seconds to let a burst gather after the first message of a quiet time."""
 
-INTERVAL = 0.05
-"""Seconds between the commits of a busy time: at most 20 transactions a second, however many Jobs arrive."""
+INTERVAL = 0.2
+COMPANY = 25
+"""In a busy time a Job that arrives waits for so many others, or at most for so many seconds since the last commit."""
 
 QUICK = 0.01
-"""The same when quota has become free: what is idle is worth more than a transaction."""
+"""Seconds between two commits when quota has become free: what is idle is worth more than a transaction."""
 
 REASONS_INTERVAL = 1.0
 """Seconds that new reasons for waiting may wait for a commit to go along with."""
@@ -235,7 +236,8 @@ class Controller:
             await asyncio.sleep(GATHER)
             self._take_in(self.inbox.take())
             self._acting.release_stopped()
-            pause = self._committed_at + (QUICK if self._desk.freed else INTERVAL) - time.monotonic()
+            hurry = self._desk.freed or self._desk.arrived >= COMPANY
+            pause = self._committed_at + (QUICK if hurry else INTERVAL) - time.monotonic()
             if pause > 0:
                 asyncio.get_running_loop().call_later(pause, self.inbox.wake)
                 continue
@@ -249,7 +251,7 @@ class Controller:
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
         await self._take_in_queues()
-        self._desk.freed = False
+        self._desk.freed, self._desk.arrived = False, 0
         decisions = self._desk.engine.settle(now=self._clock())
         for admission in decisions.admitted:
             self._admit(admission)

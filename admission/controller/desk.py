@@ -42,6 +42,8 @@ class Desk:
         """The waiting workloads of which the engine has not said yet why: those behind others of their shape."""
         self.freed = False
         """Whether quota has become free since the last cycle."""
+        self.arrived = 0
+        """How many have arrived since then."""
         self._clock = clock
 
     def tell(self, event: Event) -> None:
@@ -57,6 +59,7 @@ class Desk:
         self.batch.write(record, at=now, reason="Queued", message=message)
         self.tell(WorkloadPending(reading.workload, held=held))
         self.untold[tracked.uid] = None
+        self.arrived += 1
         return tracked
 
     def requeue(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
