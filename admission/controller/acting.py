@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from admission.controller.observing import Observing
     from admission.controller.tracked import Tracked
     from admission.kinds.base import Kind, Observed
-    from admission.model.workload import Admission
+    from admission.model.workload import Admission, Workload
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +90,11 @@ class Acting:
                 case Step.START:
                     self._start(tracked, tracked.seen, tracked.object)
                 case Step.STOP:
-                    self._send(tracked, tracked.seen, Step.STOP, self._kind.stop_patch(tracked.object))
+                    self._send(tracked, Step.STOP, self._kind.stop_patch(tracked.object))
                 case Step.RESTORE:
                     patch = self._restoration(tracked, tracked.object)
                     assert patch is not None, tracked
-                    self._send(tracked, tracked.seen, Step.RESTORE, patch)
+                    self._send(tracked, Step.RESTORE, patch)
                 case Step.RELEASE:
                     self._desk.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
                 case Step.WAIT:
@@ -125,8 +125,15 @@ class Acting:
     def due(self, message: Due) -> None:
         """After a pause: what became of it, and what is due now?"""
         tracked = self._desk.registry.get(message.uid)
-        if tracked is not None and tracked.seen is not None:
-            self._read(tracked.seen)
+        if tracked is not None:
+            self.look(tracked)
+
+    def look(self, tracked: Tracked) -> None:
+        """Read the object; nothing is decided about it before the answer is there."""
+        tracked.in_flight = tracked.in_flight or Step.WAIT
+        task = asyncio.create_task(self._read(tracked.record.workload))
+        self._reads.add(task)
+        task.add_done_callback(self._reads.discard)
 
     def _due(self, tracked: Tracked, seen: Observed, obj: Object) -> Step:
         evicting = tracked.record.state is State.EVICTING and not seen.active
@@ -142,7 +149,7 @@ class Acting:
         record = tracked.record
         assert record.admission is not None, record
         if self._restoration(tracked, obj) is not None:  # it was started before, and suspended by its user
-            self._send(tracked, seen, Step.START, self._kind.resume_patch(obj))
+            self._send(tracked, Step.START, self._kind.resume_patch(obj))
             return
         try:
             patch, original = self._kind.start_patch(obj, record.admission, self._context.flavors)
@@ -153,10 +160,10 @@ class Acting:
             # It was edited since: what is to be restored has to be on record before it is replaced.
             self._desk.amend(tracked, original=original)
             return
-        self._send(tracked, seen, Step.START, patch)
+        self._send(tracked, Step.START, patch)
 
-    def _send(self, tracked: Tracked, seen: Observed, step: Step, body: Object | list[Object]) -> None:
-        self._submit(tracked, step, self._path(seen), body)
+    def _send(self, tracked: Tracked, step: Step, body: Object | list[Object]) -> None:
+        self._submit(tracked, step, self._path(tracked.record.workload), body)
 
     def _submit(
         self, tracked: Tracked, step: Step, path: str, body: Object | list[Object], *, subresource: str = ""
@@ -172,47 +179,46 @@ class Acting:
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Decide by the kind of failure; in doubt look at the object again before anything else is done."""
-        seen, obj = tracked.seen, tracked.object
-        if seen is None or obj is None:
-            return
         tracked.attempts += 1
         if isinstance(error, NotFound):
             self._observing.gone(tracked)
             return
+        seen, obj = tracked.seen, tracked.object
+        if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
+            return
+        tracked.in_flight = step  # its outcome is not known before the object was read again
+        if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2:
+            self.look(tracked)
+            return
+        if tracked.attempts == 1 or isinstance(error, Forbidden):
+            log.warning("cannot %s %s: %s", step.value, tracked.record.workload.key, error)
+        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tracked.attempts, LONGEST_PAUSE)
+        asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
+
+    def _refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
+        """Whether the API server will never have the change; what follows from that is then done."""
         refused = isinstance(error, Invalid) and bool(error.status.get("details"))
         if refused and seen.started and step in (Step.START, Step.RESTORE) and tracked.attempts == 1:
             # Before Kubernetes 1.36 a Job's template may change only after its start time was cleared.
             patch = self._kind.clear_start_time_patch(obj)
-            self._submit(tracked, Step.WAIT, self._path(seen), patch, subresource="status")
-            return
+            self._submit(tracked, Step.WAIT, self._path(tracked.record.workload), patch, subresource="status")
+            return True
         if refused and step is Step.START:
             log.warning("%s cannot be started: %s", seen.key, error)
             self._desk.refuse(tracked, generation=seen.generation, message=str(error))
-            return
-        tracked.in_flight = step  # its outcome is not known before the object was read again
-        if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2:
-            self._read(seen)
-            return
-        if tracked.attempts == 1 or isinstance(error, Forbidden):
-            log.warning("cannot %s %s: %s", step.value, seen.key, error)
-        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tracked.attempts, LONGEST_PAUSE)
-        asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
+            return True
+        return False
 
-    def _read(self, seen: Observed) -> None:
-        task = asyncio.create_task(self._reading(seen))
-        self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
-
-    async def _reading(self, seen: Observed) -> None:
+    async def _read(self, workload: Workload) -> None:
         try:
-            result: Object | ClusterError = await self._client.get(self._path(seen))
+            result: Object | ClusterError = await self._client.get(self._path(workload))
         except ClusterError as error:
             result = error
-        self._inbox.put(StepDone(seen.uid, Step.WAIT, result))
+        self._inbox.put(StepDone(workload.uid, Step.WAIT, result))
 
-    def _path(self, seen: Observed) -> str:
+    def _path(self, workload: Workload) -> str:
         kind = self._kind
-        return f"/apis/{kind.group}/{kind.version}/namespaces/{seen.namespace}/{kind.plural}/{seen.name}"
+        return f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}/{workload.name}"
 
     def _say_admitted(self, tracked: Tracked) -> None:
         record = tracked.record

@@ -39,14 +39,14 @@ class Context:
         """ResourceFlavors by name: what starting a workload injects."""
 
     def see(self, resource: str, change: Change) -> str:
-        """Take a change in; returns the namespace whose workloads may now look different ("" for all)."""
+        """Take a change in; returns the namespace whose workloads may now look different, "" for all."""
         objects = self._objects[resource]
         if change.type == "DELETED" or change.object is None:
             objects.pop(change.key, None)
         else:
             objects[change.key] = change.object
         self._namespaces.clear()
-        return change.key.partition("/")[0] if resource == "limitranges" else ""
+        return change.key.partition("/")[0] if resource in ("limitranges", "namespaces") else ""
 
     def see_queue_object(self, obj: QueueObject) -> None:
         """A queue object is new or has changed."""

@@ -99,6 +99,7 @@ class Controller:
         self._reads: set[asyncio.Task[None]] = set()
         self._committed_at = 0.0
         self._asked_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._reset()
 
     async def health(self) -> str | None:
@@ -118,6 +119,7 @@ class Controller:
                 group.create_task(self._follow_context(resource, informer), name=resource)
             for informer in self._context_informers.values():
                 await informer.synced.wait()
+            self.inbox.take()  # what is known by now is loaded with the rest
             await self._load()
             group.create_task(self._follow_objects(), name=self._kind.plural)
             group.create_task(self._follow_queues(), name="queues")
@@ -137,10 +139,7 @@ class Controller:
 
     async def _follow_context(self, resource: str, informer: Informer) -> None:
         async for batch in informer.batches():
-            namespaces = {self.context.see(resource, change) for change in batch}
-            for change in batch if resource == "namespaces" else ():
-                self.inbox.put(ContextChanged(change.key))
-            for namespace in namespaces if resource != "namespaces" else ():
+            for namespace in {self.context.see(resource, change) for change in batch}:
                 self.inbox.put(ContextChanged(namespace))
 
     async def _follow_queues(self) -> None:
@@ -199,7 +198,8 @@ class Controller:
             arrived.cancel()
             self._take_in(self.inbox.take())
         self._take_in(self.inbox.take())
-        self._finish_unseen()
+        for tracked in self._unseen():  # on record, but not in the cluster
+            self._observing.gone(tracked)
         self._recovered.set()
         self.inbox.wake()
 
@@ -220,13 +220,12 @@ class Controller:
                 self._observing.see(tracked.object)
                 if (now := self._desk.registry.get(tracked.uid)) is not None:
                     now.in_flight, now.refused = tracked.in_flight, tracked.refused
-        self._finish_unseen()
+        for tracked in self._unseen():  # what had ended when the commit failed is not known here any more
+            self._acting.look(tracked)
         log.info("deciding again")
 
-    def _finish_unseen(self) -> None:
-        """What is on record but not in the cluster is gone."""
-        for tracked in [tracked for tracked in self._desk.registry if tracked.seen is None]:
-            self._observing.gone(tracked)
+    def _unseen(self) -> list[Tracked]:
+        return [tracked for tracked in self._desk.registry if tracked.seen is None]
 
     # --- the loop
 
@@ -234,15 +233,16 @@ class Controller:
         while True:
             await self.inbox.wait()
             await asyncio.sleep(GATHER)
-            self._take_in(self.inbox.take())
-            self._acting.release_stopped()
-            hurry = self._desk.freed or self._desk.arrived >= COMPANY
-            pause = self._committed_at + (QUICK if hurry else INTERVAL) - time.monotonic()
-            if pause > 0:
-                asyncio.get_running_loop().call_later(pause, self.inbox.wake)
-                continue
             try:
-                await self._step()
+                await self._take_in_queues()
+                self._take_in(self.inbox.take())
+                self._acting.release_stopped()
+                hurry = self._desk.freed or self._desk.arrived >= COMPANY
+                pause = self._committed_at + (QUICK if hurry else INTERVAL) - time.monotonic()
+                if pause > 0:
+                    self._wake_in(pause)
+                else:
+                    await self._step()
             except (DatabaseUnavailable, DatabaseUnusable) as error:
                 log.error("no decisions until the database is back: %s", error)
                 await self._begin_anew()
@@ -250,7 +250,6 @@ class Controller:
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
-        await self._take_in_queues()
         self._desk.freed, self._desk.arrived = False, 0
         decisions = self._desk.engine.settle(now=self._clock())
         for admission in decisions.admitted:
@@ -285,7 +284,7 @@ class Controller:
             self._asked_at = now
             self._desk.ask_why(limit=REASONS_AT_ONCE)
         if self._desk.untold:
-            asyncio.get_running_loop().call_later(REASONS_INTERVAL, self.inbox.wake)
+            self._wake_in(REASONS_INTERVAL)
 
     async def _commit(self) -> None:
         batch = self._desk.batch
@@ -294,8 +293,17 @@ class Controller:
             await self._store.commit(batch.take(), epoch=self._epoch)
             self._committed_at = time.monotonic()
         elif not batch.empty:
-            pause = self._committed_at + REASONS_INTERVAL - now
-            asyncio.get_running_loop().call_later(pause, self.inbox.wake)
+            self._wake_in(self._committed_at + REASONS_INTERVAL - now)
+
+    def _wake_in(self, seconds: float) -> None:
+        """Look again after a time, if nothing arrives before; an earlier wakeup makes a later one needless."""
+        loop = asyncio.get_running_loop()
+        timer = self._timer
+        if timer is not None and loop.time() < timer.when() <= loop.time() + seconds:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer = loop.call_later(seconds, self.inbox.wake)
 
     def _take_in(self, messages: list[Message]) -> None:
         for message in messages:
@@ -329,9 +337,10 @@ class Controller:
                 self._observing.look_again(tracked)
 
     async def _take_in_queues(self) -> None:
-        """Queue objects that were written since the last look."""
+        """Queue objects that were written since the last look: before the Jobs that were submitted after them."""
         if self._queues_taken.is_set():
             return
+        self._desk.freed = True
         for version in await self._store.queues.changes_since(self._revision):
             kind, namespace, name = version.object.key
             if version.operation == "delete":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.controller.desk import MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
@@ -99,9 +100,12 @@ class Observing:
 
     def _wait(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
         """A waiting workload was seen: does it wait for something else now?"""
-        reading = read(self._kind, seen, obj, self._context)
-        held, reason, message = _bar(seen, reading, tracked.refused)
         record = tracked.record
+        reading = read(self._kind, seen, obj, self._context)
+        if record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class:
+            # As in Kueue, another value of a priority class counts for workloads that come after it.
+            reading = replace(reading, workload=replace(reading.workload, priority=record.workload.priority))
+        held, reason, message = _bar(seen, reading, tracked.refused)
         if reading.workload == record.workload and held == tracked.held and (not held or message == record.message):
             return
         self._desk.requeue(tracked, reading, held=held, reason=reason, message=message)

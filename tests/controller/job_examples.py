@@ -78,6 +78,20 @@ def job(
     }
 
 
+def cron_job(name: str, namespace: str = "team-a") -> Object:
+    """A CronJob whose Jobs are queued: the label is on the Jobs it creates."""
+    template = job("unnamed")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "schedule": "0 3 * * *",
+            "jobTemplate": {"metadata": {"labels": template["metadata"]["labels"]}, "spec": template["spec"]},
+        },
+    }
+
+
 def runs(obj: Object) -> bool:
     return not obj["spec"].get("suspend") and obj.get("status", {}).get("active", 0) > 0
 

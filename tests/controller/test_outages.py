@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from job_examples import cluster_queue, flavor, job, local_queue, runs
+from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
 
 
 @pytest.fixture
@@ -17,18 +17,39 @@ def database_kind() -> str:
 async def test_commits_of_unknown_outcome_lose_nothing_and_double_nothing(world, postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
-    database = world.url.rpartition("/")[2]
-    cut = (
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}' AND query LIKE '%INSERT%'"
-    )
     for number in range(12):
         await world.submit(job(f"j{number}", cpu="500m"))
-        await asyncio.to_thread(postgresql.execute, cut)
+        await cut(world, postgresql)
 
-    for number in range(8):
-        await world.job(f"j{number}", runs)
-    for number in range(8, 12):
-        await world.record(f"j{number}", "pending", reason="WaitingForQuota")
+    async def settled() -> bool:
+        running = [obj for obj in world.user.list("jobs") if runs(obj)]
+        records = (await world.store.workloads.list()).workloads
+        waiting = [record for record in records if (record.state, record.reason) == ("pending", "WaitingForQuota")]
+        return (len(running), len(waiting), len(records)) == (8, 4, 12)
+
+    await world.eventually(settled)
     status = (await world.store.workloads.cluster_queue_status())["cq"]
     assert status.usage == {("default", "cpu"): 4000}
     assert status.reserving == 8
+
+
+async def test_what_ends_while_a_commit_fails_is_known_to_have_succeeded(world, postgresql):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    for number in range(8):
+        await world.submit(job(f"j{number}", cpu="500m", seconds=30))
+    for number in range(8):
+        await cut(world, postgresql)
+        await world.job(f"j{number}", is_done)
+        await cut(world, postgresql)
+
+    for number in range(8):
+        assert (await world.record(f"j{number}", "finished")).outcome == "Succeeded"
+    assert "cq" not in await world.store.workloads.cluster_queue_status()
+
+
+async def cut(world, postgresql) -> None:
+    """End the connections over which something was written last."""
+    database = world.url.rpartition("/")[2]
+    sessions = f"FROM pg_stat_activity WHERE datname = '{database}' AND query LIKE '%INSERT%'"
+    await asyncio.to_thread(postgresql.execute, f"SELECT pg_terminate_backend(pid) {sessions}")

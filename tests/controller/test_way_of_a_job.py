@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from job_examples import TOLERATION, cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+from job_examples import TOLERATION, cluster_queue, cron_job, flavor, is_done, is_gated, job, local_queue, runs
 
 
 @pytest.fixture
@@ -178,6 +178,43 @@ async def test_a_misconfigured_job_waits_with_the_field_and_stops_nobody(sluice)
     await sluice.user.create("priorityclasses", "", {"metadata": {"name": "nowhere"}, "value": 7})
     await sluice.job("broken", runs)
     assert (await sluice.record("broken", "admitted")).workload.priority == 7
+
+
+async def test_another_value_of_a_priority_class_counts_for_those_that_come_after_it(sluice):
+    def priority_class(value):
+        return {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "p"},
+            "value": value,
+        }
+
+    def with_class(manifest):
+        manifest["metadata"]["labels"]["sluice.dev/priority-class"] = "p"
+        return manifest
+
+    await sluice.submit(with_class(job("early", cpu="5")))
+    assert "WorkloadPriorityClass" in (await sluice.record("early", "pending", reason="Misconfigured")).message
+    await sluice.apply(priority_class(1))
+    await sluice.record("early", "pending", reason="ExceedsMaxQuota")
+    await sluice.apply(priority_class(9))
+    await sluice.submit(with_class(job("late", cpu="5")))
+    await sluice.patch("early", {"metadata": {"labels": {"touched": "yes"}}})
+    assert (await sluice.record("late", "pending", reason="ExceedsMaxQuota")).workload.priority == 9
+    assert (await sluice.record("early", "pending")).workload.priority == 1
+
+
+async def test_what_a_cronjob_creates_is_queued(sluice):
+    manifest = job("nightly-29")
+    manifest["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "1", "controller": True}
+    ]
+    await sluice.user.create("cronjobs", "team-a", cron_job("nightly"))
+    manifest["metadata"]["ownerReferences"][0]["uid"] = sluice.user.get("cronjobs", "team-a", "nightly")["metadata"][
+        "uid"
+    ]
+    await sluice.submit(manifest)
+    await sluice.job("nightly-29", runs)
 
 
 async def test_a_job_whose_queue_does_not_exist_waits_for_it(sluice):

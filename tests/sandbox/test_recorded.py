@@ -39,26 +39,28 @@ WITH_CONTROLLERS = (
 pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded cases are not beside this repository")
 
 
-async def play(sandbox, ca, have, globs):
-    """The verdicts of some cases, by name, with the differences of those that failed."""
+async def play(ca, *, controllers, globs):
+    """The verdicts of some cases, by name, with the differences of those that failed.
+
+    On a sandbox of their own: some compare versions, which move with whatever is written.
+    """
     only = [part for glob in globs for part in ("--only", glob)]
-    command = [sys.executable, str(RECORDED / "replay.py"), "--server", sandbox.url, "--ca", str(ca), "--json"]
-    process = await asyncio.create_subprocess_exec(
-        *command, "--have", have, "--compact-cmd", "true", *only, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await process.communicate()
+    have = "kcm,compaction" if controllers else "compaction"
+    async with Sandbox(controllers=controllers) as sandbox:
+        ca.write_text(sandbox.ca_pem)
+        command = [sys.executable, str(RECORDED / "replay.py"), "--server", sandbox.url, "--ca", str(ca), "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *command, "--have", have, "--compact-cmd", "true", *only, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
     return {case["case"]: case for case in json.loads(output)["cases"] if case["verdict"] != "skipped"}
 
 
 async def play_all(tmp_path, *, controllers, groups):
-    cases = {}
-    have = "kcm,compaction" if controllers else "compaction"
-    async with Sandbox(controllers=controllers) as sandbox:
-        ca = tmp_path / "ca.crt"
-        ca.write_text(sandbox.ca_pem)
-        for played in await asyncio.gather(*(play(sandbox, ca, have, globs) for globs in groups)):
-            cases |= played
-    return cases
+    playing = (
+        play(tmp_path / f"{number}.crt", controllers=controllers, globs=globs) for number, globs in enumerate(groups)
+    )
+    return {name: case for played in await asyncio.gather(*playing) for name, case in played.items()}
 
 
 def failed(cases):
