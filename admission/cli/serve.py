@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+import uvloop
 from aiohttp import web
 
 from admission.api.application import create_app, listening
@@ -65,7 +66,8 @@ def serve(*, config: Path | None, **flags: Any) -> None:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S%z",
     )
-    asyncio.run(until_signal(run(settings)))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_signal(run(settings)))
 
 
 async def run(settings: Settings) -> None:

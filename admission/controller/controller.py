@@ -100,6 +100,7 @@ class Controller:
         self._committed_at = 0.0
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
         self._reset()
 
     async def health(self) -> str | None:
@@ -298,11 +299,12 @@ class Controller:
     def _wake_in(self, seconds: float) -> None:
         """Look again after a time, if nothing arrives before; an earlier wakeup makes a later one needless."""
         loop = asyncio.get_running_loop()
-        timer = self._timer
-        if timer is not None and loop.time() < timer.when() <= loop.time() + seconds:
+        now = loop.time()
+        if now < self._wakes_at <= now + seconds:
             return
-        if timer is not None:
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = now + seconds
         self._timer = loop.call_later(seconds, self.inbox.wake)
 
     def _take_in(self, messages: list[Message]) -> None:

@@ -22,6 +22,7 @@ class _Benchmark(Protocol):
 
 _MODULES = {
     "jobbench": "tests.benchmarks.bench_jobbench",
+    "bound": "tests.benchmarks.bench_bound",
     "burst": "tests.benchmarks.bench_burst",
     "webhook": "tests.benchmarks.bench_webhook",
     "kill9": "tests.chaos.kill_serve",
