@@ -26,8 +26,7 @@ from admission.cli.signals import until_signal
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.controller import Controller
-from admission.kinds.base import Conventions
-from admission.kinds.job import JobKind
+from admission.kinds import all_kinds
 from admission.model.errors import SluiceError
 from admission.store.migrate import ensure_ready
 from admission.store.store import Store
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from admission.cli.settings import Settings
+    from admission.kinds import Kind
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ async def run(settings: Settings) -> None:
         epoch = await store.lead(f"{socket.gethostname()}, process {os.getpid()}")
         client = await stack.enter_async_context(_client(settings))
         username = await whoami(client)
-        kind = JobKind(Conventions.of(kueue_labels=settings.accept_kueue_labels, queued_owners=frozenset()))
+        (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels)
         controller = Controller(store=store, client=client, kind=kind, epoch=epoch)
         background = [controller.run()]
         if (endpoint := _endpoint(settings)) is not None:
@@ -135,7 +135,7 @@ async def _webhooks(
     endpoint: str | ServiceReference,
     client: Client,
     controller: Controller,
-    kind: JobKind,
+    kind: Kind,
     username: str,
 ) -> Coroutine[Any, Any, None]:
     """Listen, then register; what keeps both as they should be is returned to be run."""

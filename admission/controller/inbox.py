@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectsChanged:
-    """A watch delivered changes of queued objects; `complete` with the last part of its first list."""
+    """A watch delivered changes of objects that may be queued."""
 
     changes: list[Change]
 
