@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -103,7 +104,8 @@ def _look_around(terminal: Terminal, cluster: Cluster, serving: Sluice, page: Pa
     terminal.say()
     for name, value in {"KUBECONFIG": str(cluster.kubeconfig), **serving.environment}.items():
         terminal.say(f"  export {name}={value}")
-    terminal.say("  sluice get clusterqueues")
+    # After `make demo` the command is not in the PATH.
+    terminal.say(f"  {Path(sys.argv[0]).absolute()} get clusterqueues")
     terminal.say("  kubectl get jobs --all-namespaces")
     terminal.say()
     terminal.say(f"The page stays at {page.url}. Ctrl-C ends everything.")
