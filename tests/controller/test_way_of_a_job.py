@@ -105,11 +105,11 @@ async def test_a_pending_job_that_is_edited_is_decided_anew(sluice):
     assert (await sluice.record("edited", "admitted")).admission.pod_sets[0].usage == {"cpu": 4000}
 
 
-async def test_a_running_job_that_grows_is_stopped_and_queues_again(sluice):
-    await sluice.submit(job("grows", pods=2))
-    await sluice.job("grows", runs)
-    await sluice.patch("grows", {"spec": {"parallelism": 1}})
-    await sluice.job("grows", lambda obj: runs(obj) and obj["spec"]["parallelism"] == 1)
+async def test_a_running_job_whose_parallelism_changes_is_stopped_and_queues_again(sluice):
+    await sluice.submit(job("resized", pods=2))
+    await sluice.job("resized", runs)
+    await sluice.patch("resized", {"spec": {"parallelism": 1}})
+    await sluice.job("resized", lambda obj: runs(obj) and obj["spec"]["parallelism"] == 1)
     await sluice.eventually(lambda: _held_cpu(sluice, 1000))
 
 
