@@ -101,6 +101,12 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "admitted_at": record.admitted_at,
         "finished_at": record.finished_at,
         "original": record.original,
+        "active": record.active,
+        "checks_pending": record.checks_pending,
+        "ready_at": record.ready_at,
+        "requeues": record.requeues,
+        "not_before": record.not_before,
+        "past_seconds": record.past_seconds,
         "revision": revision,
     }
 

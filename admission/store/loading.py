@@ -91,7 +91,7 @@ def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: dic
     (
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
-        original, revision,
+        original, revision, active, checks_pending, ready_at, requeues, not_before, past_seconds,
     ) = row  # fmt: skip
     return WorkloadRecord(
         workload=Workload(
@@ -118,5 +118,11 @@ def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: dic
         admitted_at=admitted_at,
         finished_at=finished_at,
         outcome=outcome,
+        active=active,
+        checks_pending=checks_pending,
+        ready_at=ready_at,
+        requeues=requeues,
+        not_before=not_before,
+        past_seconds=past_seconds,
         revision=revision,
     )

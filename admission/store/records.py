@@ -47,6 +47,18 @@ class WorkloadRecord:
     finished_at: float | None = None
     outcome: str = ""
     """How it ended, once it is finished."""
+    active: bool = True
+    """False: out of the queue for good (Kueue's `spec.active`), until its user or an admin takes it back in."""
+    checks_pending: bool = False
+    """It holds quota, and admission checks have not all said yet that it may start."""
+    ready_at: float | None = None
+    """Since when all pods of this admission are ready."""
+    requeues: int = 0
+    """Evictions that count for the backoff."""
+    not_before: float | None = None
+    """It takes no part in cycles until then."""
+    past_seconds: float = 0.0
+    """How long it ran in former admissions."""
     revision: int = 0
     """Of the last write, given by the database."""
 

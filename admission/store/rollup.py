@@ -37,7 +37,7 @@ async def roll_up(database: Database, *, now: float, epoch: int) -> int:
             if hour is None or hour + HOUR + GRACE > now:
                 await connection.rollback()
                 return hours
-            await connection.execute(insert(usage_rollups).from_select(usage_rollups.c.keys(), _usage(hour)))
+            await connection.execute(insert(usage_rollups).from_select(usage_rollups.c.keys()[:-1], _usage(hour)))
             await connection.execute(update(head).values(rolled_up_to=hour + HOUR))
         hours += 1
 

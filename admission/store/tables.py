@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -24,7 +25,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
+    true,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
@@ -81,6 +84,7 @@ head = Table(
     Column("holder", Text, nullable=False),
     Column("held_since", Instant),
     Column("rolled_up_to", Instant, comment="The ledger is summed up in usage_rollups until then"),
+    Column("compatible_with", Text, nullable=False, server_default="0001", comment="Oldest schema of which code works"),
     CheckConstraint("id = 1", name="single_row"),
     comment="One row, updated first by every write: it orders them (revision) and fences deposed leaders (epoch)",
 )
@@ -162,7 +166,13 @@ workloads = Table(
     Column("admitted_at", Instant),
     Column("finished_at", Instant),
     Column("original", JSON(none_as_null=True), comment="What was replaced in the object, so that it can be put back"),
-    Column("revision", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False, index=True),
+    Column("active", Boolean, nullable=False, server_default=true(), comment="Not active: out of the queue for good"),
+    Column("checks_pending", Boolean, nullable=False, server_default=false(), comment="Quota held, start not allowed"),
+    Column("ready_at", Instant, comment="Since when all pods of this admission are ready"),
+    Column("requeues", Integer, nullable=False, server_default="0", comment="Evictions that count for the backoff"),
+    Column("not_before", Instant, comment="Takes no part in cycles until then"),
+    Column("past_seconds", Double, nullable=False, server_default="0", comment="It ran so long in former admissions"),
     CheckConstraint("state IN ('pending', 'admitted', 'evicting', 'finished')", name="state"),
     Index(None, "namespace", "name", "uid"),
     Index("ix_workloads_unfinished", "namespace", "local_queue", "state", "cluster_queue",
@@ -220,5 +230,58 @@ usage_rollups = Table(
     Column("flavor", Text, primary_key=True),
     Column("resource", Text, primary_key=True),
     Column("amount_seconds", Double, nullable=False, comment="What was held times how long, within the hour"),
+    Column(
+        "borrowed_seconds", Double, nullable=False, server_default="0", comment="The part of it beyond nominal quota"
+    ),
     comment="Sums of the ledger by the hour",
+)
+
+workload_orders = Table(
+    "workload_orders",
+    metadata,
+    Column("workload_uid", Text, ForeignKey("workloads.uid", ondelete="CASCADE"), primary_key=True),
+    Column("revision", BigInteger, nullable=False, index=True),
+    Column("local_queue", Text, comment="Moved to this LocalQueue"),
+    Column("priority", BigInteger, comment="Instead of that of its priority class"),
+    Column("held", Boolean, nullable=False, server_default=false()),
+    Column("rank_priority", BigInteger, comment="Its place in the order of its queue: as if it had this priority"),
+    Column("rank_at", Instant, comment="... and had waited since then"),
+    comment="What an admin has ordered about one workload; it outweighs what its object asks for",
+)
+
+workload_checks = Table(
+    "workload_checks",
+    metadata,
+    Column("workload_uid", Text, ForeignKey("workloads.uid", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True, comment="Of the AdmissionCheck"),
+    Column("revision", BigInteger, nullable=False, index=True),
+    Column("state", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("at", Instant, nullable=False, comment="Since when it is in this state"),
+    Column("requeue_after_seconds", Integer),
+    Column("retries", Integer, nullable=False, server_default="0"),
+    Column("pod_set_updates", JSON, nullable=False, comment="What the check adds to the pods: labels, selectors ..."),
+    CheckConstraint("state IN ('Pending', 'Ready', 'Retry', 'Rejected')", name="state"),
+    comment="What admission checks say of the workloads that hold quota",
+)
+
+audit_records = Table(
+    "audit_records",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("revision", BigInteger, nullable=False, index=True),
+    Column("at", Instant, nullable=False, index=True),
+    Column("user", Text, nullable=False),
+    Column("groups", JSON, nullable=False),
+    Column("source", Text, nullable=False, comment="The address that the request came from"),
+    Column("verb", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("before", JSON(none_as_null=True)),
+    Column("after", JSON(none_as_null=True)),
+    Index(None, "kind", "namespace", "name", "id"),
+    Index(None, "user", "id"),
+    comment="Every write through the API: who, from where, why, what was there before and after",
 )
