@@ -8,6 +8,7 @@ from admission.engine.events import (
     Decisions,
     Event,
     Evict,
+    Flap,
     LocalQueueUsed,
     NamespaceChanged,
     Park,
@@ -18,6 +19,9 @@ from admission.engine.events import (
     WorkloadGone,
     WorkloadPending,
 )
+from admission.engine.explain import Explanation, Lack
+from admission.engine.listing import Place
+from admission.engine.prospects import Prospect
 
 __all__ = [
     "Accounting",
@@ -27,10 +31,15 @@ __all__ = [
     "Engine",
     "Event",
     "Evict",
+    "Explanation",
+    "Flap",
+    "Lack",
     "LocalQueueUsed",
     "NamespaceChanged",
     "Park",
+    "Place",
     "Policy",
+    "Prospect",
     "QueueObjectChanged",
     "QueueObjectDeleted",
     "Transformation",

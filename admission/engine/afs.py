@@ -37,9 +37,10 @@ class Consumption:
 
     updated: float
     consumed: dict[str, float] = field(default_factory=dict)
-    penalties: dict[str, dict[str, float]] = field(default_factory=dict)
+    penalties: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """Of admissions that did not count yet, by uid."""
-    current: dict[str, float] = field(default_factory=dict)
+    current: dict[str, int] = field(default_factory=dict)
+    """What is held now, in the model's units: whole numbers, so that it does not matter in which order it came."""
 
     def penalty(self) -> dict[str, float]:
         """All penalties together."""
@@ -60,10 +61,12 @@ class Ledger:
         """All of them, as they are now."""
         return {key: self._at(key, now) for key in self._entries}
 
-    def seed(self, key: LocalQueueKey, consumed: Mapping[str, float], at: float) -> None:
-        """What a LocalQueue had consumed at some time before."""
-        entry = self._at(key, at)
-        entry.consumed = dict(consumed)
+    def seed(self, key: LocalQueueKey, before: Consumption) -> None:
+        """What a LocalQueue had consumed at some time before; what it holds now is not concerned."""
+        known = self._entries.get(key)
+        self._entries[key] = before
+        if known is not None:
+            self._at(key, known.updated).current = known.current
 
     def usage(self, key: LocalQueueKey, weight: float, now: float) -> float:
         """The weighted usage, divided by the LocalQueue's weight; infinite if that is 0."""
@@ -78,20 +81,19 @@ class Ledger:
     def admit(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
         """A workload of the LocalQueue holds quota from now on, and pays for it."""
         entry = self._at(key, now)
-        used = _natural(amounts)
-        _add(entry.current, used)
+        _use(entry.current, amounts, 1)
         alpha = self._config.alpha(self._config.sampling_interval)
-        entry.penalties[uid] = {resource: amount * alpha for resource, amount in used.items()}
+        entry.penalties[uid] = {resource: amount * alpha for resource, amount in _natural(amounts).items()}
 
     def hold(self, key: LocalQueueKey, amounts: Mapping[str, int], now: float) -> None:
         """It holds quota already, and paid before."""
-        _add(self._at(key, now).current, _natural(amounts))
+        _use(self._at(key, now).current, amounts, 1)
 
     def free(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
         """It holds no quota any more."""
         entry = self._at(key, now)
         entry.penalties.pop(uid, None)
-        _add(entry.current, {resource: -amount for resource, amount in _natural(amounts).items()})
+        _use(entry.current, amounts, -1)
 
     def _at(self, key: LocalQueueKey, now: float) -> Consumption:
         """The entry, brought forward to `now`; penalties that time has passed over count as consumed."""
@@ -103,7 +105,7 @@ class Ledger:
             alpha = self._config.alpha(elapsed)
             kept = 1.0 - alpha if self._config.half_life else 0.0
             consumed = {resource: amount * kept for resource, amount in entry.consumed.items()}
-            _add(consumed, {resource: amount * alpha for resource, amount in entry.current.items()})
+            _add(consumed, {resource: amount * alpha for resource, amount in _natural(entry.current).items()})
             _add(consumed, entry.penalty())
             entry.consumed, entry.penalties, entry.updated = consumed, {}, now
         return entry
@@ -111,6 +113,11 @@ class Ledger:
 
 def _natural(amounts: Mapping[str, int]) -> dict[str, float]:
     return {resource: amount / 1000 if resource == "cpu" else float(amount) for resource, amount in amounts.items()}
+
+
+def _use(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + sign * amount
 
 
 def _add(total: dict[str, float], amounts: Mapping[str, float]) -> None:

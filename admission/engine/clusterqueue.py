@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.matching import mismatch
@@ -11,7 +12,7 @@ from admission.engine.tree import add_usage, available, remove_usage
 from admission.model.queues import ClusterQueueSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from admission.engine.shapes import Shape
     from admission.engine.tree import FlavorResource, Node, Tree
@@ -39,7 +40,7 @@ class Held:
     @property
     def since(self) -> float:
         """Since when it had waited."""
-        return self.workload.created if self.workload.queued_at is None else self.workload.queued_at
+        return self.workload.since
 
     @property
     def local_queue(self) -> tuple[str, str]:
@@ -111,6 +112,8 @@ class ClusterQueue:
         self._by_priority: dict[int, dict[str, Held]] = {}
         self.generation = 0
         """Advances whenever more may have become available here: what the search for a flavor found may be outdated."""
+        self.over_since: float | None = None
+        """Since when it has used more than the tree allows, as far as anybody cares (`overQuota`)."""
         self.node: Node | None = None
         self.tree: Tree | None = None
         self.inactive = "not found"
@@ -135,20 +138,33 @@ class ClusterQueue:
         """Those that hold quota with a priority of at most `most`."""
         return (held for priority, group in self._by_priority.items() if priority <= most for held in group.values())
 
-    def surely_blocked(self, shape: Shape) -> bool:
-        """Whether what kept the shape out still does. Only for a queue that nobody lends to or borrows from."""
-        facts = shape.facts.get(self)
-        node = self.node
-        if node is None or facts is None or facts.tree is not self.tree or facts.obstacles is None:
-            return False
+    def surely_blocked(self) -> Callable[[Shape], bool]:
+        """Tells of a shape whether what kept it out still does; good for as long as usage does not change.
+
+        Only for a queue that nobody lends to or borrows from.
+        """
+        node, tree = self.node, self.tree
+        if node is None:
+            return lambda _: False
+        frees: dict[int, int] = {}
         policy = self.spec.preemption.within_cluster_queue
-        most = shape.priority if policy == "LowerOrNewerEqualPriority" else shape.priority - 1
-        if policy != "Never" and min(self._by_priority, default=most + 1) <= most:
-            return False
-        for fr, amount in facts.obstacles:  # noqa: SIM110  a generator would cost more than the rest
-            if available(node, fr) >= amount:
+        lowest = inf if policy == "Never" else min(self._by_priority, default=inf)
+        if policy == "LowerPriority":
+            lowest += 1  # the lowest priority that could preempt somebody
+
+        def blocked(shape: Shape) -> bool:
+            facts = shape.facts.get(self)
+            if facts is None or facts.tree is not tree or facts.obstacles is None or shape.priority >= lowest:
                 return False
-        return True
+            for fr, amount in facts.obstacles:
+                free = frees.get(fr)
+                if free is None:
+                    free = frees[fr] = available(node, fr)
+                if free >= amount:
+                    return False
+            return True
+
+        return blocked
 
     def settle_in(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
         """Take the place in a newly built tree, where nothing is used yet."""

@@ -14,9 +14,9 @@ from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
+from admission.engine.items import Progress
 from admission.engine.order import classical, tournament
 from admission.engine.partial import largest_that_fits
-from admission.engine.pending import Progress
 from admission.engine.tree import add_usage, fits, remove_usage
 from admission.engine.victims import eviction
 from admission.engine.vocabulary import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
-    from admission.engine.pending import Item
+    from admission.engine.items import Item
     from admission.engine.preemption import MakeSearch
     from admission.engine.tree import Node
     from admission.engine.victims import Target
@@ -114,8 +114,10 @@ class Cycle:
     def run(self) -> Result:
         """Decide about the heads. Admitted ones hold quota and victims are marked when this returns."""
         entries = self._heads()
+        self._domain.shares = None
         for entry in entries:
             self._nominate(entry)
+        self._domain.shares = None
         for entry in tournament(entries, self._domain.tree) if self._fair else classical(entries):
             self._decide(entry)
         for node, fr, amount in self._transient:
@@ -137,7 +139,7 @@ class Cycle:
             if queue.inactive or queue.node is None:
                 continue
             if self._lean and queue.spec.queueing_strategy == "BestEffortFIFO":
-                queue.pending.skip(queue.surely_blocked)
+                queue.pending.skip(queue.surely_blocked())
             item = queue.pending.pop()
             if item is None:
                 continue
@@ -234,6 +236,7 @@ class Cycle:
         for held in self._victims.values():
             held.queue.uncount(held)
         self._assign(entry, only=entry.assignment)
+        self._domain.shares = None
         for held in self._victims.values():
             held.queue.recount(held)
         if entry.assignment.mode is Mode.FIT:
@@ -244,7 +247,7 @@ class Cycle:
         gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
         for held in gone.values():
             held.queue.uncount(held)
-        fit = fits(entry.node, entry.assignment.usage)
+        fit = fits(entry.node, entry.assignment.usage)  # and its place in the topology, once there is one
         for held in gone.values():
             held.queue.recount(held)
         return fit

@@ -10,11 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from admission.engine.accounting import Accounting
+from admission.engine.convergence import converge, deadline
 from admission.engine.cycle import Cycle
-from admission.engine.events import Admit, Decisions, Event, Evict, Park
+from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park
 from admission.engine.explain import Explanation, explain_held, explain_waiting
 from admission.engine.fair import share
 from admission.engine.fair_preemption import STRATEGIES, fair
+from admission.engine.flapping import Preemptions
+from admission.engine.listing import Place, places, rank_before, rank_top
+from admission.engine.overuse import Overuse, overuse
 from admission.engine.preemption import Search, classical
 from admission.engine.registry import Registry
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from admission.engine.afs import AdmissionFairSharing, Consumption
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
-    from admission.engine.pending import Item
+    from admission.engine.items import Item
     from admission.model.workload import Workload
 
 
@@ -60,12 +64,18 @@ class Engine:
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
             self._find = partial(fair, strategies=strategies)
+        self._preemptions = Preemptions(self._registry.items, self._registry.held)
         self._cycle = 0
 
     def observe(self, event: Event, *, now: float) -> None:
         """Take note of something; nothing is decided before the next cycle."""
         self._registry.now = now
         self._registry.observe(event)
+
+    def arrange(self, now: float) -> None:
+        """Have everybody wait where they belong by what was observed, and decide nothing: for an engine to be asked."""
+        self._registry.now = now
+        self._registry.refresh()
 
     def cycle(self, now: float) -> Decisions:
         """Exactly one scheduler cycle: at most one head of each ClusterQueue is looked at."""
@@ -82,6 +92,8 @@ class Engine:
         if any(domain.dirty or domain.waiting for domain in domains):
             self._cycle += 1
         for domain in domains:
+            if domain.converging:
+                evicted += converge(domain, now)
             if not domain.dirty:
                 continue
             domain.release(lean=lean)
@@ -100,13 +112,20 @@ class Engine:
                 admitted.append(admit)
             evicted += result.evicted
             parked += result.parked
-        return Decisions(tuple(admitted), tuple(evicted), tuple(parked))
+        flaps = self._preemptions.note(admitted, evicted)
+        if not self._moving():
+            flaps += self._preemptions.in_vain()
+        return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
+
+    def _moving(self) -> bool:
+        """Whether another cycle could decide more."""
+        return any(domain.dirty for domain in self._registry.forest.domains.values())
 
     def _search(self, domain: Domain, queue: ClusterQueue, item: Item, excluded: Mapping[str, object]) -> Search:
         return Search(self._find, domain, queue, item, excluded)
 
-    def settle(self, now: float, limit: int = 1000) -> Decisions:
-        """Cycles until nothing moves any more, at most `limit`; all their decisions.
+    def settle(self, now: float, limit: int = 1000, *, until_admitted: bool = False) -> Decisions:
+        """Cycles until nothing moves any more, at most `limit`, or `until_admitted`; all their decisions.
 
         Where it makes no difference to who is admitted, workloads are left out of which it is sure that they would not
         be; their numbers are not reported anew.
@@ -114,6 +133,7 @@ class Engine:
         admitted: list[Admit] = []
         evicted: list[Evict] = []
         parked: dict[str, Park] = {}
+        flapping: list[Flap] = []
         cycles = 0
         while cycles < limit:
             decisions = self._run(now, lean=True)
@@ -121,11 +141,12 @@ class Engine:
             admitted += decisions.admitted
             evicted += decisions.evicted
             parked.update((park.workload.uid, park) for park in decisions.parked)
-            if not any(domain.dirty for domain in self._registry.forest.domains.values()):
+            flapping += decisions.flapping
+            if not self._moving() or (until_admitted and admitted):
                 break
         for admit in admitted:
             parked.pop(admit.workload.uid, None)
-        return Decisions(tuple(admitted), tuple(evicted), tuple(parked.values()), cycles)
+        return Decisions(tuple(admitted), tuple(evicted), tuple(parked.values()), cycles, tuple(flapping))
 
     def forget(self, admit: Admit) -> None:
         """The admission could not be committed: the workload waits again, as if it had not been decided."""
@@ -135,8 +156,10 @@ class Engine:
             self._registry.requeue(held.workload)
 
     def wake_at(self) -> float | None:
-        """When something will be decided that needs no event, as the backoff of a workload is over; None: never."""
-        return self._registry.wake_at()
+        """When something will be decided that needs no event, as a backoff or delay is over; None: never."""
+        backoff = self._registry.wake_at()
+        delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
+        return min((at for at in (backoff, *delays) if at is not None), default=None)
 
     def cluster_queues(self) -> list[str]:
         """The names of all ClusterQueues that exist."""
@@ -152,6 +175,32 @@ class Engine:
             tuple(item.workload for item in pending.active()), tuple(item.workload for item in pending.inadmissible())
         )
 
+    def listing(
+        self, cluster_queue: str, *, limit: int, offset: int = 0, local_queue: tuple[str, str] | None = None
+    ) -> tuple[Place, ...]:
+        """A page of those that wait in a ClusterQueue, or only in a LocalQueue (namespace, name), with positions.
+
+        In the order of priority and time, whether they are set aside or not; the sticky preemptor and the usage of
+        LocalQueues, which may let somebody come first, are left out of account.
+        """
+        return places(self._registry, cluster_queue, local_queue, limit, offset)
+
+    def count_waiting(self, cluster_queue: str, local_queue: tuple[str, str] | None = None) -> int:
+        """How many there are in that listing."""
+        return len(self._registry.forest.queue(cluster_queue).pending.ranking(local_queue))
+
+    def rank_before(self, uid: str) -> tuple[int, float] | None:
+        """`rank_priority` and `rank_at` that put another workload before this one; None if it waits in no ClusterQueue.
+
+        Directly before it, unless others have waited since the same moment: those come after both.
+        """
+        item = self._registry.items.get(uid)
+        return None if item is None or not item.cluster_queue else rank_before(self._registry, item)
+
+    def rank_top(self, cluster_queue: str) -> tuple[int, float] | None:
+        """`rank_priority` and `rank_at` that put a workload before all that wait there; None if nobody does."""
+        return rank_top(self._registry, cluster_queue)
+
     def usage(self) -> dict[str, dict[str, dict[str, int]]]:
         """What the workloads of each ClusterQueue hold: flavor, resource, amount."""
         usage: dict[str, dict[str, dict[str, int]]] = {}
@@ -163,7 +212,10 @@ class Engine:
         return usage
 
     def consumption(self) -> dict[tuple[str, str], Consumption]:
-        """What each LocalQueue (namespace, name) used lately, in admission fair sharing."""
+        """What each LocalQueue (namespace, name) used lately, in admission fair sharing, as of the last event or cycle.
+
+        Told as LocalQueueUsed, it makes another engine go on from here.
+        """
         ledger = self._registry.ledger
         return {} if ledger is None else ledger.entries(self._registry.now)
 
@@ -175,6 +227,11 @@ class Engine:
             queues.update((name, share(node, domain.tree).value) for name, node in domain.tree.queues.items())
             cohorts.update((name, share(node, domain.tree).value) for name, node in domain.tree.cohorts.items())
         return queues, cohorts
+
+    def overuse(self) -> tuple[Overuse, ...]:
+        """Where more is in use than a ClusterQueue or Cohort may have, as quota was lowered."""
+        domains = self._registry.forest.domains.values()
+        return tuple(over for domain in domains for over in overuse(domain.tree))
 
     def explain(self, uid: str) -> Explanation | None:
         """Where a workload stands, and what it would take to admit it; None if it is not known."""

@@ -38,12 +38,17 @@ class NamespaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueUsed:
-    """What a LocalQueue had consumed before, for admission fair sharing: in cores, bytes and devices."""
+    """What a LocalQueue had consumed at a time before, for admission fair sharing: in cores, bytes and devices.
+
+    With what `Engine.consumption` told, a new engine goes on as the one before would have.
+    """
 
     namespace: str
     name: str
     consumed: Mapping[str, float]
     at: float
+    penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Of admissions that did not count in `consumed` yet, by uid of the workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,27 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True)
+class Flap:
+    """A preemption that was in vain: all its victims are gone, and the workload that they went for still waits.
+
+    Not a decision, but worth a warning: it may happen again and again. So it is in Kueue, when what became free goes to
+    somebody else, or the next search for a flavor starts at another one.
+    """
+
+    preemptor: Workload
+    victims: tuple[str, ...]
+    """Their keys."""
+    returned: tuple[str, ...]
+    """Those of them that were admitted again meanwhile."""
+
+    @property
+    def message(self) -> str:
+        """One sentence."""
+        again = f", and {', '.join(self.returned)} were admitted again" if self.returned else ""
+        return f"{', '.join(self.victims)} were preempted for {self.preemptor.key}, which was not admitted then{again}"
+
+
+@dataclass(frozen=True, slots=True)
 class Decisions:
     """What one or several cycles decided, in the order in which it was decided."""
 
@@ -141,6 +167,8 @@ class Decisions:
     evicted: tuple[Evict, ...] = ()
     parked: tuple[Park, ...] = ()
     cycles: int = field(default=1)
+    flapping: tuple[Flap, ...] = ()
+    """Preemptions that turned out to have been in vain."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.evicted or self.parked)

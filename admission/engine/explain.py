@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Attempt, Mode, Possibility
 from admission.engine.flavors import Assigner
-from admission.engine.tree import available, lowest_subtree
+from admission.engine.prospects import prospect
+from admission.engine.tree import available, lowest_subtree, narrowest
 from admission.engine.vocabulary import (
     MISCONFIGURED,
     NAMESPACE_MISMATCH,
@@ -19,14 +20,21 @@ from admission.engine.vocabulary import (
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from admission.engine.assignment import Assignment, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue, Held
-    from admission.engine.pending import Item
+    from admission.engine.items import Item
+    from admission.engine.prospects import Prospect
     from admission.engine.registry import Registry
-    from admission.engine.tree import Node, Tree
 
 _AHEAD = 5  # how many of those ahead are named
 _COUNTED = 5000  # how many are counted
+
+Verdict = tuple[str, str]
+"""Reason (of the vocabulary) and message."""
+
+_UNTRIED: Verdict = (PENDING_EVALUATION, "The workload was not tried yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +55,14 @@ class Lack:
     """The node of the tree that has too little, and by which of its limits: `Cohort research: nominalQuota`."""
 
     @property
+    def missing(self) -> int:
+        """How much more would have to be free."""
+        return self.asked - min(self.free, self.most)
+
+    @property
     def hint(self) -> str:
         """What would help."""
-        missing = format_amount(self.resource, self.asked - min(self.free, self.most))
+        missing = format_amount(self.resource, self.missing)
         where = f"{self.resource} in flavor {self.flavor}"
         if self.asked > self.most:
             return f"raise {self.refused_by} by {missing} of {where}, or ask for less"
@@ -66,13 +79,20 @@ class Explanation:
     """Of the vocabulary, for one that waits."""
     message: str = ""
     cluster_queue: str = ""
+    position_in_cluster_queue: int = 0
+    """From 1, those that are set aside included; 0 if it waits in none."""
+    position_in_local_queue: int = 0
+    not_before: float | None = None
+    """Until when it takes no part (backoff), if it does not."""
     ahead: int = 0
-    """How many of its ClusterQueue would be tried before it; counted up to a limit."""
+    """How many of its ClusterQueue would be tried before it, as they are not set aside; counted up to a limit."""
     ahead_first: tuple[str, ...] = ()
     """The keys of the first of them."""
     attempts: tuple[tuple[str, Attempt], ...] = ()
     """Each flavor that was considered, with the pod set for which."""
     lacks: tuple[Lack, ...] = ()
+    prospects: tuple[Prospect, ...] = ()
+    """What it might preempt of each that is lacking for the moment."""
 
 
 def explain_held(held: Held) -> Explanation:
@@ -83,65 +103,87 @@ def explain_held(held: Held) -> Explanation:
 
 def explain_waiting(registry: Registry, item: Item) -> Explanation:
     """Where a waiting workload stands, at the usage that there is now. Looks for no victims of preemption."""
-    outside = registry.why_outside(item)
-    if outside is not None:
-        return Explanation("Pending", *outside, cluster_queue=item.cluster_queue)
+    standing = _standing(registry, item)
     queue = registry.forest.queue(item.cluster_queue)
-    ahead = queue.pending.ahead_of(item, _COUNTED)
-    keys = tuple(other.workload.key for other in ahead[:_AHEAD])
-    standing = Explanation("Pending", cluster_queue=queue.name, ahead=len(ahead), ahead_first=keys)
-    if queue.node is None or queue.tree is None:
-        return standing
-    if item.fault is not None or not item.accepted:
-        reason, message = item.fault or (MISCONFIGURED, NAMESPACE_MISMATCH)
-        return _replace(standing, reason, message)
-    node = queue.node
-    assigner = Assigner(
-        queue, item.shape, simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0])
-    )
-    return _judged(standing, item, queue, assigner.assign())
-
-
-def _judged(standing: Explanation, item: Item, queue: ClusterQueue, assignment: Assignment) -> Explanation:
-    assert queue.tree is not None
-    assert queue.node is not None
-    if item.said is not None:
-        reason, message = item.said
-    elif assignment.mode is Mode.FIT:
-        reason, message = PENDING_EVALUATION, "The workload was not tried yet"
-    else:
-        reason = assignment.reason() if assignment.mode is Mode.NO_FIT else WAITING_FOR_QUOTA
-        message = assignment.message()
-    attempts = tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts)
+    known = registry.why_outside(item) or _flaw(item)
+    if known is not None or queue.node is None:
+        return replace(standing, reason=known[0], message=known[1]) if known is not None else standing
+    pending = queue.pending
+    ahead = pending.ahead_of(item, _COUNTED)
+    assignment = _judge(queue, item)
     lacks = tuple(
-        _lack(queue.tree, queue.node, pod_set, cause)
+        _lack(queue, pod_set, cause)
         for pod_set in assignment.pod_sets
         for cause in pod_set.causes
         if isinstance(cause, Shortage | Excess)
     )
-    return _replace(standing, reason, message, attempts, lacks)
-
-
-def _replace(
-    standing: Explanation,
-    reason: str,
-    message: str,
-    attempts: tuple[tuple[str, Attempt], ...] = (),
-    lacks: tuple[Lack, ...] = (),
-) -> Explanation:
-    return Explanation(
-        standing.state,
-        reason,
-        message,
-        standing.cluster_queue,
-        standing.ahead,
-        standing.ahead_first,
-        attempts,
-        lacks,
+    reason, message = item.said or _verdict(assignment)
+    return replace(
+        standing,
+        reason=reason,
+        message=message,
+        ahead=len(ahead),
+        ahead_first=tuple(other.workload.key for other in ahead[:_AHEAD]),
+        attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
+        lacks=lacks,
+        prospects=tuple(_prospects(registry, queue, item, lacks)),
     )
 
 
-def _lack(tree: Tree, node: Node, pod_set: PodSetResult, cause: Shortage | Excess) -> Lack:
+def verdict_of(registry: Registry, item: Item) -> Verdict:
+    """Why a workload waits that nothing was said of yet, in short."""
+    queue = registry.forest.queue(item.cluster_queue)
+    known = registry.why_outside(item) or _flaw(item)
+    if known is not None:
+        return known
+    return _verdict(_judge(queue, item)) if queue.node is not None else _UNTRIED
+
+
+def _standing(registry: Registry, item: Item) -> Explanation:
+    not_before = item.not_before if item.not_before > registry.now else None
+    standing = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
+    pending = registry.forest.queue(item.cluster_queue).pending if item.cluster_queue else None
+    if pending is None:
+        return standing
+    ahead, ahead_here = pending.position(item)
+    return replace(standing, position_in_cluster_queue=ahead + 1, position_in_local_queue=ahead_here + 1)
+
+
+def _flaw(item: Item) -> Verdict | None:
+    """What must change about the workload or its namespace."""
+    if item.accepted:
+        return item.fault
+    return item.fault or (MISCONFIGURED, NAMESPACE_MISMATCH)
+
+
+def _judge(queue: ClusterQueue, item: Item) -> Assignment:
+    """The assignment that it would get if nobody were preempted."""
+    node = queue.node
+    assert node is not None
+    assigner = Assigner(
+        queue, item.shape, simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0])
+    )
+    return assigner.assign()
+
+
+def _verdict(assignment: Assignment) -> Verdict:
+    if assignment.mode is Mode.FIT:
+        return _UNTRIED
+    reason = assignment.reason() if assignment.mode is Mode.NO_FIT else WAITING_FOR_QUOTA
+    return reason, assignment.message()
+
+
+def _prospects(registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]) -> Iterator[Prospect]:
+    domain = registry.forest.domain_of[queue]
+    short = {(lack.flavor, lack.resource, lack.missing) for lack in lacks if lack.asked <= lack.most}
+    for flavor, resource, missing in sorted(short):
+        yield prospect(domain, queue, item, domain.tree.index[flavor, resource], missing)
+
+
+def _lack(queue: ClusterQueue, pod_set: PodSetResult, cause: Shortage | Excess) -> Lack:
+    tree, node = queue.tree, queue.node
+    assert tree is not None
+    assert node is not None
     fr = tree.index[cause.flavor, cause.resource]
     free = max(0, available(node, fr))
     asked = free + cause.missing if isinstance(cause, Shortage) else cause.before + cause.asked
@@ -154,22 +196,5 @@ def _lack(tree: Tree, node: Node, pod_set: PodSetResult, cause: Shortage | Exces
         min(free, UNLIMITED),
         min(max(0, free - own), UNLIMITED),
         min(node.potential[fr], UNLIMITED),
-        _refusing(node, fr, ever=isinstance(cause, Excess)),
+        narrowest(node, fr, ever=isinstance(cause, Excess)),
     )
-
-
-def _refusing(node: Node, fr: int, *, ever: bool) -> str:
-    """The node on the path that is the narrowest: now, or (`ever`) with nothing in use."""
-    narrowest, limit, least = node, "nominalQuota", None
-    for at in (node, *node.path):
-        used = 0 if ever else at.usage[fr]
-        if at.parent is None:
-            room, what = at.quota[fr] - used, "nominalQuota"
-        elif (borrowing := at.borrowing[fr]) is not None:
-            room, what = at.quota[fr] + borrowing - used, "borrowingLimit"
-        else:
-            continue
-        if least is None or room < least:
-            narrowest, limit, least = at, what, room
-    kind = "ClusterQueue" if narrowest.leaf else "Cohort"
-    return f"{kind} {narrowest.name}: {limit}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from admission.model.quantity import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from admission.engine.tree import Node, Tree
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Share:
     """The share of a node. A node of weight 0 that borrows is above all others."""
 
-    __slots__ = ("borrowed", "dominant", "unweighted", "weight")
+    __slots__ = ("borrowed", "dominant", "rank", "unweighted", "weight")
 
     def __init__(
         self, weight: float, borrowed: tuple[int, ...] = (), unweighted: float = 0.0, dominant: str = ""
@@ -32,6 +32,9 @@ class Share:
         self.unweighted = unweighted
         self.dominant = dominant
         """The resource whose ratio is the largest."""
+        infinite = weight == 0 and unweighted != 0
+        self.rank = infinite, unweighted if infinite else self.value
+        """What it is compared by."""
 
     @property
     def value(self) -> float:
@@ -40,15 +43,11 @@ class Share:
             return 0.0
         return self.unweighted / self.weight if self.weight else float("inf")
 
-    def _rank(self) -> tuple[bool, float]:
-        infinite = self.weight == 0 and self.unweighted != 0
-        return infinite, self.unweighted if infinite else self.value
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Share) and self._rank() == other._rank()
+        return isinstance(other, Share) and self.rank == other.rank
 
     def __lt__(self, other: Share) -> bool:
-        return self._rank() < other._rank()
+        return self.rank < other.rank
 
     __hash__ = None  # type: ignore[assignment]  # equal shares are not the same share
 
@@ -77,3 +76,23 @@ def share(node: Node, tree: Tree) -> Share:
             if ratio > unweighted:
                 unweighted, dominant = ratio, resource
     return Share(node.weight, tuple(borrowed), unweighted, dominant)
+
+
+class Shares:
+    """The shares of all nodes of a tree at the usage of one moment."""
+
+    def __init__(self, tree: Tree, active: Container[Node]) -> None:
+        self._shares = {node: share(node, tree) for node in (*tree.queues.values(), *tree.cohorts.values())}
+        self._borrowing = {cohort: self._sorted(cohort, active) for cohort in tree.cohorts.values()}
+
+    def _sorted(self, cohort: Node, active: Container[Node]) -> list[Node]:
+        queues = [queue for queue in cohort.queues if queue in active and self.of(queue).borrowed]
+        return sorted(queues, key=lambda queue: self.of(queue).rank, reverse=True)
+
+    def of(self, node: Node) -> Share:
+        """The share of a node."""
+        return self._shares[node]
+
+    def borrowing(self, cohort: Node) -> list[Node]:
+        """The active ClusterQueues right under a Cohort that borrow, highest share first."""
+        return self._borrowing[cohort]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue, Group, Option, Part, Plan
-    from admission.engine.pending import Progress
+    from admission.engine.items import Progress
     from admission.engine.shapes import Shape
     from admission.engine.tree import Node
     from admission.model.queues import FlavorFungibility
@@ -236,6 +236,7 @@ class Assigner:
             if grade.better_than(own, self._fungibility):
                 grade = own
             choices[resource] = Choice(option.flavor, fr, MODES[possibility], borrow, 0)
+        # Topology would be asked here, of a flavor whose quota suffices (docs/semantics.md, section 11).
         if grade.possibility is Possibility.NO_FIT:
             choices = {}
         return grade, choices, Attempt(part.group, option.flavor, grade.possibility, highest, tuple(causes), reason)

@@ -11,6 +11,7 @@ from admission.engine.tree import Node, NodeSpec, Quota, Tree, build
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from admission.engine.fair import Shares
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec, CohortSpec, ResourceFlavor
     from admission.model.quotas import ResourceGroup
@@ -40,8 +41,14 @@ class Domain:
     """Whether another cycle could decide anything."""
     freed: bool = False
     """Whether those that are set aside may take part again: more may be available."""
+    shares: Shares | None = None
+    """Those in fair sharing, while usage does not change; whoever changes it drops them."""
     waiting: bool = False
     """Whether the last cycle had anything to look at."""
+    converging: tuple[ClusterQueue, ...] = ()
+    """Those among `queues` that evict when they are over a quota that was lowered."""
+    changed: bool = True
+    """Whether something other than a decision has changed quota or use since that was last looked at."""
 
     def release(self, *, lean: bool) -> None:
         """Let those that are set aside take part again, if something was freed.
@@ -55,7 +62,7 @@ class Domain:
         for queue in self.queues:
             if queue.pending.set_aside:
                 alone = lean and len(self.queues) == 1
-                queue.pending.release(queue.surely_blocked if alone else None)
+                queue.pending.release(queue.surely_blocked() if alone else None)
 
 
 class Forest:
@@ -63,6 +70,8 @@ class Forest:
 
     def __init__(self) -> None:
         self.flavors: dict[str, ResourceFlavor] = {}
+        self.checks: set[str] = set()
+        """The names of all AdmissionChecks."""
         self.cohorts: dict[str, CohortSpec] = {}
         self.specs: dict[str, ClusterQueueSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
@@ -126,6 +135,10 @@ class Forest:
             for quotas in group.flavors:
                 if quotas.name not in self.flavors:
                     return f"names ResourceFlavor {quotas.name}, which does not exist"
+        if spec.admission_checks_strategy is not None:
+            for rule in spec.admission_checks_strategy.admission_checks:
+                if rule.name not in self.checks:
+                    return f"names AdmissionCheck {rule.name}, which does not exist"
         return ""
 
     def _cohort_names(self, root: tuple[str, str]) -> list[str]:
@@ -144,7 +157,7 @@ class Forest:
         specs = [self.specs[name] for name in names]
         flavors = sorted({quotas.name for spec in specs for group in spec.resource_groups for quotas in group.flavors})
         return (
-            tuple(zip(names, specs, strict=True)),
+            tuple((name, spec, self.queue(name).inactive) for name, spec in zip(names, specs, strict=True)),
             tuple((name, self.cohorts.get(name)) for name in self._cohort_names(root)),
             tuple((name, self.flavors[name].spec if name in self.flavors else None) for name in flavors),
         )
@@ -160,8 +173,11 @@ class Forest:
         for queue in queues:
             queue.settle_in(tree, self.flavors)
             queue.generation += 1
+            if queue.spec.over_quota is None:
+                queue.over_since = None
         at = {queue.node: queue for queue in queues if queue.node is not None and not queue.inactive}
-        return Domain(tree, queues, at, made_of)
+        converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
+        return Domain(tree, queues, at, made_of, converging=converging)
 
     def _cohort_specs(self, names: Iterable[str]) -> list[NodeSpec]:
         specs = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from admission.engine.fair import Share, share
+from admission.engine.fair import share
 from admission.engine.tree import add_usage, remove_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from admission.engine.cycle import Entry
     from admission.engine.tree import Node, Tree
@@ -25,42 +26,70 @@ def classical(entries: Iterable[Entry], *, by_priority: bool = True) -> list[Ent
 
 
 def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
-    """Each time the entry that leaves the shares most even, at the usage that those before it left."""
-    waiting = {entry.node: entry for entry in entries}
-    while waiting:
-        shares = {node: _shares(entry, tree) for node, entry in waiting.items()}
-        winner = _winner(tree.root, waiting, shares)
-        assert winner is not None
-        del waiting[winner.node]
-        yield winner
+    """Each time the entry that leaves the shares most even, at the usage that those before it left.
+
+    What an entry decides changes the usage of its own ClusterQueue and of the Cohorts above only: so heads stay ordered
+    under their Cohort, and winners are found anew on the path of the last one alone.
+    """
+    brackets = {node: _Bracket(node) for node in tree.cohorts.values()}
+    for entry in entries:
+        parent = entry.node.parent
+        if parent is None:
+            yield entry  # it has no rivals
+        else:
+            heappush(brackets[parent].heads, (_rank(entry, entry.node, tree), entry))
+    while (best := _winner(tree.root, brackets, tree)) is not None:
+        heappop(brackets[best.node.path[0]].heads)
+        yield best
+        for node in best.node.path:
+            brackets[node].known = False
 
 
-def _shares(entry: Entry, tree: Tree) -> dict[Node, Share]:
-    """The share that each node on the entry's path below the root would have with it."""
-    node, usage = entry.node, entry.assignment.usage
-    for fr, amount in usage.items():
-        add_usage(node, fr, amount)
-    shares = {at: share(at, tree) for at in (node, *node.path) if at.parent is not None}
-    for fr, amount in usage.items():
-        remove_usage(node, fr, amount)
-    return shares
+_Rank = tuple[bool, tuple[bool, float], int, float, str]
 
 
-def _winner(node: Node, waiting: dict[Node, Entry], shares: dict[Node, dict[Node, Share]]) -> Entry | None:
+class _Bracket:
+    """The rivals under one Cohort."""
+
+    __slots__ = ("cohort", "heads", "known", "rank", "winner")
+
+    def __init__(self, cohort: Node) -> None:
+        self.cohort = cohort
+        self.heads: list[tuple[_Rank, Entry]] = []
+        """Those of its own ClusterQueues, as a heap."""
+        self.known = False
+        """Whether `winner` and `rank` are up to date."""
+        self.winner: Entry | None = None
+        self.rank: _Rank | None = None
+        """How the winner ranks among those of the Cohort's siblings."""
+
+
+def _winner(cohort: Node, brackets: Mapping[Node, _Bracket], tree: Tree) -> Entry | None:
     """The best of the winners of the child Cohorts and the heads of the own ClusterQueues."""
-    if node.leaf:
-        return waiting.get(node)
-    best: Entry | None = None
-    best_rank: tuple[bool, Share, int, float, str] | None = None
-    for child in (*node.cohorts, *node.queues):
-        entry = _winner(child, waiting, shares)
-        if entry is None:
-            continue
-        own = shares[entry.node][child]
-        rank = own.borrows_any(entry.assignment.usage), own, *_seniority(entry)
-        if best_rank is None or rank < best_rank:
+    if cohort.leaf:
+        return None
+    bracket = brackets[cohort]
+    if bracket.known:
+        return bracket.winner
+    best_rank, best = bracket.heads[0] if bracket.heads else (None, None)
+    for child in cohort.cohorts:
+        entry, rank = _winner(child, brackets, tree), brackets[child].rank
+        if entry is not None and rank is not None and (best_rank is None or rank < best_rank):
             best, best_rank = entry, rank
+    bracket.known, bracket.winner = True, best
+    bracket.rank = None if best is None else _rank(best, cohort, tree)
     return best
+
+
+def _rank(entry: Entry, at: Node, tree: Tree) -> _Rank:
+    """By the share that a node on the entry's path would have with it."""
+    usage = entry.assignment.usage
+    for fr, amount in usage.items():
+        add_usage(entry.node, fr, amount)
+    own = share(at, tree)
+    for fr, amount in usage.items():
+        remove_usage(entry.node, fr, amount)
+    return own.borrows_any(usage), own.rank, *_seniority(entry)
 
 
 def _seniority(entry: Entry) -> tuple[int, float, str]:

@@ -11,78 +11,35 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from admission.engine.ranking import Ranking
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from admission.engine.items import Item, LocalQueueKey
+    from admission.engine.ranking import Rank
     from admission.engine.shapes import Shape
-    from admission.model.workload import Workload
 
 
-class Progress(NamedTuple):
-    """How far the search for a flavor came, to be continued in the next attempt."""
+class Likeness(NamedTuple):
+    """What workloads of one shape must have in common besides, to be ordered among each other by time alone."""
 
-    tried: tuple[dict[str, int], ...]
-    """For each pod set: resource to the index of the last flavor tried, -1 if that was the last of its group."""
-    generation: int
-    """The ClusterQueue's generation then."""
-    cycle: int
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether flavors are left to try."""
-        return any(index != -1 for indices in self.tried for index in indices.values())
-
-
-class Item:
-    """One waiting workload."""
-
-    __slots__ = (
-        "accepted",
-        "bucket",
-        "cluster_queue",
-        "fault",
-        "not_before",
-        "progress",
-        "said",
-        "shape",
-        "since",
-        "token",
-        "workload",
-    )
-
-    def __init__(self, workload: Workload, shape: Shape) -> None:
-        self.workload = workload
-        self.shape = shape
-        self.since = workload.created if workload.queued_at is None else workload.queued_at
-        self.accepted = True
-        """Whether the queue takes workloads of its namespace."""
-        self.cluster_queue = ""
-        """The name of the ClusterQueue in which it waits; "" if in none."""
-        self.fault: tuple[str, str] | None = None
-        """Why it may never be admitted as it is: reason and message."""
-        self.not_before = 0.0
-        """Until when it takes no part."""
-        self.bucket: Bucket | None = None
-        self.token = 0
-        self.progress: Progress | None = None
-        self.said: tuple[str, str] | None = None
-        """Reason and message as they were last reported."""
-
-    @property
-    def uid(self) -> str:
-        """The workload's uid."""
-        return self.workload.uid
+    accepted: bool
+    """Whether the queue takes workloads of their namespaces."""
+    priority: int
+    """By which they are ordered."""
+    local_queue: LocalQueueKey | None
+    """Only told apart where usage decides."""
 
 
 class Bucket:
-    """Waiting workloads of one shape, whose namespaces the queue accepts, or does not; earliest first."""
+    """Waiting workloads of one shape that are alike, earliest first."""
 
-    __slots__ = ("accepted", "aside", "front", "heap", "local_queue", "shape", "size")
+    __slots__ = ("aside", "front", "heap", "likeness", "shape", "size")
 
-    def __init__(self, shape: Shape, *, accepted: bool, local_queue: tuple[str, str] | None) -> None:
+    def __init__(self, shape: Shape, likeness: Likeness) -> None:
         self.shape = shape
-        self.accepted = accepted
-        self.local_queue = local_queue
+        self.likeness = likeness
         self.heap: list[tuple[float, str, int, Item]] = []
         self.size = 0
         self.aside = False
@@ -97,10 +54,10 @@ class Bucket:
             heappop(heap)
         return heap[0][3] if heap else None
 
-    def before(self, rank: tuple[int, float, str], limit: int) -> list[Item]:
+    def before(self, rank: Rank, limit: int) -> list[Item]:
         """Some that rank before, at most `limit`: as a heap, nothing below one that does not has to be looked at."""
         priority, *entry = rank
-        bound = (inf, "") if -self.shape.priority < priority else tuple(entry)
+        bound = (inf, "") if -self.likeness.priority < priority else tuple(entry)
         found: list[Item] = []
         indices = [0]
         for index in indices:
@@ -117,10 +74,6 @@ class Bucket:
         return (item for _, _, token, item in self.heap if item.token == token)
 
 
-LocalQueueKey = tuple[str, str]
-"""(namespace, name)."""
-
-
 class Pending:
     """Order: the sticky preemptor; least LocalQueue usage, if asked for; priority; waiting since; uid.
 
@@ -131,12 +84,14 @@ class Pending:
         self.usage = usage
         self.sticky = ""
         """The uid of the workload that preempted for itself and stays first until it is admitted."""
-        self._buckets: dict[Shape, dict[tuple[bool, LocalQueueKey | None], Bucket]] = {}
+        self._buckets: dict[Shape, dict[Likeness, Bucket]] = {}
         self._aside: dict[Shape, None] = {}
         self._alone: dict[str, tuple[Item, bool]] = {}
         self._order: list[tuple[int, float, str, int, Item, int]] = []
         self._tokens = count(1)
         self._by_uid: dict[str, Item] = {}
+        self._ranking = Ranking()
+        self._rankings: dict[LocalQueueKey, Ranking] = {}
 
     def order_by(self, usage: Callable[[LocalQueueKey], float] | None) -> None:
         """Start or cease to put LocalQueues that used less first."""
@@ -161,40 +116,56 @@ class Pending:
 
     def add(self, item: Item) -> None:
         """Let it take part; if its shape is set aside, it is too."""
-        self._by_uid[item.uid] = item
+        self._enter(item)
         bucket = self._bucket(item)
         item.bucket = bucket
         item.token = next(self._tokens)
-        heappush(bucket.heap, (item.since, item.uid, item.token, item))
+        heappush(bucket.heap, (item.rank_at, item.uid, item.token, item))
         bucket.size += 1
         front = bucket.front
-        if not bucket.aside and (front is None or (item.since, item.uid) < (front.since, front.uid)):
+        if not bucket.aside and (front is None or (item.rank_at, item.uid) < (front.rank_at, front.uid)):
             self._stand(bucket, item)
 
+    def _enter(self, item: Item) -> None:
+        uid = item.uid
+        if uid in self._by_uid:
+            return
+        self._by_uid[uid] = item
+        entry = -item.rank_priority, item.rank_at, uid, item
+        self._ranking.add(entry)
+        ranking = self._rankings.get(item.local_queue)
+        if ranking is None:
+            ranking = self._rankings[item.local_queue] = Ranking()
+        ranking.add(entry)
+
     def _bucket(self, item: Item) -> Bucket:
-        workload = item.workload
-        accepted = item.accepted
-        local_queue = None if self.usage is None else (workload.namespace, workload.queue)
+        local_queue = None if self.usage is None else item.local_queue
+        likeness = Likeness(item.accepted, item.rank_priority, local_queue)
         buckets = self._buckets.setdefault(item.shape, {})
-        bucket = buckets.get((accepted, local_queue))
+        bucket = buckets.get(likeness)
         if bucket is None:
-            bucket = buckets[accepted, local_queue] = Bucket(item.shape, accepted=accepted, local_queue=local_queue)
+            bucket = buckets[likeness] = Bucket(item.shape, likeness)
             bucket.aside = item.shape in self._aside
         return bucket
 
     def _stand(self, bucket: Bucket, item: Item | None) -> None:
         bucket.front = item
         if item is not None and self.usage is None:
-            entry = (-item.shape.priority, item.since, item.uid, next(self._tokens), item, item.token)
-            heappush(self._order, entry)
+            heappush(self._order, (*item.rank, next(self._tokens), item, item.token))
 
     def remove(self, uid: str) -> None:
         """It is admitted or gone: neither waiting nor sticky any more."""
         if self.sticky == uid:
             self.sticky = ""
         item = self._by_uid.pop(uid, None)
-        if item is not None:
-            self._take(item)
+        if item is None:
+            return
+        self._take(item)
+        rank, ranking = item.rank, self._rankings[item.local_queue]
+        self._ranking.remove(rank)
+        ranking.remove(rank)
+        if not len(ranking):
+            del self._rankings[item.local_queue]
 
     def _take(self, item: Item) -> None:
         self._alone.pop(item.uid, None)
@@ -211,7 +182,7 @@ class Pending:
 
     def _drop(self, bucket: Bucket) -> None:
         buckets = self._buckets[bucket.shape]
-        del buckets[bucket.accepted, bucket.local_queue]
+        del buckets[bucket.likeness]
         if not buckets:
             del self._buckets[bucket.shape]
 
@@ -240,8 +211,8 @@ class Pending:
     def _least_used(self, usage: Callable[[tuple[str, str]], float]) -> Item | None:
         fronts = [bucket.front for bucket in self._all() if bucket.front is not None]
 
-        def rank(item: Item) -> tuple[float, int, float, str]:
-            return usage((item.workload.namespace, item.workload.queue)), -item.shape.priority, item.since, item.uid
+        def rank(item: Item) -> tuple[float, Rank]:
+            return usage(item.local_queue), item.rank
 
         return min(fronts, key=rank, default=None)
 
@@ -265,7 +236,7 @@ class Pending:
 
     def put_alone(self, item: Item, *, until_asked: bool = False) -> None:
         """It is set aside for a reason of its own; `until_asked`: `release` does not bring it back."""
-        self._by_uid[item.uid] = item
+        self._enter(item)
         self._alone[item.uid] = item, until_asked
 
     @property
@@ -279,7 +250,7 @@ class Pending:
         for shape in self._aside.keys() - kept.keys():
             for bucket in list(self._buckets.get(shape, {}).values()):
                 bucket.aside = False
-                if bucket.accepted:
+                if bucket.likeness.accepted:
                     self._stand(bucket, bucket.first())
                     continue
                 for item in list(bucket.items()):
@@ -294,10 +265,11 @@ class Pending:
     def reconsider(self, now: float) -> None:
         """The queue has changed: let all take part again, under their present `accepted`, whose time has come."""
         self._aside.clear()
-        for item in list(self._by_uid.values()):
-            if item.not_before <= now:
-                self._take(item)
-                self.add(item)
+        items = [item for item in self._by_uid.values() if item.not_before <= now]
+        for item in items:  # all of them first, so that no bucket outlives this that was set aside
+            self._take(item)
+        for item in items:
+            self.add(item)
 
     def wake(self, item: Item) -> None:
         """Its time has come."""
@@ -310,22 +282,30 @@ class Pending:
     def active(self) -> list[Item]:
         """Those that take part, in order (without regard to usage)."""
         items = [item for bucket in self._all() if not bucket.aside for item in bucket.items()]
-        return sorted(items, key=lambda item: (item.uid != self.sticky, *_rank(item)))
+        return sorted(items, key=lambda item: (item.uid != self.sticky, *item.rank))
 
     def inadmissible(self) -> list[Item]:
         """Those that are set aside, in order."""
         items = [item for bucket in self._all() if bucket.aside for item in bucket.items()]
-        return sorted(items + [item for item, _ in self._alone.values()], key=_rank)
+        return sorted(items + [item for item, _ in self._alone.values()], key=_rank_of)
 
     def ahead_of(self, item: Item, limit: int) -> list[Item]:
         """Those that take part and are tried before it, in order (without regard to usage); about `limit` at most."""
-        rank = _rank(item)
+        rank = item.rank
         found: list[Item] = []
         for bucket in self._all():
-            if not bucket.aside and -bucket.shape.priority <= rank[0]:
+            if not bucket.aside and -bucket.likeness.priority <= rank[0]:
                 found += bucket.before(rank, limit - len(found))
-        return sorted(found, key=_rank)
+        return sorted(found, key=_rank_of)
+
+    def position(self, item: Item) -> tuple[int, int]:
+        """How many wait before it, set aside or not: of the queue, and of its LocalQueue."""
+        return self._ranking.count_before(item.rank), self._rankings[item.local_queue].count_before(item.rank)
+
+    def ranking(self, local_queue: LocalQueueKey | None = None) -> Ranking:
+        """All that wait, or those of one LocalQueue, in order (without regard to usage), set aside or not."""
+        return self._ranking if local_queue is None else self._rankings.get(local_queue, Ranking())
 
 
-def _rank(item: Item) -> tuple[int, float, str]:
-    return -item.shape.priority, item.since, item.uid
+def _rank_of(item: Item) -> Rank:
+    return item.rank

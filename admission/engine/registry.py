@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from admission.engine.afs import Ledger
+from admission.engine.afs import Consumption, Ledger
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.events import (
     Evict,
@@ -20,7 +20,7 @@ from admission.engine.events import (
     WorkloadPending,
 )
 from admission.engine.forest import NOT_FOUND, Forest
-from admission.engine.pending import Item
+from admission.engine.items import Item
 from admission.engine.shapes import Shapes
 from admission.engine.vocabulary import (
     CLUSTER_QUEUE_STOPPED,
@@ -30,8 +30,8 @@ from admission.engine.vocabulary import (
     PENDING_EVALUATION,
     SUSPENDED,
 )
+from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
 from admission.model.queues import ClusterQueue as ClusterQueueObject
-from admission.model.queues import Cohort, LocalQueue, ResourceFlavor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,8 @@ class Registry:
                 self._change_namespace(event)
             case LocalQueueUsed():
                 if self.ledger is not None:
-                    self.ledger.seed((event.namespace, event.name), event.consumed, event.at)
+                    key = event.namespace, event.name
+                    self.ledger.seed(key, Consumption(event.at, dict(event.consumed), dict(event.penalties)))
 
     # --- workloads
 
@@ -174,6 +175,7 @@ class Registry:
             return
         if all(fr in queue.tree.index for fr, _ in held.usage):
             queue.count(held)
+            self.forest.domain_of[queue].changed = True
             self.touch(queue)
         else:  # the tree must be built anew to know all that is held
             self.forest.domain_of[queue].made_of = ()
@@ -249,6 +251,9 @@ class Registry:
                 key = item.metadata.namespace, item.name
                 self._local_queues[key] = item.spec
                 self._local_queues_changed.add(key)
+            case AdmissionCheck():
+                self.forest.checks.add(item.name)
+                self._objects_changed = True
             case _:  # a WorkloadPriorityClass concerns only those who make workloads
                 pass
 
@@ -266,6 +271,9 @@ class Registry:
             case LocalQueue.kind:
                 self._local_queues.pop((event.namespace, event.name), None)
                 self._local_queues_changed.add((event.namespace, event.name))
+            case AdmissionCheck.kind:
+                self.forest.checks.discard(event.name)
+                self._objects_changed = True
             case _:
                 pass
 

@@ -213,6 +213,24 @@ def fits(node: Node, usage: Mapping[int, int]) -> bool:
     return all(amount <= max(0, available(node, fr)) for fr, amount in usage.items())
 
 
+def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
+    """The node on the path that leaves least to use, now or (`ever`) with nothing in use, and by which of its limits.
+
+    Such as `Cohort research: nominalQuota`.
+    """
+    found, least, kept = f"ClusterQueue {node.name}: nominalQuota", None, 0
+    for at in (node, *node.path):
+        used = 0 if ever else at.usage[fr]
+        limit = 0 if at.parent is None else at.borrowing[fr]
+        if limit is not None:
+            room = kept + at.quota[fr] + limit - used
+            if least is None or room < least:
+                field = "nominalQuota" if at.parent is None else "borrowingLimit"
+                found, least = f"{'ClusterQueue' if at.leaf else 'Cohort'} {at.name}: {field}", room
+        kept += max(0, at.local[fr] - used)  # this much is not asked of the parent
+    return found
+
+
 def lowest_subtree(queue: Node, fr: int, amount: int) -> tuple[int, bool]:
     """(height of the lowest subtree on the path that can hold `amount`, whether that is less than the whole tree).
 

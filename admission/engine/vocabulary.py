@@ -20,6 +20,8 @@ PREEMPTED: Final = "Preempted"
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
+OVER_QUOTA: Final = "OverQuota"
+"""Ours, not Kueue's: quota was lowered below use, and the ClusterQueue asks that it be converged to."""
 
 IN_CLUSTER_QUEUE: Final = "InClusterQueue"
 IN_COHORT_RECLAMATION: Final = "InCohortReclamation"
@@ -38,6 +40,16 @@ OVERLAPS: Final = "Workload has overlapping preemption targets with another work
 DEFERRED: Final = f"{OVERLAPS}, but will fit after these preemptions complete"
 GATED: Final = "Workload requires preemption, but it's gated"
 NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selector"
+
+
+def over_quota_text(queue: str, fr: tuple[str, str], used: int, excess: int, limit: str, seconds: int) -> str:
+    """Why a workload of a ClusterQueue that converges to its lowered quota has to go."""
+    flavor, resource = fr
+    return (
+        f"ClusterQueue {queue} has used more than it may for {seconds} s: {format_amount(resource, used)} of "
+        f"{resource} in flavor {flavor}, {format_amount(resource, excess)} more than {limit} allows"
+    )
+
 
 _SEVERITY: Final = {"": 0, WAITING_FOR_QUOTA: 1, EXCEEDS_MAX_QUOTA: 2, NO_MATCHING_FLAVOR: 3}
 

@@ -72,6 +72,15 @@ class Workload:
     """The uid of the admitted workload of which this is a larger or smaller version, and whose quota it takes over."""
     may_preempt: bool = True
     """Whether others may be evicted for it yet."""
+    rank_priority: int | None = None
+    """Where an admin put it: it is ordered in its ClusterQueue as if it had this priority, and nowhere else."""
+    rank_at: float | None = None
+    """... and had waited since then."""
+
+    @property
+    def since(self) -> float:
+        """Since when it counts as waiting."""
+        return self.created if self.queued_at is None else self.queued_at
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.kinds.base import Conventions
-from admission.kinds.job import JobKind
+from admission.kinds.job import MIN_PARALLELISM, JobKind
 from admission.model.errors import InvalidObject
 from admission.simulate.scenario import Case, timestamp
 
@@ -20,6 +20,7 @@ _FIELDS = {
     "ClusterQueue": "clusterQueues",
     "LocalQueue": "localQueues",
 }
+_KINDS = (*_FIELDS, "WorkloadPriorityClass", "Namespace", "Workload", "Job")
 _JOBS = JobKind(Conventions())
 
 
@@ -34,6 +35,12 @@ def from_manifests(documents: Iterable[Document]) -> Case:
     items: list[Mapping[str, Any]] = []
     for document in documents:
         kind, body = document.body.get("kind"), document.body
+        if kind not in _KINDS:
+            hint = ", ".join(_KINDS)
+            raise InvalidObject(
+                [("kind", f'"{kind}" has no part in a simulation; use {hint}')], subject=document.source
+            )
+        _check(body, document.source)
         if kind in _FIELDS:
             scenario[_FIELDS[kind]].append(_placed(body) if kind == "LocalQueue" else body)
         elif kind == "WorkloadPriorityClass":
@@ -41,13 +48,8 @@ def from_manifests(documents: Iterable[Document]) -> Case:
         elif kind == "Namespace":
             labels = body["metadata"].get("labels") or {}
             scenario["namespaces"].append({"name": body["metadata"]["name"], "labels": labels})
-        elif kind in {"Workload", "Job"}:
-            items.append(_placed(body))
         else:
-            hint = ", ".join((*_FIELDS, "WorkloadPriorityClass", "Namespace", "Workload", "Job"))
-            raise InvalidObject(
-                [("kind", f'"{kind}" has no part in a simulation; use {hint}')], subject=document.source
-            )
+            items.append(_placed(body))
     scenario["workloads"] = [_workload(item, number, priorities) for number, item in enumerate(items)]
     known = {namespace["name"] for namespace in scenario["namespaces"]}
     used = {item["metadata"]["namespace"] for item in scenario["workloads"]}
@@ -61,17 +63,53 @@ def _placed(body: Mapping[str, Any]) -> Case:
     return {**body, "metadata": metadata}
 
 
+def _check(body: Mapping[str, Any], source: str) -> None:
+    """Refuse what could not be read further on. Queue objects are checked where they are parsed."""
+    faults = []
+    name = (body.get("metadata") or {}).get("name")
+    if not isinstance(name, str) or not name:
+        faults.append(("metadata.name", "is missing"))
+    kind = body["kind"]
+    if kind == "WorkloadPriorityClass" and not isinstance(body.get("value"), int):
+        faults.append(("value", "must be a number"))
+    if kind in {"Workload", "Job"}:
+        faults += _spec_faults(kind, body.get("spec"))
+    if faults:
+        raise InvalidObject(faults, subject=f"{source}: {kind} {name}" if name else source)
+
+
+def _spec_faults(kind: str, spec: Any) -> list[tuple[str, str]]:
+    if not isinstance(spec, dict):
+        return [("spec", "is missing")]
+    if kind == "Job":
+        return [] if isinstance(spec.get("template"), dict) else [("spec.template", "is missing")]
+    return [
+        (f"spec.podSets[{number}].count", "must be a number")
+        for number, pod_set in enumerate(spec.get("podSets") or ())
+        if not isinstance(pod_set, dict) or not isinstance(pod_set.get("count", 1), int)
+    ]
+
+
 def _workload(body: Mapping[str, Any], number: int, priorities: Mapping[str, int]) -> Case:
     metadata = {"creationTimestamp": timestamp(number), **body["metadata"]}
     if body["kind"] == "Workload":
-        return {**body, "metadata": metadata}
+        spec = body["spec"]
+        # Kueue writes the number into the spec as well; a Workload written by hand may only name the class.
+        priority_class = (spec.get("priorityClassRef") or {}).get("name") or spec.get("priorityClassName") or ""
+        return {
+            **body,
+            "metadata": metadata,
+            "spec": {"priority": priorities.get(priority_class, 0), **spec},
+        }
     spec = body["spec"]
     parallelism = spec.get("parallelism", 1)
     labels = metadata.get("labels") or {}
     priority_class = next((labels[label] for label in _JOBS.conventions.priority_labels if label in labels), "")
+    fewest = next(filter(None, map((metadata.get("annotations") or {}).get, MIN_PARALLELISM)), None)
     pod_set = {
         "name": "main",
         "count": min(parallelism, spec.get("completions") or parallelism),
+        "minCount": int(fewest) if fewest is not None and fewest.isdecimal() else None,
         "template": spec["template"],
     }
     return {

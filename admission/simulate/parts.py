@@ -11,8 +11,8 @@ from admission.engine.cycle import Entry
 from admission.engine.fair import Share, share
 from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flavors import Assigner
+from admission.engine.items import Item
 from admission.engine.order import classical as classical_order
-from admission.engine.pending import Item
 from admission.engine.preemption import Search
 from admission.engine.preemption import classical as classical_victims
 from admission.engine.shapes import Shapes

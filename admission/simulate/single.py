@@ -12,7 +12,7 @@ from admission.engine import (
     WorkloadAdmitted,
     WorkloadPending,
 )
-from admission.engine.vocabulary import SLICE_REPLACED
+from admission.engine.vocabulary import DEFERRED, OVERLAPS, SLICE_REPLACED
 from admission.model.queues import LocalQueue
 from admission.simulate.recorded import policy_of
 from admission.simulate.scenario import (
@@ -30,7 +30,7 @@ from admission.simulate.workloads import Reader
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.engine import Admit, Decisions
+    from admission.engine import Admit, Decisions, Park
     from admission.model.workload import Admission
 
 
@@ -47,6 +47,11 @@ class Single:
         self._evicted: dict[str, str] = {}
         self._preempted: dict[str, str] = {}
         self._finished: dict[str, str] = {}
+        self._events: list[Case] = []
+        self._skipped = {item["metadata"]["name"]: 0 for item in document.get("clusterQueues") or ()}
+        """By ClusterQueue: preemptions that were left because another workload of the cycle preempts the same."""
+        self._recomputed: dict[str, dict[str, int]] = {}
+        """By ClusterQueue: what came of looking for other victims, and how often."""
         present = document.get("localQueuesAtCycle", document.get("localQueues")) or ()
         self._local_queues = {item["metadata"]["name"] for item in present}
         self._reader = Reader(document)
@@ -112,6 +117,9 @@ class Single:
             "left": {name: keys for name, keys in left.items() if keys},
             "inadmissible": {name: keys for name, keys in inadmissible.items() if keys},
             "statusAfter": self._statuses.document(),
+            "events": self._events,
+            "skippedPreemptions": self._skipped,
+            "preemptionTargetRecomputations": self._recomputed,
             "cacheAssignments": {key: admission_document(admission) for key, admission in self._assignments.items()},
         }
         if document.get("admissionFairSharing"):
@@ -127,7 +135,9 @@ class Single:
             if error:
                 self.engine.forget(admit)
                 continue
-            self._statuses.admitted(key, admit, checked=self._checked(admit))
+            checked = self._checked(admit)
+            self._statuses.admitted(key, admit, checked=checked)
+            self._happened(key, "QuotaReserved", *(["Admitted"] if checked else []))
             admitted[key] = self._admitted[key] = self._assignments[key] = admit.admission
         preempted = {}
         for evict in decisions.evicted:
@@ -135,7 +145,10 @@ class Single:
             self._statuses.evicted(key, evict, self._keys[evict.preemptor or ""])
             if evict.reason == SLICE_REPLACED:
                 self._finished[key] = evict.reason
+                self._happened(key, evict.reason)
             else:
+                self._happened(key, f"EvictedDueTo{evict.reason}", evict.reason)
+                self._happened(self._keys[evict.preemptor or ""], "PreemptedWorkload")
                 self._evicted[key] = evict.reason
                 preempted[key] = self._preempted[key] = evict.preemption_reason
         for park in decisions.parked:
@@ -143,10 +156,23 @@ class Single:
             if standing is None or standing.cluster_queue not in self.engine.cluster_queues():
                 continue  # no scheduler looks at it
             self._statuses.parked(self._keys[park.workload.uid], park)
+            self._note(park, standing.cluster_queue)
         return {
             "admitted": {key: admission_document(admission) for key, admission in admitted.items()},
             "preempted": preempted,
         }
+
+    def _happened(self, key: str, *reasons: str) -> None:
+        self._events += ({"object": key, "type": "Normal", "reason": reason, "message": ""} for reason in reasons)
+
+    def _note(self, park: Park, cluster_queue: str) -> None:
+        key = self._keys[park.workload.uid]
+        self._events.append({"object": key, "type": "Warning", "reason": park.reason, "message": park.message})
+        if park.message == OVERLAPS:
+            self._skipped[cluster_queue] += 1
+        elif park.message == DEFERRED:
+            results = self._recomputed.setdefault(cluster_queue, {})
+            results["deferred_fit"] = results.get("deferred_fit", 0) + 1
 
     def _checked(self, admit: Admit) -> bool:
         """Whether all admission checks that its ClusterQueue asks for are Ready."""

@@ -7,10 +7,13 @@ import sys
 import time
 import tracemalloc
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from admission.engine import (
     Engine,
     NamespaceChanged,
+    Policy,
     QueueObjectChanged,
     WorkloadAdmitted,
     WorkloadGone,
@@ -18,6 +21,9 @@ from admission.engine import (
 )
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,14 @@ def engine_with(
 ) -> Engine:
     """`queues` ClusterQueues in each of `cohorts` Cohorts (0: none), with a LocalQueue of the same name each."""
     engine = Engine()
+    build(engine, cohorts, queues, nominal=nominal, borrowing=borrowing, preemption=preemption)
+    return engine
+
+
+def build(
+    engine: Engine, cohorts: int, queues: int, *, nominal: int, borrowing: int | None = None, preemption: bool = True
+) -> None:
+    """Tell the engine of these queue objects."""
     observe(engine, "ResourceFlavor", "default", {})
     engine.observe(NamespaceChanged("ns", {}), now=0.0)
     for cohort in range(max(cohorts, 1)):
@@ -64,7 +78,6 @@ def engine_with(
             name = f"cq-{cohort}-{number}"
             observe(engine, "ClusterQueue", name, spec)
             observe(engine, "LocalQueue", name, {"clusterQueue": name}, namespace="ns")
-    return engine
 
 
 def observe(engine: Engine, kind: str, name: str, spec: dict[str, object], *, namespace: str = "") -> None:
@@ -216,11 +229,7 @@ def memory(waiting: int) -> None:
 
 
 def explanation(waiting: int) -> None:
-    engine = engine_with(0, 1, nominal=1000)
-    kinds = [pods(1000 + 10 * number) for number in range(200)]
-    for number in range(waiting + 1000):
-        engine.observe(WorkloadPending(workload(number, "cq-0-0", kinds[number % 200], created=number)), now=0.0)
-    engine.settle(0.0)
+    engine = filled(waiting)
     uid = f"00000000-0000-4000-8000-{waiting:012d}"
     started = time.process_time()
     rounds = 20
@@ -230,13 +239,75 @@ def explanation(waiting: int) -> None:
     print(f"explain with {waiting:,} waiting: {spent * 1e3:.2f} ms")
 
 
-BENCHES = {
+def arrivals(waiting: int, shapes: int = 200) -> None:
+    """One after the other, behind `waiting` others in a ClusterQueue that is full."""
+    engine = filled(waiting, shapes)
+    rounds = 1000
+    kinds = [pods(1000 + 10 * number) for number in range(shapes)]
+    started = time.process_time()
+    for number in range(rounds):
+        late = workload(1_000_000 + number, "cq-0-0", kinds[number % shapes], created=1e7 + number)
+        engine.observe(WorkloadPending(late), now=1.0)
+        engine.settle(1.0)
+    spent = (time.process_time() - started) / rounds
+    print(f"arrival with {waiting:,} waiting: {spent * 1e3:.3f} ms each")
+
+
+def filled(waiting: int, shapes: int = 200) -> Engine:
+    """One full ClusterQueue with `waiting` workloads behind, all of them tried."""
+    engine = engine_with(0, 1, nominal=1000)
+    kinds = [pods(1000 + 10 * number) for number in range(shapes)]
+    for number in range(waiting + 1000):
+        engine.observe(WorkloadPending(workload(number, "cq-0-0", kinds[number % shapes], created=number)), now=0.0)
+    engine.settle(0.0)
+    return engine
+
+
+def listing(waiting: int) -> None:
+    """A page of 500 from the middle of the order, and the position of the last."""
+    engine = filled(waiting)
+    started = time.process_time()
+    page = engine.listing("cq-0-0", limit=500, offset=waiting // 2)
+    spent = time.process_time() - started
+    print(f"page of {len(page)} among {waiting:,} waiting: {spent * 1e3:.1f} ms")
+
+
+def fair_cohort(queues: int) -> None:
+    """All heads of a saturated cohort under fair sharing: a first settling, then one completion at a time."""
+    engine = Engine(Policy(fair_sharing=True))
+    build(engine, 1, queues, nominal=1)
+    lender = {"name": "cpu", "nominalQuota": queues}
+    flavors = [{"name": "default", "resources": [lender]}]
+    observe(engine, "Cohort", "cohort-0", {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]})
+    kind = pods(1000)
+    for number in range(4 * queues):
+        engine.observe(WorkloadPending(workload(number, f"cq-0-{number % queues}", kind, created=number)), now=0.0)
+    started = time.process_time()
+    admitted = engine.settle(0.0).admitted
+    settled = time.process_time() - started
+    rounds = 10
+    started = time.process_time()
+    for number in range(rounds):
+        engine.observe(WorkloadGone(admitted[number].workload.uid), now=1.0 + number)
+        engine.settle(1.0 + number)
+    spent = (time.process_time() - started) / rounds
+    print(
+        f"fair sharing of {queues:,} ClusterQueues: {len(admitted):,} admitted in {settled:.2f} s, "
+        f"then {spent * 1e3:.1f} ms for each completion"
+    )
+
+
+SIZES = (1_000, 10_000, 100_000)
+BENCHES: dict[str, list[Callable[[], None]]] = {
     "baseline": [baseline],
     "large": [large],
-    "completions": [lambda: completions(1_000), lambda: completions(10_000), lambda: completions(100_000)],
-    "preemption": [lambda: preemption(500), lambda: preemption(5_000), lambda: preemption(50_000)],
-    "memory": [lambda: memory(1_000), lambda: memory(10_000), lambda: memory(100_000)],
-    "explain": [lambda: explanation(1_000), lambda: explanation(10_000), lambda: explanation(100_000)],
+    "arrivals": [partial(arrivals, size) for size in SIZES],
+    "completions": [partial(completions, size) for size in SIZES],
+    "preemption": [partial(preemption, size) for size in (500, 5_000, 50_000)],
+    "fair": [partial(fair_cohort, size) for size in (10, 100, 1_000)],
+    "memory": [partial(memory, size) for size in SIZES],
+    "explain": [partial(explanation, size) for size in SIZES],
+    "listing": [partial(listing, size) for size in SIZES],
 }
 
 if __name__ == "__main__":

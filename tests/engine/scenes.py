@@ -40,6 +40,14 @@ def cluster_queue(
     return manifest("ClusterQueue", name, spec)
 
 
+def cohort(name: str, quota: int = 0, *, parent: str = "", limit: int | None = None, **fields: Any) -> QueueObject:
+    """A Cohort with quota of cpu of its own in the flavor `default`, and a borrowing limit."""
+    amounts = {"name": "cpu", "nominalQuota": quota, **({} if limit is None else {"borrowingLimit": limit})}
+    flavors = [{"name": "default", "resources": [amounts]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    return manifest("Cohort", name, {"resourceGroups": groups, **({"parentName": parent} if parent else {}), **fields})
+
+
 def local_queue(name: str, *, to: str = "", **fields: Any) -> QueueObject:
     return manifest("LocalQueue", name, {"clusterQueue": to or name, **fields}, namespace="ns")
 

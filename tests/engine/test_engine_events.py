@@ -206,6 +206,13 @@ def test_raised_quota_lets_those_in_who_wait(world):
     assert world.admitted() == ["a"]
 
 
+def test_raised_quota_lets_all_of_a_shape_in(world):
+    world.submit(*(workload(name, "cq", 2, created=created) for created, name in enumerate("abc")))
+    assert world.admitted() == ["a"]
+    world.tell(cluster_queue("cq", 6))
+    assert world.admitted() == ["b", "c"]
+
+
 def test_a_cohort_lends_what_is_idle_and_a_limit_keeps_the_rest():
     world = World(
         cluster_queue("lender", 4, cohort="all", limits={"lendingLimit": 3}),

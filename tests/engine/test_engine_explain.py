@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 
 @pytest.fixture
@@ -87,3 +87,74 @@ def test_one_whose_pods_match_no_flavor(world):
     assert explanation.reason == "NoMatchingFlavor"
     ((pod_set, attempt),) = explanation.attempts
     assert (pod_set, attempt.flavor) == ("main", "default")
+
+
+def test_nothing_can_be_preempted_where_the_policies_forbid_it(world):
+    world.submit(workload("runs", "a", 6), workload("w", "a", created=1))
+    world.admitted()
+    (prospect,) = world.engine.explain("w").prospects
+    assert prospect.hint == (
+        "its ClusterQueue preempts nobody (withinClusterQueue is Never, reclaimWithinCohort is Never)"
+    )
+
+
+@pytest.fixture
+def preempting():
+    """b borrows what a has lent, and a runs something of its own."""
+    policies = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
+    world = World(
+        cluster_queue("a", 4, cohort="all", preemption=policies),
+        cluster_queue("b", 6, cohort="all"),
+        local_queue("a"),
+        local_queue("b"),
+    )
+    world.submit(workload("low", "a", 1), workload("borrows", "b", 9, priority=1, created=1))
+    assert world.admitted() == ["low", "borrows"]
+    return world
+
+
+def test_what_might_be_preempted_is_told_with_numbers(preempting):
+    preempting.submit(workload("w", "a", 8, priority=2, created=2))
+    assert preempting.engine.settle(preempting.now).evicted == ()
+    (prospect,) = preempting.engine.explain("w").prospects
+    assert (prospect.missing, prospect.own, prospect.others) == (8000, 1000, 3000)
+    assert prospect.hint == (
+        "of cpu in flavor default it might take 1 from 1 workload(s) of its ClusterQueue and 3 from 1 of others that "
+        "borrow (withinClusterQueue is LowerPriority, reclaimWithinCohort is LowerPriority), "
+        "which is not enough for the 8 that are missing"
+    )
+
+
+def test_nobody_may_be_preempted_by_one_of_no_higher_priority(preempting):
+    preempting.submit(workload("w", "a", 2, created=2))
+    assert preempting.engine.settle(preempting.now).evicted == ()
+    (prospect,) = preempting.engine.explain("w").prospects
+    assert prospect.hint.startswith("nobody is admitted whom it may preempt for cpu in flavor default")
+
+
+def test_under_way_it_might_be_enough(preempting):
+    preempting.submit(workload("w", "a", 4, priority=2, created=2))
+    assert preempting.engine.settle(preempting.now).evicted
+    explanation = preempting.engine.explain("w")
+    assert explanation.reason == "WaitingForPreemptedWorkloads"
+    assert "which might be enough for the 4 that are missing" in explanation.prospects[0].hint
+
+
+def test_what_could_never_fit_has_no_prospect(world):
+    world.submit(workload("w", "a", 7))
+    world.admitted()
+    assert world.engine.explain("w").prospects == ()
+
+
+def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
+    """What a node keeps from its parent by a lending limit does not have to pass the limits above."""
+    world = World(
+        cohort("root", 10),
+        cohort("middle", 0, parent="root", limit=3),
+        cluster_queue("a", 4, cohort="middle", limits={"lendingLimit": 0}),
+        local_queue("a"),
+    )
+    world.submit(workload("w", "a", 8))
+    world.admitted()
+    (lack,) = world.engine.explain("w").lacks
+    assert (lack.most, lack.refused_by) == (7000, "Cohort middle: borrowingLimit")

@@ -70,6 +70,32 @@ def test_manifests_are_decided_by_priority(run):
     assert answer["final"]["usage"] == {"team": {"default": {"cpu": 2000}}}
 
 
+def test_a_workload_may_name_its_priority_class_and_a_job_its_fewest_pods(run):
+    template = "template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}"
+    more = f"""
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {{name: named}}
+spec:
+  queueName: main
+  priorityClassRef: {{group: kueue.x-k8s.io, kind: WorkloadPriorityClass, name: urgent}}
+  podSets: [{{name: main, count: 1, {template}}}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: shrinks
+  labels: {{kueue.x-k8s.io/queue-name: main, sluice.dev/priority-class: urgent}}
+  annotations: {{kueue.x-k8s.io/job-min-parallelism: "1"}}
+spec: {{parallelism: 3, {template}}}
+"""
+    final = json.loads(run(MANIFESTS + more, "-o", "json").output)["final"]
+    counts = {key: admission["podSetAssignments"][0]["count"] for key, admission in final["admitted"].items()}
+    assert counts == {"default/urgent": 1, "default/named": 1, "default/shrinks": 1}
+    assert final["pending"] == ["default/first"]
+
+
 def test_the_answer_can_be_read_by_people(run):
     lines = run(MANIFESTS).output.splitlines()
     assert "  cycle 1: default/urgent admitted by team (main x1; default)" in lines
@@ -136,6 +162,14 @@ def _workload(name, second):
         ("[1, 2]", "is not an object"),
         ("a: [", "line"),
         ('{"clusterQueues": 5}', "is no scenario that can be played"),
+        ("kind: Job\nmetadata: {name: a}", "Job a: spec: is missing"),
+        ("kind: Job\nmetadata: {name: a}\nspec: {}", "Job a: spec.template: is missing"),
+        ("kind: Workload\nmetadata: {}\nspec: {}", "metadata.name: is missing"),
+        (
+            "kind: Workload\nmetadata: {name: a}\nspec: {podSets: [{count: x}]}",
+            "spec.podSets[0].count: must be a number",
+        ),
+        ("kind: WorkloadPriorityClass\nmetadata: {name: a}", "value: must be a number"),
         (
             "apiVersion: sluice.dev/v1\nkind: ClusterQueue\nmetadata: {name: a}\nspec: {nope: 1}",
             "spec.nope: unknown field",

@@ -1,0 +1,100 @@
+"""ClusterQueues that converge to a quota lowered below their use: who is evicted, when the delay is over.
+
+An extension of Kueue, off unless a ClusterQueue asks for it by `overQuota`. A ClusterQueue is over when a node on its
+path leaves it less than nothing to use, and it borrows: what it uses within its nominal quota is never evicted. Of all
+ClusterQueues of a tree whose delay is over, the lowest priority goes first, and of equals the newest, just enough that
+none is over any more. The delay counts from when the engine first saw it over; after a restart that is the start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.events import Evict
+from admission.engine.tree import available, narrowest
+from admission.engine.victims import Target, fill_back
+from admission.engine.vocabulary import OVER_QUOTA, over_quota_text
+
+if TYPE_CHECKING:
+    from admission.engine.clusterqueue import ClusterQueue, Held
+    from admission.engine.forest import Domain
+
+
+def converge(domain: Domain, now: float) -> list[Evict]:
+    """Note which ClusterQueues of the tree are over since when, and evict where that has lasted long enough."""
+    if not domain.changed:  # an admission brings nobody over: only those that are need to be looked at
+        first = deadline(domain)
+        if first is None or not (domain.dirty or first <= now):
+            return []
+    domain.changed = False
+    # What is leaving already is as good as gone.
+    leaving = [held for queue in domain.queues for held in queue.held.values() if held.evicting]
+    for held in leaving:
+        held.queue.uncount(held)
+    due = []
+    for queue in domain.converging:
+        if not _exceeded(queue):
+            queue.over_since = None
+            continue
+        if queue.over_since is None:
+            queue.over_since = now
+        if _deadline(queue) <= now:
+            due.append(queue)
+            queue.over_since = None
+    evicted = _evict(due) if due else []
+    for held in leaving:
+        held.queue.recount(held)
+    return evicted
+
+
+def deadline(domain: Domain) -> float | None:
+    """When the first of the tree has been over for long enough; None if none is over."""
+    return min((_deadline(queue) for queue in domain.converging if queue.over_since is not None), default=None)
+
+
+def _deadline(queue: ClusterQueue) -> float:
+    assert queue.spec.over_quota is not None
+    assert queue.over_since is not None
+    return queue.over_since + queue.spec.over_quota.evict_after_seconds
+
+
+def _exceeded(queue: ClusterQueue) -> list[int]:
+    """The flavor-resources of which it uses too much."""
+    node = queue.node
+    assert node is not None
+    return [fr for fr, used in enumerate(node.usage) if used > node.nominal[fr] and available(node, fr) < 0]
+
+
+def _evict(queues: list[ClusterQueue]) -> list[Evict]:
+    """Mark and name those that have to go, so that none of the queues is over any more."""
+    targets: list[Target] = []
+    messages: dict[str, str] = {}
+    for held in sorted((held for queue in queues for held in queue.held.values() if not held.evicting), key=_rank):
+        exceeded = set(_exceeded(held.queue))
+        fr = next((fr for fr, _ in held.amounts if fr in exceeded), None)
+        if fr is None:
+            continue
+        assert held.queue.node is not None
+        messages[held.workload.uid] = _message(held.queue, fr)
+        held.queue.uncount(held)
+        targets.append(Target(held, held.queue.node, OVER_QUOTA))
+    targets = fill_back(targets, lambda: not any(map(_exceeded, queues)))
+    for target in targets:
+        target.held.queue.recount(target.held)
+        target.held.queue.generation += 1
+        target.held.evicting = True
+    return [Evict(target.held.workload, OVER_QUOTA, messages[target.held.workload.uid]) for target in targets]
+
+
+def _rank(held: Held) -> tuple[int, float, str]:
+    return held.workload.priority, -held.at, held.workload.uid
+
+
+def _message(queue: ClusterQueue, fr: int) -> str:
+    assert queue.node is not None
+    assert queue.tree is not None
+    assert queue.spec.over_quota is not None
+    node = queue.node
+    excess = min(-available(node, fr), node.usage[fr] - node.nominal[fr])
+    delay = queue.spec.over_quota.evict_after_seconds
+    return over_quota_text(queue.name, queue.tree.frs[fr], node.usage[fr], excess, narrowest(node, fr), delay)

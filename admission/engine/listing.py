@@ -1,0 +1,77 @@
+"""Who waits in a ClusterQueue, page by page with everyone's position, and how to place somebody before another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from admission.engine.explain import Verdict, verdict_of
+
+if TYPE_CHECKING:
+    from admission.engine.items import Item, LocalQueueKey
+    from admission.engine.ranking import Ranking
+    from admission.engine.registry import Registry
+    from admission.engine.shapes import Shape
+    from admission.model.workload import Workload
+
+_TICKS = 1_000_000  # in a second: times are kept to the microsecond
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A waiting workload in the order of its queues. Positions count from 1, those that are set aside included."""
+
+    workload: Workload
+    position_in_cluster_queue: int
+    position_in_local_queue: int
+    reason: str
+    """Of the vocabulary."""
+    message: str
+
+
+def places(
+    registry: Registry, cluster_queue: str, local_queue: LocalQueueKey | None, limit: int, offset: int
+) -> tuple[Place, ...]:
+    """Some of those that wait, in order; all of them of `local_queue`, if given."""
+    pending = registry.forest.queue(cluster_queue).pending
+    verdicts: dict[Shape, Verdict] = {}
+    page = []
+    for item in islice(pending.ranking(local_queue).items(offset), limit):
+        ahead, ahead_here = pending.position(item)
+        reason, message = _why(registry, item, verdicts)
+        page.append(Place(item.workload, ahead + 1, ahead_here + 1, reason, message))
+    return tuple(page)
+
+
+def _why(registry: Registry, item: Item, verdicts: dict[Shape, Verdict]) -> Verdict:
+    told = registry.why_outside(item) or item.said
+    if told is not None:
+        return told
+    if item.fault is not None or not item.accepted:
+        return verdict_of(registry, item)
+    # All of a shape get the same answer, and hundreds of them may be on one page.
+    if item.shape not in verdicts:
+        verdicts[item.shape] = verdict_of(registry, item)
+    return verdicts[item.shape]
+
+
+def rank_before(registry: Registry, item: Item) -> tuple[int, float]:
+    """Priority and time that put another workload directly before this one."""
+    ranking = registry.forest.queue(item.cluster_queue).pending.ranking()
+    tick = round(item.rank_at * _TICKS) - 1
+    # Where somebody is already, nobody is put: the uid would decide which of them comes first.
+    while _taken(ranking, item.rank_priority, tick / _TICKS):
+        tick -= 1
+    return item.rank_priority, tick / _TICKS
+
+
+def rank_top(registry: Registry, cluster_queue: str) -> tuple[int, float] | None:
+    """Priority and time that put a workload before all that wait in the ClusterQueue; None if nobody does."""
+    first = next(registry.forest.queue(cluster_queue).pending.ranking().items(), None)
+    return None if first is None else rank_before(registry, first)
+
+
+def _taken(ranking: Ranking, priority: int, at: float) -> bool:
+    following = next(ranking.items(ranking.count_before((-priority, at, ""))), None)
+    return following is not None and (following.rank_priority, following.rank_at) == (priority, at)

@@ -1,0 +1,69 @@
+"""A preemption whose preemptor does not get the room is reported, and no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.engine.scenes import World, cluster_queue, local_queue, workload
+
+if TYPE_CHECKING:
+    from admission.engine import Decisions
+
+POLICY = {"withinClusterQueue": "LowerPriority"}
+
+
+def preempting() -> World:
+    """`high` has preempted `low` in a full queue, and `low` is not gone yet."""
+    world = World(cluster_queue("cq", 2, preemption=POLICY), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 2, priority=5, created=1))
+    (evict,) = world.engine.settle(world.now).evicted
+    assert evict.preemptor == "high"
+    return world
+
+
+def settle(world: World) -> Decisions:
+    return world.engine.settle(world.now)
+
+
+def test_who_gets_the_room_is_not_reported():
+    world = preempting()
+    world.gone("low", requeue=workload("low", "cq", 2))
+    decisions = settle(world)
+    assert [admit.workload.uid for admit in decisions.admitted] == ["high"]
+    assert decisions.flapping == ()
+
+
+def test_quota_that_is_lowered_meanwhile_makes_it_vain():
+    world = preempting()
+    world.tell(cluster_queue("cq", 1, preemption=POLICY))
+    assert settle(world).flapping == (), "the victim is not gone yet"
+    world.gone("low")
+    (flap,) = settle(world).flapping
+    assert (flap.preemptor.uid, flap.victims, flap.returned) == ("high", ("ns/low",), ())
+    assert flap.message == "ns/low were preempted for ns/high, which was not admitted then"
+    assert settle(world).flapping == (), "it is said once"
+
+
+def test_a_preemptor_that_gives_up_is_not_reported():
+    world = preempting()
+    world.gone("high")
+    world.gone("low")
+    assert settle(world).flapping == ()
+
+
+def test_a_victim_that_comes_back_first_is_named():
+    """As an admin put it before its preemptor in a queue that is strict about the order."""
+    world = World(cluster_queue("cq", 2, preemption=POLICY, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 2, priority=5, created=1))
+    assert len(settle(world).evicted) == 1
+    rank = world.engine.rank_before("high")
+    world.gone("low", requeue=workload("low", "cq", 2, rank_priority=rank[0], rank_at=rank[1]))
+    decisions = settle(world)
+    assert [admit.workload.uid for admit in decisions.admitted] == ["low"]
+    (flap,) = decisions.flapping
+    assert flap.returned == ("ns/low",)
+    assert flap.message.endswith(", and ns/low were admitted again")

@@ -1,0 +1,150 @@
+"""The order of those that wait: positions, pages, and the places that an admin gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.engine import WorkloadPending
+from admission.engine.ranking import Ranking
+from tests.engine.scenes import World, cluster_queue, local_queue, workload
+
+
+@pytest.fixture
+def world():
+    """Two LocalQueues of a ClusterQueue in which nothing fits, so that the order is all that there is."""
+    world = World(cluster_queue("cq", 1), local_queue("left", to="cq"), local_queue("right", to="cq"))
+    world.submit(
+        workload("a", "left", 2, created=1),
+        workload("b", "right", 2, created=2),
+        workload("c", "left", 2, created=3),
+        workload("urgent", "right", 3, priority=5, created=4),
+        workload("d", "left", 4, created=5),
+    )
+    world.engine.settle(world.now)
+    return world
+
+
+def order(world: World, **which: object) -> list[str]:
+    return [place.workload.name for place in world.engine.listing("cq", limit=100, **which)]
+
+
+def test_everybody_has_a_position_in_both_queues_and_a_reason(world):
+    places = world.engine.listing("cq", limit=10)
+    assert [(at.workload.name, at.position_in_cluster_queue, at.position_in_local_queue) for at in places] == [
+        ("urgent", 1, 1),
+        ("a", 2, 1),
+        ("b", 3, 2),
+        ("c", 4, 2),
+        ("d", 5, 3),
+    ]
+    assert {at.reason for at in places} == {"ExceedsMaxQuota"}
+    assert all("maximum capacity (1)" in at.message for at in places)
+
+
+def test_a_page_goes_on_where_the_one_before_it_ended(world):
+    pages = [world.engine.listing("cq", limit=2, offset=offset) for offset in (0, 2, 4, 6)]
+    assert [[place.workload.name for place in page] for page in pages] == [["urgent", "a"], ["b", "c"], ["d"], []]
+    assert [place.position_in_cluster_queue for page in pages for place in page] == [1, 2, 3, 4, 5]
+    assert world.engine.count_waiting("cq") == 5
+
+
+def test_a_local_queue_has_a_listing_of_its_own(world):
+    places = world.engine.listing("cq", limit=2, offset=1, local_queue=("ns", "left"))
+    assert [(at.workload.name, at.position_in_cluster_queue, at.position_in_local_queue) for at in places] == [
+        ("c", 4, 2),
+        ("d", 5, 3),
+    ]
+    assert world.engine.count_waiting("cq", ("ns", "left")) == 3
+    assert world.engine.listing("cq", limit=9, local_queue=("ns", "nowhere")) == ()
+    assert world.engine.listing("nowhere", limit=9) == ()
+
+
+def test_backoff_and_hold_are_told(world):
+    world.engine.observe(WorkloadPending(workload("late", "left", created=9), not_before=world.now + 5), now=world.now)
+    world.engine.observe(WorkloadPending(workload("held", "left", created=9), held=True), now=world.now)
+    assert order(world)[-1] == "late"
+    explanation = world.engine.explain("late")
+    assert (explanation.position_in_cluster_queue, explanation.not_before) == (6, world.now + 5)
+    explanation = world.engine.explain("held")
+    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (0, 0)
+
+
+def test_explain_knows_the_position(world):
+    explanation = world.engine.explain("c")
+    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (4, 2)
+    world.gone("a")
+    explanation = world.engine.explain("c")
+    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (3, 1)
+
+
+def move(world: World, name: str, rank: tuple[int, float] | None) -> None:
+    assert rank is not None
+    (item,) = (at.workload for at in world.engine.listing("cq", limit=100) if at.workload.name == name)
+    world.submit(replace(item, rank_priority=rank[0], rank_at=rank[1]))
+
+
+def test_a_workload_is_put_before_another(world):
+    move(world, "d", world.engine.rank_before("b"))
+    assert order(world) == ["urgent", "a", "d", "b", "c"]
+    move(world, "c", world.engine.rank_before("b"))
+    assert order(world) == ["urgent", "a", "c", "d", "b"]
+    move(world, "a", world.engine.rank_before("urgent"))
+    assert order(world) == ["a", "urgent", "c", "d", "b"]
+    assert order(world, local_queue=("ns", "left")) == ["a", "c", "d"]
+
+
+def test_a_workload_is_put_to_the_top_again_and_again(world):
+    for name in ("b", "d", "c"):
+        move(world, name, world.engine.rank_top("cq"))
+        assert order(world)[0] == name
+    assert order(world) == ["c", "d", "b", "urgent", "a"]
+
+
+def test_there_is_no_place_where_nobody_waits(world):
+    assert world.engine.rank_top("empty") is None
+    assert world.engine.rank_before("nobody") is None
+
+
+def test_the_order_is_that_of_admission_and_all_else_goes_by_the_real_priority(world):
+    world.tell(cluster_queue("cq", 4, preemption={"withinClusterQueue": "LowerPriority"}))
+    move(world, "d", world.engine.rank_top("cq"))
+    decisions = world.engine.settle(world.now)
+    assert [admit.workload.name for admit in decisions.admitted] == ["d"]
+    assert [(evict.workload.name, evict.preemptor) for evict in decisions.evicted] == [("d", "urgent")]
+
+
+def test_a_ranked_workload_preempts_nobody_by_its_rank():
+    world = World(cluster_queue("cq", 1, preemption={"withinClusterQueue": "LowerPriority"}), local_queue("cq"))
+    world.submit(workload("runs", "cq", priority=3))
+    assert world.admitted() == ["runs"]
+    world.submit(workload("ranked", "cq", created=2, rank_priority=9, rank_at=0.0))
+    assert not world.engine.settle(world.now).evicted
+
+
+_entries = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 5).map(float), st.integers(0, 400).map(str)), unique=True, max_size=60
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_entries, st.randoms(use_true_random=False), st.integers(2, 9))
+def test_a_ranking_is_a_sorted_list(entries, random, full):
+    """Whatever the size of its chunks."""
+    ranking, model = Ranking(full), []
+    for entry in entries:
+        ranking.add((*entry, entry))
+        model.append(entry)
+        if random.random() < 0.4:
+            gone = model.pop(random.randrange(len(model)))
+            ranking.remove(gone)
+        model.sort()
+        assert list(ranking.items()) == model
+        assert len(ranking) == len(model)
+        for offset in (0, 1, len(model) // 2):
+            assert list(ranking.items(offset)) == model[offset:]
+    for entry in entries:
+        assert ranking.count_before(entry) == sum(other < entry for other in model)

@@ -1,0 +1,115 @@
+"""Workloads of several pod sets, of fewer pods than asked for, and of pods that are not needed any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission.engine import WorkloadAdmitted
+from admission.model.workload import PodSet
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+
+if TYPE_CHECKING:
+    from admission.model.workload import Admission, Workload
+
+
+def of(name: str, *pod_sets: PodSet, **fields: object) -> Workload:
+    return replace(workload(name, "cq", **fields), pod_sets=pod_sets)
+
+
+def pods(name: str, count: int, cpu: int, **fields: object) -> PodSet:
+    return PodSet(name, count, {"cpu": cpu * 1000}, **fields)
+
+
+def admit(world: World, item: Workload) -> Admission | None:
+    world.submit(item)
+    admitted = world.engine.settle(world.now).admitted
+    return admitted[0].admission if admitted else None
+
+
+def counts(admission: Admission | None) -> dict[str, int]:
+    return {} if admission is None else {pod_set.name: pod_set.count for pod_set in admission.pod_sets}
+
+
+def flavors(admission: Admission | None) -> dict[str, str]:
+    return {} if admission is None else {pod_set.name: pod_set.flavors["cpu"] for pod_set in admission.pod_sets}
+
+
+def test_all_pod_sets_or_none():
+    world = World(cluster_queue("cq", 5), local_queue("cq"))
+    driver, workers = pods("driver", 1, 1), pods("workers", 4, 1)
+    assert admit(world, of("too-large", driver, replace(workers, count=5))) is None
+    assert world.engine.usage() == {}
+    assert counts(admit(world, of("fits", driver, workers))) == {"driver": 1, "workers": 4}
+
+
+def test_as_many_pods_as_fit_but_not_fewer_than_the_least():
+    world = World(cluster_queue("cq", 5), local_queue("cq"))
+    assert counts(admit(world, of("a", pods("main", 9, 1, min_count=2)))) == {"main": 5}
+    assert admit(world, of("b", pods("main", 9, 1, min_count=2))) is None
+    world.gone("a")
+    assert [item.workload.uid for item in world.engine.settle(world.now).admitted] == ["b"]
+
+
+def test_pod_sets_shrink_together_in_proportion():
+    world = World(cluster_queue("cq", 7), local_queue("cq"))
+    item = of("a", pods("one", 8, 1, min_count=2), pods("other", 4, 1, min_count=1), pods("fixed", 1, 1))
+    admission = admit(world, item)
+    # 6 of the 9 that may be missing are: 8 - 6*6//9 and 4 - 3*6//9.
+    assert counts(admission) == {"one": 4, "other": 2, "fixed": 1}
+    assert world.engine.usage()["cq"]["default"]["cpu"] == 7000
+
+
+def test_a_whole_workload_is_preferred_to_a_part_of_it():
+    """In another flavor, or by preemption: fewer pods are the last resort."""
+    policies = {"withinClusterQueue": "LowerPriority"}
+    world = World(cluster_queue("cq", 4, preemption=policies), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    item = of("high", pods("main", 4, 1, min_count=1), priority=5, created=1)
+    world.submit(item)
+    assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
+    world.gone("low")
+    (admitted,) = world.engine.settle(world.now).admitted
+    assert counts(admitted.admission) == {"main": 4}
+
+
+def two_flavors() -> World:
+    return World(
+        cluster_queue("cq", {"default": 2, "spot": 9}), local_queue("cq"), manifest("ResourceFlavor", "spot", {})
+    )
+
+
+def test_each_pod_set_gets_a_flavor_of_its_own():
+    assert flavors(admit(two_flavors(), of("a", pods("small", 1, 1), pods("large", 4, 1)))) == {
+        "small": "default",
+        "large": "spot",
+    }
+
+
+def test_pod_sets_of_a_group_get_the_same_flavor():
+    small, large = pods("small", 1, 1, group="g"), pods("large", 4, 1, group="g")
+    assert flavors(admit(two_flavors(), of("a", small, large))) == {"small": "spot", "large": "spot"}
+
+
+def test_earlier_pod_sets_count_for_later_ones():
+    assert flavors(admit(two_flavors(), of("a", pods("one", 1, 1), pods("two", 1, 1), pods("three", 1, 1)))) == {
+        "one": "default",
+        "two": "default",
+        "three": "spot",
+    }
+
+
+def test_pods_that_are_not_needed_any_more_free_their_quota_at_once():
+    world = World(cluster_queue("cq", 4), local_queue("cq"))
+    item = of("a", pods("main", 4, 1))
+    admission = admit(world, item)
+    assert admission is not None
+    assert admit(world, of("b", pods("main", 3, 1), created=1)) is None
+    (main,) = admission.pod_sets
+    smaller = replace(admission, pod_sets=(replace(main, count=1, usage={"cpu": 1000}),))
+    world.engine.observe(WorkloadAdmitted(item, smaller, at=world.now), now=world.now)
+    assert world.admitted() == ["b"]
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 4000}}}
+    world.gone("a")
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
