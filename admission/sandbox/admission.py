@@ -19,11 +19,12 @@ from admission.sandbox.decoding import complete
 from admission.sandbox.objects import labels_of
 from admission.sandbox.patch import json_patch
 from admission.sandbox.schema import DecodeError
-from admission.sandbox.selectors import Requirement, requirements_of
+from admission.sandbox.selectors import requirements_of
 
 if TYPE_CHECKING:
     import cel
 
+    from admission.machinery.selectors import Requirement
     from admission.sandbox.objects import Object
     from admission.sandbox.registry import Call, Registry
     from admission.sandbox.resources import Resource

@@ -1,4 +1,4 @@
-"""Who asks, and what they may: tokens, impersonation, RBAC."""
+"""Who asks: users and the bearer tokens that stand for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.errors import ApiError, bad_request, invalid, not_found, unprocessable
+from admission.sandbox.errors import ApiError, invalid, not_found, unprocessable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
+    from admission.sandbox.clock import Clock
     from admission.sandbox.objects import Object
     from admission.sandbox.registry import Registry
 
@@ -20,7 +21,6 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 AUDIENCE = "https://kubernetes.default.svc"
-RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ DEFAULT_USERS: dict[str, User] = {
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A token that was made for a service account."""
+    """A token that may end: one of a service account, or one of a user made while the sandbox runs."""
 
     user: User
     audiences: tuple[str, ...]
@@ -76,18 +76,43 @@ class Issued:
 
 
 class Authenticator:
-    """Bearer tokens: static ones, and those issued to service accounts."""
+    """Bearer tokens: those of users, and those issued to service accounts."""
 
-    def __init__(self, users: Mapping[str, User]) -> None:
-        self.users = dict(users)
+    def __init__(self, users: Mapping[str, User], clock: Clock) -> None:
+        self._clock = clock
         self._issued: dict[str, Issued] = {}
+        for token, user in users.items():
+            self.add(user, token=token)
+
+    def add(self, user: User, *, token: str = "", expires: float | None = None) -> str:
+        """A token for a user, made up where none is given; it is good for `expires` seconds, or for ever."""
+        token = token or secrets.token_urlsafe(32)
+        end = None if expires is None else self._clock.now() + expires
+        self._issued[token] = Issued(user, (AUDIENCE,), lambda: end is None or self._clock.now() < end)
+        return token
+
+    def remove(self, name: str) -> bool:
+        """Forget all tokens of a user; False if there are none."""
+        tokens = [token for token, issued in self._issued.items() if issued.user.name == name]
+        for token in tokens:
+            del self._issued[token]
+        return bool(tokens)
+
+    def token(self, name: str) -> str | None:
+        """A token of a user, or None."""
+        return next((token for token, issued in self._issued.items() if issued.user.name == name), None)
+
+    @property
+    def names(self) -> list[str]:
+        """Everybody who has a token."""
+        return list(dict.fromkeys(issued.user.name for issued in self._issued.values()))
 
     def user(self, token: str, audience: str = AUDIENCE) -> User | None:
         """Whom a token stands for, or None."""
         issued = self._issued.get(token)
-        if issued is not None:
-            return issued.user if audience in issued.audiences and issued.is_valid() else None
-        return self.users.get(token) if audience == AUDIENCE else None
+        if issued is None or audience not in issued.audiences or not issued.is_valid():
+            return None
+        return issued.user
 
     def issue(self, registry: Registry, namespace: str, name: str, body: Object) -> Object:
         """A TokenRequest for a service account, answered. Raises ApiError (404, 422)."""
@@ -137,184 +162,3 @@ class Authenticator:
         if user is None:
             raise ApiError(401, "Unauthorized", "Unauthorized")
         return user
-
-
-def impersonated(headers: Mapping[str, str]) -> User | None:
-    """The user whom the request asks to be, or None. Raises ApiError (400)."""
-    name = uid = None
-    groups: tuple[str, ...] = ()
-    extra: dict[str, tuple[str, ...]] = {}
-    for header, value in headers.items():
-        lower = header.lower()
-        if lower == "impersonate-user":
-            name = value
-        elif lower == "impersonate-group":
-            groups = (*groups, value)
-        elif lower == "impersonate-uid":
-            uid = value
-        elif lower.startswith("impersonate-extra-"):
-            key = lower.removeprefix("impersonate-extra-")
-            extra[key] = (*extra.get(key, ()), value)
-    if name is None:
-        if groups or uid or extra:
-            raise bad_request("requested groups, uid or extra without impersonating a user name")
-        return None
-    default = named_user(name)
-    found = default.groups
-    if groups and default is not ANONYMOUS:
-        found = (*groups, AUTHENTICATED) if AUTHENTICATED not in groups else groups
-    return User(name, uid or "", found, tuple(sorted(extra.items())))
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """What is asked for: a resource (`resource` may be `jobs/status`), or a path when `resource` is empty."""
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-    def refusal(self, user: User, *, verb: str = "") -> ApiError:
-        """The 403 for a user without the right; `verb` replaces the one that is shown."""
-        shown = verb or self.verb
-        if not self.resource:
-            return ApiError(
-                403, "Forbidden", f'forbidden: User "{user.name}" cannot {shown} path "{self.path}"', details={}
-            )
-        plural = self.resource.partition("/")[0]
-        qualified = f"{plural}.{self.group}" if self.group else plural
-        subject = f'{qualified} "{self.name}"' if self.name else qualified
-        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
-        text = (
-            f'{subject} is forbidden: User "{user.name}" cannot {shown} resource "{self.resource}" '
-            f'in API group "{self.group}" {scope}'
-        )
-        details = {key: value for key, value in (("name", self.name), ("group", self.group), ("kind", plural)) if value}
-        return ApiError(403, "Forbidden", text, details=details)
-
-
-class Authorizer:
-    """RBAC over the stored roles and bindings; masters may everything."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._decisions: dict[tuple[User, Attributes], str | None] = {}
-        for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"):
-            registry.store.collections[RBAC, plural].subscribe(self._decisions.clear)
-
-    def check(self, user: User, attributes: Attributes) -> None:
-        """Raises ApiError (403) unless the user may."""
-        if self.reason(user, attributes) is None:
-            raise attributes.refusal(user)
-
-    def reason(self, user: User, attributes: Attributes) -> str | None:
-        """Why the user may (empty for masters), or None."""
-        if MASTERS in user.groups:
-            return ""
-        key = (user, attributes)
-        if key not in self._decisions:
-            if len(self._decisions) > 10_000:
-                self._decisions.clear()
-            self._decisions[key] = self._decide(user, attributes)
-        return self._decisions[key]
-
-    def _decide(self, user: User, attributes: Attributes) -> str | None:
-        for kind, binding, rules in self._bindings(user, attributes.namespace):
-            if any(_rule_allows(rule, attributes) for rule in rules):
-                reference = binding["roleRef"]
-                name = binding["metadata"]["name"]
-                return f'RBAC: allowed by {kind} "{name}" of {reference["kind"]} "{reference["name"]}"'
-        return None
-
-    def rules(self, user: User, namespace: str) -> list[Object]:
-        """All rules that apply to the user in a namespace."""
-        if MASTERS in user.groups:
-            everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-            return [everything, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
-        return [rule for _, _, rules in self._bindings(user, namespace) for rule in rules]
-
-    def _bindings(self, user: User, namespace: str) -> Iterator[tuple[str, Object, list[Object]]]:
-        collections = self._registry.store.collections
-        candidates = [
-            ("ClusterRoleBinding", version.obj) for version in collections[RBAC, "clusterrolebindings"].versions()
-        ]
-        if namespace:
-            found = collections[RBAC, "rolebindings"].versions(namespace)
-            candidates += [("RoleBinding", version.obj) for version in found]
-        for kind, binding in candidates:
-            if any(_subject_is(subject, user, namespace) for subject in binding.get("subjects", ())):
-                reference = binding["roleRef"]
-                is_role = reference["kind"] == "Role"
-                role = self._registry.find(
-                    RBAC, "roles" if is_role else "clusterroles", namespace if is_role else "", reference["name"]
-                )
-                if role is not None:
-                    yield kind, binding, role.get("rules", [])
-
-
-def _subject_is(subject: Object, user: User, namespace: str) -> bool:
-    match subject["kind"]:
-        case "User":
-            return bool(subject["name"] == user.name)
-        case "Group":
-            return subject["name"] in user.groups
-        case "ServiceAccount":
-            owner = subject.get("namespace", namespace)
-            return user.name == f"system:serviceaccount:{owner}:{subject['name']}"
-        case _:
-            return False
-
-
-def _rule_allows(rule: Object, attributes: Attributes) -> bool:
-    if not _covers(rule.get("verbs", ()), attributes.verb):
-        return False
-    if not attributes.resource:
-        return any(
-            path == "*" or path == attributes.path or (path.endswith("*") and attributes.path.startswith(path[:-1]))
-            for path in rule.get("nonResourceURLs", ())
-        )
-    if not _covers(rule.get("apiGroups", ()), attributes.group):
-        return False
-    names = rule.get("resourceNames", ())
-    if names and attributes.name not in names:
-        return False
-    resources = rule.get("resources", ())
-    sub = attributes.resource.partition("/")[2]
-    return _covers(resources, attributes.resource) or bool(sub and f"*/{sub}" in resources)
-
-
-def _covers(patterns: list[str] | tuple[()], value: str) -> bool:
-    return "*" in patterns or value in patterns
-
-
-_INFO_PATHS = ["/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*", "/version", "/version/"]
-_DISCOVERY_PATHS = [*_INFO_PATHS, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
-# The cluster roles that every cluster is born with, as far as they matter here, and the groups that hold them.
-FIRST_ROLES: tuple[tuple[str, list[Object], tuple[str, ...]], ...] = (
-    (
-        "system:public-info-viewer",
-        [{"nonResourceURLs": _INFO_PATHS, "verbs": ["get"]}],
-        (AUTHENTICATED, UNAUTHENTICATED),
-    ),
-    ("system:discovery", [{"nonResourceURLs": _DISCOVERY_PATHS, "verbs": ["get"]}], (AUTHENTICATED,)),
-    (
-        "system:basic-user",
-        [
-            {
-                "apiGroups": ["authorization.k8s.io"],
-                "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-                "verbs": ["create"],
-            },
-            {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
-        ],
-        (AUTHENTICATED,),
-    ),
-    (
-        "cluster-admin",
-        [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}],
-        (MASTERS,),
-    ),
-)

@@ -14,6 +14,7 @@ from admission.sandbox.reviews import REVIEWS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from admission.sandbox.aggregation.aggregator import Aggregator
     from admission.sandbox.objects import Object
     from admission.sandbox.registry import Registry
     from admission.sandbox.resources import Resource, Subresource
@@ -39,8 +40,9 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 class Discovery:
     """Answers to what a client asks before it knows anything."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, aggregator: Aggregator) -> None:
         self._registry = registry
+        self._aggregator = aggregator
 
     def answer(self, path: str, accept: str) -> Object | None:
         """The document at a path, or None. Raises ApiError (406)."""
@@ -70,7 +72,7 @@ class Discovery:
             case ["apis", group, version] if version in self._versions(group):
                 return self._resources(group, version)
             case ["openapi", "v3"]:
-                return openapi.index(self._registry)
+                return openapi.index(self._registry, self._aggregator.backends())
             case ["openapi", "v3", "api", "v1"]:
                 return openapi.document(self._registry, "", "v1")
             case ["openapi", "v3", "apis", group, version] if version in self._versions(group):
@@ -83,12 +85,14 @@ class Discovery:
     def _groups(self) -> list[str]:
         found = [group for group, _, _ in self._registry.resources if group]
         found += [group for group, _ in REVIEWS]
+        found += [backend.group for backend in self._aggregator.backends()]
         return list(dict.fromkeys(found))
 
     def _versions(self, group: str) -> list[str]:
         found = [version for known, version, _ in self._registry.resources if known == group]
         if any(known == group for known, _ in REVIEWS):
             found.append("v1")
+        found += [backend.version for backend in self._aggregator.backends() if backend.group == group]
         return list(dict.fromkeys(found))
 
     def _group(self, group: str) -> Object:
@@ -130,13 +134,18 @@ class Discovery:
         groups = [""] if core else self._groups()
         items = []
         for group in groups:
-            versions = [
-                {"version": version, "resources": self._aggregated_resources(group, version), "freshness": "Current"}
-                for version in self._versions(group)
-            ]
+            versions = [self._aggregated_version(group, version) for version in self._versions(group)]
             items.append({"metadata": {"name": group} if group else {}, "versions": versions})
         head = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}}
         return {**head, "items": items}
+
+    def _aggregated_version(self, group: str, version: str) -> Object:
+        backend = self._aggregator.owner(f"/apis/{group}/{version}")
+        if backend is None:
+            resources, freshness = self._aggregated_resources(group, version), "Current"
+        else:
+            resources, freshness = backend.resources, "Current" if backend.available else "Stale"
+        return {"version": version, "resources": resources, "freshness": freshness}
 
     def _aggregated_resources(self, group: str, version: str) -> list[Object]:
         found = [_aggregated_row(resource) for resource in self._members(group, version)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.sandbox import errors
-from admission.sandbox.auth import RBAC
+from admission.sandbox.aggregation.api_services import ApiServices
 from admission.sandbox.custom import Definitions
 from admission.sandbox.errors import Cause, forbidden, invalid
 from admission.sandbox.event_views import EVENTS_VIEW
@@ -13,6 +13,7 @@ from admission.sandbox.jobs import Jobs
 from admission.sandbox.limits import LimitRanges
 from admission.sandbox.pods import Pods
 from admission.sandbox.podspec import default_pod_spec
+from admission.sandbox.rbac import ClusterRoles, RoleBindings, Roles
 from admission.sandbox.resources import ALL_VERBS, SCALE, STATUS, Resource, Subresource
 from admission.sandbox.schema import Schema
 from admission.sandbox.strategy import Strategy
@@ -160,18 +161,6 @@ class Workloads(Strategy):
             default_pod_spec(spec["template"]["spec"])
 
 
-class Bindings(Strategy):
-    """rbac.authorization.k8s.io/v1 RoleBinding and ClusterRoleBinding."""
-
-    has_generation = False
-
-    def default(self, obj: Object) -> None:
-        for subject in obj.get("subjects", ()):
-            if subject.get("kind") in ("User", "Group"):
-                subject.setdefault("apiGroup", RBAC)
-        obj.get("roleRef", {}).setdefault("apiGroup", RBAC)
-
-
 class Events(Strategy):
     """core/v1 Event."""
 
@@ -262,11 +251,11 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         }),
     ],
     ("rbac.authorization.k8s.io", "v1"): [
-        ("Role", "roles", "V1Role", {}),
-        ("RoleBinding", "rolebindings", "V1RoleBinding", {"strategy": Bindings()}),
-        ("ClusterRole", "clusterroles", "V1ClusterRole", {"namespaced": False}),
+        ("Role", "roles", "V1Role", {"strategy": Roles()}),
+        ("RoleBinding", "rolebindings", "V1RoleBinding", {"strategy": RoleBindings()}),
+        ("ClusterRole", "clusterroles", "V1ClusterRole", {"namespaced": False, "strategy": ClusterRoles()}),
         ("ClusterRoleBinding", "clusterrolebindings", "V1ClusterRoleBinding", {
-            "namespaced": False, "strategy": Bindings(),
+            "namespaced": False, "strategy": RoleBindings(),
         }),
     ],
     ("admissionregistration.k8s.io", "v1"): [
@@ -279,7 +268,7 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
     ],
     ("apiregistration.k8s.io", "v1"): [
         ("APIService", "apiservices", "V1APIService", {
-            "namespaced": False, "strategy": _GENERAL, "subresources": (STATUS,),
+            "namespaced": False, "strategy": ApiServices(), "subresources": (STATUS,),
         }),
     ],
 }  # fmt: skip

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from admission.sandbox.aggregation.backend import Backend
     from admission.sandbox.objects import Object
     from admission.sandbox.registry import Registry
 
 
-def index(registry: Registry) -> Object:
-    """The document at /openapi/v3."""
+def index(registry: Registry, backends: list[Backend]) -> Object:
+    """The document at /openapi/v3; the servers behind have their own documents."""
     places = {_place(group, version) for group, version, _ in registry.resources}
-    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in sorted(places)}}
+    paths = {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in sorted(places)}
+    for backend in backends:
+        paths |= backend.openapi
+    return {"paths": paths}
 
 
 def document(registry: Registry, group: str, version: str) -> Object:

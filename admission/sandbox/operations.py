@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from admission.machinery.bodies import duplicate_fields
 from admission.sandbox import errors, pods
 from admission.sandbox.apply import apply_patch, track_update
-from admission.sandbox.bodies import decode, decode_object, duplicate_fields, media_type
+from admission.sandbox.bodies import decode, decode_object, media_type
 from admission.sandbox.decoding import decode_new, decode_update
 from admission.sandbox.errors import ApiError, bad_request
 from admission.sandbox.listing import Page, list_page, wait_for

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from admission.machinery import patches
+from admission.machinery.errors import PatchFailed
+from admission.machinery.patches import merge_patch
 from admission.sandbox.errors import ApiError
 from admission.sandbox.schema import ListOf, Struct
 
 if TYPE_CHECKING:
     from admission.sandbox.objects import Object
+
+__all__ = ["json_patch", "merge_key", "merge_patch", "strategic_merge"]
 
 _MISSING = object()
 
@@ -18,110 +23,13 @@ def merge_key(struct: Struct | None, field: str) -> str | None:
     return struct.merge_keys.get(field) if isinstance(struct, Struct) else None
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if type(patch) is not dict:
-        return patch
-    result = dict(target) if type(target) is dict else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_patch(result.get(key), value)
-    return result
-
-
-# ---------------------------------------------------------------------- JSON patch
-
-
-class PatchFailed(ApiError):
-    """An operation cannot be done on this object. Kubernetes does not say which."""
-
-    def __init__(self) -> None:
-        super().__init__(422, "Invalid", "the server rejected our request due to an error in our request", details={})
-
-
 def json_patch(target: Any, operations: list[Object]) -> Any:
-    """RFC 6902, as Kubernetes applies it: `replace` of a missing key adds it. Raises PatchFailed."""
-    for operation in operations:
-        try:
-            target = _apply_operation(target, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise PatchFailed from error
-    return target
-
-
-def _apply_operation(target: Any, operation: Object) -> Any:
-    path = _pointer(operation["path"])
-    match operation["op"]:
-        case "add":
-            return _put(target, path, operation["value"], insert=True)
-        case "replace":
-            return _put(target, path, operation["value"], insert=False)
-        case "remove":
-            return _drop(target, path)
-        case "test":
-            if _find(target, path) != operation.get("value"):
-                raise ValueError(operation["path"])
-            return target
-        case "copy":
-            return _put(target, path, _find(target, _pointer(operation["from"])), insert=True)
-        case "move":
-            source = _pointer(operation["from"])
-            value = _find(target, source)
-            return _put(_drop(target, source), path, value, insert=True)
-        case unknown:
-            raise ValueError(unknown)
-
-
-def _pointer(text: str) -> list[str]:
-    if text and not text.startswith("/"):
-        raise ValueError(text)
-    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
-
-
-def _find(target: Any, path: list[str]) -> Any:
-    for part in path:
-        target = target[int(part)] if type(target) is list else target[part]
-    return target
-
-
-def _put(target: Any, path: list[str], value: Any, *, insert: bool) -> Any:
-    """A copy of the target with the value at the path; only the containers on the path are copied."""
-    if not path:
-        return value
-    part, rest = path[0], path[1:]
-    if type(target) is list:
-        copy = list(target)
-        if rest:
-            copy[int(part)] = _put(copy[int(part)], rest, value, insert=insert)
-        elif part == "-" and insert:
-            copy.append(value)
-        elif insert and 0 <= int(part) <= len(copy):
-            copy.insert(int(part), value)
-        else:
-            copy[int(part)] = value
-        return copy
-    fields = {**target}
-    fields[part] = _put(fields[part], rest, value, insert=insert) if rest else value
-    return fields
-
-
-def _drop(target: Any, path: list[str]) -> Any:
-    part, rest = path[0], path[1:]
-    if type(target) is list:
-        copy = list(target)
-        if rest:
-            copy[int(part)] = _drop(copy[int(part)], rest)
-        else:
-            del copy[int(part)]
-        return copy
-    fields = {**target}
-    if rest:
-        fields[part] = _drop(fields[part], rest)
-    else:
-        del fields[part]
-    return fields
+    """RFC 6902; Kubernetes does not say which operation failed. Raises ApiError (422)."""
+    try:
+        return patches.json_patch(target, operations)
+    except PatchFailed as error:
+        text = "the server rejected our request due to an error in our request"
+        raise ApiError(422, "Invalid", text, details={}) from error
 
 
 # ---------------------------------------------------------------------- strategic merge patch

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
 import yaml
 
+from admission.machinery import accept as accepting
+from admission.machinery.accept import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML, Format
+from admission.machinery.errors import NotAcceptable
+from admission.machinery.tables import partial
 from admission.sandbox.errors import ApiError
-from admission.sandbox.tables import partial, table
+from admission.sandbox.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,36 +23,15 @@ if TYPE_CHECKING:
     from admission.sandbox.resources import Resource
     from admission.sandbox.storage import Version
 
-JSON, YAML = "application/json", "application/yaml"
-PLAIN, PARTIAL, PARTIAL_LIST, TABLE = "", "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
+__all__ = ["JSON", "Renderer", "dump", "negotiate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """The form that a client asked for."""
-
-    form: str = PLAIN
-    media: str = JSON
-
-
-@lru_cache(maxsize=256)
 def negotiate(accept: str) -> Format:
     """The first acceptable form that the server has. Raises ApiError (406)."""
-    if not accept:
-        return Format()
-    for entry in accept.split(","):
-        media, *parts = (part.strip() for part in entry.split(";"))
-        parameters = dict(part.split("=", 1) for part in parts if "=" in part)
-        form = parameters.get("as", PLAIN)
-        if form and (parameters.get("g"), parameters.get("v")) != ("meta.k8s.io", "v1"):
-            continue
-        if form in (PLAIN, PARTIAL, PARTIAL_LIST, TABLE):
-            if media in (JSON, "*/*", "application/*"):
-                return Format(form)
-            if media == YAML:
-                return Format(form, YAML)
-    text = "only the following media types are accepted: application/json, application/yaml"
-    raise ApiError(406, "NotAcceptable", text)
+    try:
+        return accepting.negotiate(accept)
+    except NotAcceptable as error:
+        raise ApiError(406, "NotAcceptable", str(error)) from error
 
 
 class Renderer:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.sandbox import errors
-from admission.sandbox.auth import AUDIENCE, Attributes, User
+from admission.sandbox.auth import AUDIENCE, User
 from admission.sandbox.errors import bad_request, invalid
+from admission.sandbox.rbac import Attributes
 
 if TYPE_CHECKING:
-    from admission.sandbox.auth import Authenticator, Authorizer
+    from admission.sandbox.auth import Authenticator
     from admission.sandbox.objects import Object
+    from admission.sandbox.rbac import Authorizer
     from admission.sandbox.registry import Registry
 
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import base64
+import copy
+import ssl
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
 import yaml
 from aiohttp import web
 
-from admission.sandbox.auth import DEFAULT_USERS, FIRST_ROLES, RBAC, Authenticator, Authorizer, User, named_user
+from admission.sandbox.aggregation.aggregator import Aggregator
+from admission.sandbox.aggregation.front_proxy import FrontProxy
+from admission.sandbox.auth import DEFAULT_USERS, Authenticator, User, named_user
 from admission.sandbox.bodies import LIMIT
-from admission.sandbox.certificates import ServerCertificate
+from admission.sandbox.certificates import Authority
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import controllers as run_controllers
 from admission.sandbox.decoding import decode_new
 from admission.sandbox.errors import SandboxError
+from admission.sandbox.faults import Faults
+from admission.sandbox.first_roles import AUTHENTICATION_READER, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from admission.sandbox.kinds import built_in
 from admission.sandbox.local import LocalClient
+from admission.sandbox.rbac import RBAC, Authorizer, aggregate
 from admission.sandbox.registry import Registry
 from admission.sandbox.server import Server
 
@@ -72,18 +79,25 @@ class Sandbox:
         self.registry = Registry(self.clock, before_1_36=before_1_36)
         self._with_controllers = controllers
         self._port = port
-        self._certificate = ServerCertificate()
+        self._authority = Authority("sandbox-ca")
         self._stack = AsyncExitStack()
         for resource in built_in():
             self.registry.add(resource)
-        self._users = dict(users)
-        self._server = Server(self.registry, Authenticator(users), Authorizer(self.registry))
+        self._front_proxy = FrontProxy()
+        self._aggregator = Aggregator(self.registry, self._front_proxy, named_user("system:apiserver"))
+        self._authenticator = Authenticator(users, self.clock)
+        self.faults = Faults()
+        """What goes wrong on purpose for clients that come over HTTP: nothing, until it is told to."""
+        self._server = Server(
+            self.registry, self._authenticator, Authorizer(self.registry), self._aggregator, self.faults
+        )
         self._fill()
 
     # ------------------------------------------------------------------ life
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._aggregator.running())
             await self._listen(stack)
             stack.push_async_callback(self.registry.webhooks.close)
             if self._with_controllers:
@@ -103,7 +117,7 @@ class Sandbox:
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=self._certificate.context())
+        site = web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=self._context())
         try:
             await site.start()
         except OSError as error:
@@ -117,16 +131,30 @@ class Sandbox:
             self._put("", "v1", "namespaces", name, status)
         for name, value, text in SYSTEM_PRIORITIES:
             self._put("scheduling.k8s.io", "v1", "priorityclasses", name, {"value": value, "description": text})
-        for name, rules, groups in FIRST_ROLES:
-            self._put(RBAC, "v1", "clusterroles", name, {"rules": rules})
+        for name, content in CLUSTER_ROLES:
+            self._put(RBAC, "v1", "clusterroles", name, content)
+        for name, groups in CLUSTER_ROLE_BINDINGS:
             subjects = [{"kind": "Group", "apiGroup": RBAC, "name": group} for group in groups]
             reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
             self._put(RBAC, "v1", "clusterrolebindings", name, {"subjects": subjects, "roleRef": reference})
+        aggregate(self.registry)
+        name, content = AUTHENTICATION_READER
+        self._put(RBAC, "v1", "roles", name, content, namespace="kube-system")
+        config = self._front_proxy.config_map(self.ca_pem)
+        self._put("", "v1", "configmaps", config["metadata"]["name"], config, namespace="kube-system")
 
-    def _put(self, group: str, version: str, plural: str, name: str, content: Object) -> None:
+    def _put(self, group: str, version: str, plural: str, name: str, content: Object, *, namespace: str = "") -> None:
         resource = self.registry.resources[group, version, plural]
-        obj = decode_new(resource, {"metadata": {"name": name}, **content}, [])
+        metadata = {**content.get("metadata", {}), "name": name}
+        if namespace:
+            metadata["namespace"] = namespace
+        obj = decode_new(resource, copy.deepcopy({**content, "metadata": metadata}), [])
         self.registry.seed(resource, obj)
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._authority.server().load(context)
+        return context
 
     # ------------------------------------------------------------------ access
 
@@ -137,7 +165,7 @@ class Sandbox:
     @property
     def ca_pem(self) -> str:
         """The certificate of the authority that signed the server's."""
-        return self._certificate.ca_pem
+        return self._authority.pem
 
     @property
     def requests(self) -> Counter[tuple[str, str, str]]:
@@ -150,12 +178,14 @@ class Sandbox:
 
     def token(self, user: str) -> str:
         """The bearer token of a user. Raises SandboxError if there is no such user."""
-        for token, known in self._users.items():
-            if known.name == user:
-                return token
-        raise SandboxError(
-            f"The sandbox has no user {user!r}: there are {', '.join(u.name for u in self._users.values())}."
-        )
+        token = self._authenticator.token(user)
+        if token is None:
+            raise SandboxError(f"The sandbox has no user {user!r}: there are {', '.join(self._authenticator.names)}.")
+        return token
+
+    def add_user(self, user: User, *, expires: float | None = None) -> str:
+        """A new token for a user, good for so many seconds of the sandbox's clock, or for ever."""
+        return self._authenticator.add(user, expires=expires)
 
     def kubeconfig(self, user: str = "admin") -> Object:
         """A kubeconfig for a user."""

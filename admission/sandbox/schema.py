@@ -104,6 +104,7 @@ _OPAQUE = {"V1JSONSchemaProps"}
 _MICRO_TIMES = {("V1LeaseSpec", "acquireTime"), ("V1LeaseSpec", "renewTime"), ("EventsV1Event", "eventTime"),
                 ("CoreV1Event", "eventTime"), ("CoreV1EventSeries", "lastObservedTime"),
                 ("EventsV1EventSeries", "lastObservedTime")}  # fmt: skip
+_BYTES = {("V1APIServiceSpec", "caBundle")}
 _SECRET_MAPS = {"V1Secret": {"data"}, "V1ConfigMap": {"binaryData"}}
 
 
@@ -313,6 +314,8 @@ def _type_of(model: str, key: str, declared: str) -> Type:
         return MapOf(_QUANTITY_TYPE)
     if declared == "dict(str, str)" and key in _SECRET_MAPS.get(model, ()):
         return MapOf(_BASE64)
+    if (model, key) in _BYTES:
+        return _BASE64
     if declared == "str" and key in _QUANTITIES:
         return _QUANTITY_TYPE
     if declared in _SCALARS:

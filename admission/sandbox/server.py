@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -12,40 +13,75 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from admission.sandbox import paths
-from admission.sandbox.auth import Attributes, impersonated
+from admission.sandbox.aggregation.proxy import pass_on
 from admission.sandbox.bodies import LIMIT, decode_object, media_type
+from admission.sandbox.control import Control
 from admission.sandbox.discovery import HEALTH, Discovery, etag
 from admission.sandbox.errors import ApiError, no_such_path
+from admission.sandbox.impersonation import impersonate
 from admission.sandbox.operations import Answer, Operations
 from admission.sandbox.query import Query
+from admission.sandbox.rbac import Attributes
 from admission.sandbox.representation import dump, negotiate
 from admission.sandbox.reviews import REVIEWS, Reviews
 
 if TYPE_CHECKING:
-    from admission.sandbox.auth import Authenticator, Authorizer, User
+    from collections import Counter
+
+    from admission.sandbox.aggregation.aggregator import Aggregator
+    from admission.sandbox.auth import Authenticator, User
+    from admission.sandbox.faults import Faults
+    from admission.sandbox.rbac import Authorizer
     from admission.sandbox.registry import Registry
     from admission.sandbox.resources import Resource
 
 log = logging.getLogger(__name__)
 
-_IMPERSONATE = ("Impersonate-User", "Impersonate-Group", "Impersonate-Uid")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_ONE_NAME = re.compile(r"(?:^|,)metadata\.name==?([^,!=]+)(?=,|$)")
 _NOT_FOUND_TEXT = "404 page not found\n"
-# What a compaction leaves of the past of each resource, as the watch cache of a real API server would.
-KEPT_BY_COMPACTION = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, understood: `target` is None for a path that is no resource's."""
+
+    request: web.BaseRequest
+    path: str
+    target: paths.Target | None
+    query: Query
+    attributes: Attributes
+
+    @property
+    def verb(self) -> str:
+        return self.attributes.verb
 
 
 class Server:
-    """Answers requests. `requests` counts them by (method, plural or plural/subresource, user)."""
+    """Answers requests."""
 
-    def __init__(self, registry: Registry, authenticator: Authenticator, authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        aggregator: Aggregator,
+        faults: Faults,
+    ) -> None:
         self._registry = registry
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._discovery = Discovery(registry)
+        self._aggregator = aggregator
+        self._faults = faults
+        self._discovery = Discovery(registry, aggregator)
         self._reviews = Reviews(registry, authenticator, authorizer)
         self._operations = Operations(registry, authenticator)
-        self.requests: Counter[tuple[str, str, str]] = Counter()
+        self._control = Control(registry, authenticator, faults)
+
+    @property
+    def requests(self) -> Counter[tuple[str, str, str]]:
+        """How many requests for resources came, by (method, plural or plural/subresource, user)."""
+        return self._control.requests
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever happens."""
@@ -66,47 +102,42 @@ class Server:
 
     async def _answer(self, request: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
         user = self._authenticator.authenticate(request.headers)
-        path = request.path
-        target = paths.parse(path)
-        query = Query(request.query_string)
-        verb = _verb(request.method, target, query)
-        attributes = _attributes(verb, target, path)
-        user = self._impersonate(request, user, attributes)
+        asked = _understood(request)
+        user = impersonate(request.headers, user, asked.attributes, self._authorizer)
         if request.method == "OPTIONS":
             raise _not_allowed()
-        self._authorizer.check(user, attributes)
+        self._authorizer.check(user, asked.attributes)
+        if asked.path.startswith("/sandbox/"):
+            controlled = await self._control.answer(request, asked.query)
+            return self._missing(asked.path) if controlled is None else _response(controlled, [])
+        if asked.target is not None:
+            self.requests[request.method, asked.attributes.resource, user.name] += 1
+        struck = self._faults.strike(request, asked.attributes, user)
+        await struck.before()
+        backend = self._aggregator.owner(asked.path)
+        if backend is not None:
+            return await pass_on(request, backend, user, self._registry, struck.after)
+        response = await self._serve(asked, user, warnings)
+        await struck.after()
+        return response
+
+    async def _serve(self, asked: Asked, user: User, warnings: list[str]) -> web.StreamResponse:
+        """What may be done is done."""
+        request, target = asked.request, asked.target
         if target is None:
-            return await self._no_resource(request, path, query)
-        self.requests[request.method, attributes.resource, user.name] += 1
+            return self._no_resource(request, asked.path)
         resource = self._registry.resources.get((target.group, target.version, target.plural))
         if resource is None:
             return _response(await self._virtual(request, target, user), warnings)
-        _check_verb(resource, target, verb, request.method)
-        if verb == "watch":
-            return await self._watch(request, resource, target, query)
-        answer = await self._operations.run(verb, request, resource, target, query, user, warnings)
+        _check_verb(resource, target, asked.verb, request.method)
+        if asked.verb == "watch":
+            return await self._watch(asked, resource, target, user)
+        answer = await self._operations.run(asked.verb, request, resource, target, asked.query, user, warnings)
         return _response(answer, warnings)
-
-    def _impersonate(self, request: web.BaseRequest, user: User, attributes: Attributes) -> User:
-        if not any(name in request.headers for name in _IMPERSONATE):
-            return user
-        other = impersonated(request.headers)
-        if other is None:
-            return user
-        wanted = Attributes("impersonate", "", "users", "", other.name)
-        if self._authorizer.reason(user, wanted) is None:
-            raise attributes.refusal(user, verb=f"impersonate-on:user-info:{attributes.verb}")
-        return other
 
     # ------------------------------------------------------------------ paths without a stored resource
 
-    async def _no_resource(self, request: web.BaseRequest, path: str, query: Query) -> web.StreamResponse:
-        if path == "/sandbox/compact" and request.method == "POST":
-            keep = query.integer("keep")
-            self._registry.store.compact(KEPT_BY_COMPACTION if keep is None else keep)
-            return web.Response(text="ok")
-        if path == "/sandbox/requests" and request.method == "GET":
-            return _response(Answer(dump(self._counted())), [])
+    def _no_resource(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         if any(path in (check, f"{check}/ping") for check in HEALTH):
             return web.Response(text="ok")
         document = self._discovery.answer(path, request.headers.get("Accept", ""))
@@ -115,13 +146,6 @@ class Server:
         if document.get("kind") == "APIGroupDiscoveryList":
             return _aggregated(request, document)
         return _response(Answer(dump(document, negotiate(request.headers.get("Accept", "")).media)), [])
-
-    def _counted(self) -> dict[str, object]:
-        counted = [
-            {"method": method, "resource": resource, "user": user, "count": count}
-            for (method, resource, user), count in self.requests.items()
-        ]
-        return {"requests": counted}
 
     def _missing(self, path: str) -> web.StreamResponse:
         """Below a group that is served, a Status; anywhere else, a text."""
@@ -147,15 +171,20 @@ class Server:
 
     # ------------------------------------------------------------------ watch
 
-    async def _watch(
-        self, request: web.BaseRequest, resource: Resource, target: paths.Target, query: Query
-    ) -> web.StreamResponse:
-        watch, media = self._operations.watch(request, resource, target, query)
+    async def _watch(self, asked: Asked, resource: Resource, target: paths.Target, user: User) -> web.StreamResponse:
+        request = asked.request
+        watch, media = self._operations.watch(request, resource, target, asked.query)
         response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
         await response.prepare(request)
-        await watch.serve(response)
+        await watch.serve(response, self._faults.disturbance(request, asked.attributes, user))
         await response.write_eof()
         return response
+
+
+def _understood(request: web.BaseRequest) -> Asked:
+    target, query = paths.parse(request.path), Query(request.query_string)
+    attributes = _attributes(_verb(request.method, target, query), target, request.path, query)
+    return Asked(request, request.path, target, query, attributes)
 
 
 def _verb(method: str, target: paths.Target | None, query: Query) -> str:
@@ -171,11 +200,14 @@ def _verb(method: str, target: paths.Target | None, query: Query) -> str:
     return "watch" if target.watch or query.flag("watch") else "list"
 
 
-def _attributes(verb: str, target: paths.Target | None, path: str) -> Attributes:
+def _attributes(verb: str, target: paths.Target | None, path: str, query: Query) -> Attributes:
     if target is None:
         return Attributes(verb, path=path)
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     name = unquote(target.name)
+    if not name and verb in ("list", "watch", "deletecollection"):
+        # Who may see one object by its name may also list and watch that one.
+        name = next(iter(_ONE_NAME.findall(query.get("fieldSelector"))), "")
     if target.plural == "namespaces" and not target.group:
         return Attributes(verb, target.group, resource, name, name)
     return Attributes(verb, target.group, resource, target.namespace or "", name)

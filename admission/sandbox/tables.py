@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from admission.machinery.tables import duration, partial
 from admission.sandbox.clock import parse_rfc3339
 
 if TYPE_CHECKING:
@@ -66,25 +67,6 @@ class Column:
             "description": self.text,
             "priority": self.priority,
         }
-
-
-def duration(seconds: float) -> str:
-    """A time as kubectl prints ages: two units at most."""
-    total = max(0, int(seconds))
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if total < 120:
-        return f"{total}s"
-    if minutes < 10:
-        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    return f"{days}d"
 
 
 def _age(obj: Object, now: float) -> str:
@@ -178,6 +160,19 @@ def _event_object(obj: Object, now: float) -> str:
     return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
 
 
+def _api_service(obj: Object, now: float) -> str:
+    service = obj["spec"].get("service")
+    return f"{service['namespace']}/{service['name']}" if service else "Local"
+
+
+def _api_available(obj: Object, now: float) -> str:
+    """Unknown until somebody has looked."""
+    for item in obj.get("status", {}).get("conditions", ()):
+        status: str = item["status"]
+        return status if status == "True" else f"{status} ({item['reason']})"
+    return "Unknown"
+
+
 _NAME, _AGE = Column("Name", _field("metadata.name"), _NAME_TEXT), Column("Age", _age, _AGE_TEXT)
 _COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
     ("batch", "jobs"): (
@@ -230,6 +225,12 @@ _COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
         _AGE,
         Column("PreemptionPolicy", _field("preemptionPolicy", "")),
     ),
+    ("apiregistration.k8s.io", "apiservices"): (
+        _NAME,
+        Column("Service", _api_service, "The reference to the service that hosts this API endpoint."),
+        Column("Available", _api_available, "Whether this service is available."),
+        _AGE,
+    ),
 }  # fmt: skip
 
 
@@ -279,8 +280,3 @@ def _included(obj: Object, include: str) -> Object | None:
     if include == "Object":
         return obj
     return None if include == "None" else partial(obj)
-
-
-def partial(obj: Object) -> Object:
-    """The metadata alone."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from admission.sandbox.errors import ApiError
+from admission.sandbox.faults import reordered
 from admission.sandbox.query import check_watch, start_version
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from admission.sandbox.faults import Disturbance
     from admission.sandbox.objects import Object
     from admission.sandbox.query import Query
     from admission.sandbox.resources import Resource
@@ -65,31 +67,40 @@ class Watch:
             self._start = collection.store.revision
         self._timeout = query.integer("timeoutSeconds") or DEFAULT_TIMEOUT
 
-    async def serve(self, response: web.StreamResponse) -> None:
-        """Write events until the time is over; the stream is prepared and ended by the caller."""
+    async def serve(self, response: web.StreamResponse, disturbance: Disturbance) -> None:
+        """Write events until the time is over; the stream is prepared and ended by the caller.
+
+        Raises ConnectionResetError when it is disturbed so.
+        """
         wake = asyncio.Event()
-        self._collection.subscribe(wake.set)
+        sources = (self._collection, disturbance.faults)
+        for source in sources:
+            source.subscribe(wake.set)
         try:
             async with asyncio.timeout(self._timeout):
-                await self._stream(response, wake)
+                await self._stream(response, wake, disturbance)
         except TimeoutError:
             return
         finally:
-            self._collection.unsubscribe(wake.set)
+            for source in sources:
+                source.unsubscribe(wake.set)
 
-    async def _stream(self, response: web.StreamResponse, wake: asyncio.Event) -> None:
+    async def _stream(self, response: web.StreamResponse, wake: asyncio.Event, disturbance: Disturbance) -> None:
         collection = self._collection
         if self._initial:
             position = collection.end
             await self._send_existing(response)
-        elif self._start is not None and self._start < collection.horizon:
+        elif self._start is not None and (self._start < collection.horizon or disturbance.is_expired()):
             await response.write(self._too_old())
             return
         else:
-            position = collection.position(self._start or 0)
+            position = disturbance.rewound(collection.position(self._start or 0), collection.first)
         told = collection.store.revision
         while True:
             wake.clear()
+            if disturbance.closes():
+                return
+            held = position < collection.end and await disturbance.holds_back()
             events = collection.since(position)
             if events is None:
                 await response.write(self._too_old())
@@ -97,7 +108,7 @@ class Watch:
             if events:
                 position += len(events)
                 told = events[-1].rv
-                if lines := self._lines(events):
+                if lines := self._lines(reordered(events) if held else events):
                     await response.write(lines)
                 continue
             told = await self._wait(response, wake, told)

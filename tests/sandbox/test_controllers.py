@@ -353,7 +353,7 @@ class TestRunning:
     async def test_a_controller_that_fails_takes_the_sandbox_down(self):
         clock = Clock()
         empty = Registry(clock)  # serves nothing, so that there is nothing to watch
-        with pytest.raises(ExceptionGroup, match="a controller of the sandbox failed"):
+        with pytest.raises(ExceptionGroup, match="a part of the sandbox failed"):
             async with controllers(lambda user: LocalClient(empty, User(user)), clock):
                 await asyncio.Event().wait()
 

@@ -125,10 +125,10 @@ async def test_a_local_watch_begins_with_what_exists_and_tells_what_was_before(s
 
 async def test_changes_of_several_resources_come_in_the_order_in_which_they_happened(sandbox):
     client = sandbox.local("tester")
-    watcher = client.watch("jobs", "configmaps")
+    watcher = client.watch("jobs", "secrets")
     batches = aiter(watcher)
     await client.create("jobs", "default", job("a"))
-    await client.create("configmaps", "default", {"metadata": {"name": "b"}})
+    await client.create("secrets", "default", {"metadata": {"name": "b"}})
     await client.create("jobs", "default", job("c"))
     names = [obj["metadata"]["name"] for _, _, obj, _ in await anext(batches)]
     watcher.close()

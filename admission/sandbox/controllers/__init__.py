@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from admission.sandbox.background import background
 from admission.sandbox.controllers.collector import Collector
 from admission.sandbox.controllers.jobs import JobController
 from admission.sandbox.controllers.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
@@ -41,22 +41,5 @@ async def controllers(
         Scheduler(local(_SCHEDULER), clock),
         Kubelet(local(_KUBELET), clock),
     )
-    body = asyncio.current_task()
-    tasks = [asyncio.create_task(each.run(), name=type(each).__name__) for each in running]
-
-    def interrupt(ended: asyncio.Task[None]) -> None:
-        if body is not None and not ended.cancelled():
-            body.cancel()
-
-    for task in tasks:
-        task.add_done_callback(interrupt)
-    try:
+    async with background(**{type(each).__name__: each.run() for each in running}):
         yield
-    finally:
-        for task in tasks:
-            task.remove_done_callback(interrupt)
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        failures = [end for end in ends if isinstance(end, Exception)]
-        if failures:
-            raise ExceptionGroup("a controller of the sandbox failed", failures)

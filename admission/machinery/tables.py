@@ -1,0 +1,36 @@
+"""What every Table and metadata-only answer has in common, whatever the kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def duration(seconds: float) -> str:
+    """A time as kubectl prints ages: `45s`, `5m30s`, `2h`, `3d4h`; two units at most."""
+    total = max(0, int(seconds))
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if total < 120:
+        return f"{total}s"
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    return f"{days}d" if days < 730 else _two(days // 365, "y", days % 365, "d") if days < 2920 else f"{days // 365}y"
+
+
+def partial(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata alone."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def _two(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"

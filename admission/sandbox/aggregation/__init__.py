@@ -1,0 +1,1 @@
+"""The aggregation layer: APIs of other servers, served as if they were the API server's own."""

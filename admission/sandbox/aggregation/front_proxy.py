@@ -1,0 +1,73 @@
+"""How the API server shows itself to the servers behind it: its certificate, and headers that name the user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import orjson
+from multidict import CIMultiDict
+
+from admission.sandbox.certificates import Authority
+
+if TYPE_CHECKING:
+    import ssl
+
+    from admission.sandbox.auth import User
+    from admission.sandbox.objects import Object
+
+NAME = "front-proxy-client"
+CONFIG_MAP = "extension-apiserver-authentication"
+USER, UID, GROUP, EXTRA = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-"
+
+
+class FrontProxy:
+    """The identity of the proxy: a certificate signed by an authority that signs nothing else."""
+
+    def __init__(self) -> None:
+        authority = Authority("front-proxy-ca")
+        self._ca_pem = authority.pem
+        self._pair = authority.client(NAME)
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Make a TLS context show the certificate."""
+        self._pair.load(context)
+
+    def config_map(self, client_ca_pem: str) -> Object:
+        """What the servers behind are told, in kube-system: how to recognise the proxy, and the clients themselves."""
+        data = {
+            "client-ca-file": client_ca_pem,
+            "requestheader-allowed-names": _list(NAME),
+            "requestheader-client-ca-file": self._ca_pem,
+            "requestheader-extra-headers-prefix": _list(EXTRA),
+            "requestheader-group-headers": _list(GROUP),
+            "requestheader-uid-headers": _list(UID),
+            "requestheader-username-headers": _list(USER),
+        }
+        return {"metadata": {"name": CONFIG_MAP, "namespace": "kube-system"}, "data": data}
+
+
+def remote_headers(user: User) -> CIMultiDict[str]:
+    """The user as the servers behind are told of him."""
+    headers = CIMultiDict({USER: user.name})
+    if user.uid:
+        headers[UID] = user.uid
+    for group in user.groups:
+        headers.add(GROUP, group)
+    for key, values in user.extra:
+        for value in values:
+            headers.add(EXTRA + quote(key.lower(), safe="!#$&'*+-.^_`|~"), value)
+    return headers
+
+
+def is_identity(header: str) -> bool:
+    """Whether a header says who somebody is: a client's own must never be passed on."""
+    lower = header.lower()
+    return lower in _IDENTITY or lower.startswith((EXTRA.lower(), "impersonate-"))
+
+
+_IDENTITY = {"authorization", USER.lower(), UID.lower(), GROUP.lower()}
+
+
+def _list(text: str) -> str:
+    return orjson.dumps([text]).decode()

@@ -1,0 +1,214 @@
+"""Who somebody is and what he may: tokens, impersonation, reviews, RBAC beyond the recorded cases."""
+
+import asyncio
+import shutil
+import ssl
+
+import aiohttp
+import pytest
+
+from admission.sandbox import Sandbox, SandboxError, User
+
+RBAC = "rbac.authorization.k8s.io"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ME = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@pytest.fixture
+async def sandbox():
+    async with Sandbox(controllers=False) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(sandbox):
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=sandbox.ca_pem))
+    async with aiohttp.ClientSession(sandbox.url, connector=connector) as session:
+        yield session
+
+
+@pytest.fixture
+def ask(http):
+    async def send(method, path, body=None, *, token="admin-token", headers=None):
+        given = {"Authorization": f"Bearer {token}", **(headers or {})}
+        async with http.request(method, path, json=body, headers=given) as response:
+            return response.status, await response.json()
+
+    return send
+
+
+@pytest.fixture
+def grant(sandbox):
+    """Bind rules to somebody: in a namespace, or everywhere."""
+
+    async def bind(user, *rules, namespace="", name="granted"):
+        prefix = "" if namespace else "cluster"
+        client = sandbox.local("tester")
+        await client.create(f"{prefix}roles", namespace, {"metadata": {"name": name}, "rules": list(rules)})
+        await bind_role(sandbox, user, "Role" if namespace else "ClusterRole", name, namespace)
+
+    return bind
+
+
+async def bind_role(sandbox, user, kind, role, namespace=""):
+    binding = {
+        "metadata": {"name": f"{role}-{user}"},
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+        "subjects": [{"kind": "User", "name": user}],
+    }
+    plural = "rolebindings" if namespace else "clusterrolebindings"
+    await sandbox.local("tester").create(plural, namespace, binding)
+
+
+def rule(group, resource, *verbs, **more):
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs), **more}
+
+
+def review(user, verb, resource, *, group="batch", name="", namespace="", groups=()):
+    attributes = {"verb": verb, "group": group, "resource": resource, "name": name, "namespace": namespace}
+    return {"spec": {"user": user, "groups": list(groups), "resourceAttributes": attributes}}
+
+
+# ---------------------------------------------------------------------- users
+
+
+async def test_a_user_that_was_made_is_known_until_he_is_removed(ask):
+    status, made = await ask("POST", "/sandbox/users", {"name": "carol", "uid": "9", "groups": ["team-c"]})
+    assert status == 201
+    status, answer = await ask("POST", ME, {}, token=made["token"])
+    assert answer["status"]["userInfo"] == {
+        "username": "carol", "uid": "9", "groups": ["team-c", "system:authenticated"],
+    }  # fmt: skip
+    assert (await ask("DELETE", "/sandbox/users/carol"))[0] == 200
+    assert (await ask("POST", ME, {}, token=made["token"]))[0] == 401
+    status, answer = await ask("DELETE", "/sandbox/users/carol")
+    assert (status, answer["message"]) == (404, 'users "carol" not found')
+
+
+async def test_a_token_ends_when_it_was_told_to(sandbox, ask):
+    token = sandbox.add_user(User("dave"), expires=1e-6)
+    status, answer = await ask("POST", TOKENS, {"spec": {"token": token}})
+    assert (status, answer["status"].get("authenticated", False)) == (201, False)
+    assert (await ask("GET", JOBS, token=token))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [({}, "name: Field required"), ({"name": "a", "expires": 0}, "expires: "), ({"name": "a", "x": 1}, "x: Extra")],
+)
+async def test_a_user_that_cannot_be_is_refused_with_the_field(ask, document, text):
+    status, answer = await ask("POST", "/sandbox/users", document)
+    assert (status, answer["message"][: len(text)]) == (400, text)
+
+
+async def test_only_administrators_make_users_and_faults(ask):
+    for path in ("/sandbox/users", "/sandbox/faults"):
+        status, answer = await ask("POST", path, {"name": "eve", "groups": ["system:masters"]}, token="alice-token")
+        assert (status, answer["message"]) == (403, f'forbidden: User "alice" cannot post path "{path}"')
+
+
+async def test_a_kubeconfig_can_be_had_for_a_user_made_later(sandbox):
+    with pytest.raises(SandboxError, match="no user 'erin'"):
+        sandbox.kubeconfig("erin")
+    token = sandbox.add_user(User("erin"))
+    assert sandbox.kubeconfig("erin")["users"] == [{"name": "erin", "user": {"token": token}}]
+
+
+# ---------------------------------------------------------------------- impersonation
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowing"),
+    [
+        ({"Impersonate-User": "eve"}, rule("", "users", "impersonate", resourceNames=["eve"])),
+        ({"Impersonate-User": "system:serviceaccount:ns:robot"}, rule("", "serviceaccounts", "impersonate")),
+        ({"Impersonate-User": "eve", "Impersonate-Group": "dev"}, rule("", "groups", "impersonate")),
+        (
+            {"Impersonate-User": "eve", "Impersonate-Uid": "7"},
+            rule("authentication.k8s.io", "uids", "impersonate", resourceNames=["7"]),
+        ),
+        (
+            {"Impersonate-User": "eve", "Impersonate-Extra-Scopes": "view"},
+            rule("authentication.k8s.io", "userextras/scopes", "impersonate", resourceNames=["view"]),
+        ),
+    ],
+)
+async def test_each_part_of_another_identity_needs_its_own_right(ask, grant, headers, allowing):
+    is_user = allowing["resources"] in (["users"], ["serviceaccounts"])
+    if not is_user:
+        await grant("alice", rule("", "users", "impersonate"), name="users")
+    status, answer = await ask("POST", ME, {}, token="alice-token", headers=headers)
+    assert status == 403
+    assert 'User "alice" cannot impersonate-on:user-info:create' in answer["message"]
+
+    await grant("alice", allowing)
+    status, answer = await ask("POST", ME, {}, token="alice-token", headers=headers)
+    assert (status, answer["status"]["userInfo"]["username"]) == (201, headers["Impersonate-User"])
+
+
+# ---------------------------------------------------------------------- access
+
+
+async def test_a_right_to_one_name_is_no_right_to_others_or_to_lists(ask, grant):
+    await grant("alice", rule("batch", "jobs", "get", "list", "watch", resourceNames=["mine"]), namespace="default")
+    for name, namespace, allowed in (("mine", "default", True), ("other", "default", False), ("mine", "b", False)):
+        _, answer = await ask("POST", ACCESS, review("alice", "get", "jobs", name=name, namespace=namespace))
+        assert answer["status"]["allowed"] is allowed
+    assert (await ask("GET", JOBS, token="alice-token"))[0] == 403
+    assert (await ask("GET", f"{JOBS}?fieldSelector=metadata.name%3Dmine", token="alice-token"))[0] == 200
+    assert (await ask("GET", f"{JOBS}?fieldSelector=metadata.name%21%3Dmine", token="alice-token"))[0] == 403
+    assert (await ask("GET", f"{JOBS}?fieldSelector=metadata.name%3Dother", token="alice-token"))[0] == 403
+
+
+async def test_aggregated_roles_gain_and_lose_the_rules_of_others(sandbox, ask):
+    client = sandbox.local("tester")
+    await bind_role(sandbox, "alice", "ClusterRole", "view")
+    wanted = review("alice", "list", "clusterqueues", group="sluice.dev")
+    assert (await ask("POST", ACCESS, wanted))[1]["status"]["allowed"] is False
+
+    labels = {f"{RBAC}/aggregate-to-view": "true"}
+    rules = [rule("sluice.dev", "clusterqueues", "get", "list")]
+    await client.create("clusterroles", "", {"metadata": {"name": "queues", "labels": labels}, "rules": rules})
+    assert (await ask("POST", ACCESS, wanted))[1]["status"]["allowed"] is True
+    # view is itself a part of edit, and edit of admin
+    assert rules[0] in client.get("clusterroles", "", "admin")["rules"]
+
+    await client.delete("clusterroles", "", "queues")
+    assert (await ask("POST", ACCESS, wanted))[1]["status"]["allowed"] is False
+
+
+async def test_the_roles_for_servers_behind_are_there(sandbox, ask):
+    config = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    assert (await ask("GET", config, token="alice-token"))[0] == 403
+    await bind_role(sandbox, "alice", "Role", "extension-apiserver-authentication-reader", "kube-system")
+    assert (await ask("GET", config, token="alice-token"))[0] == 200
+
+    assert (await ask("POST", TOKENS, {"spec": {"token": "bob-token"}}, token="alice-token"))[0] == 403
+    await bind_role(sandbox, "alice", "ClusterRole", "system:auth-delegator")
+    status, answer = await ask("POST", TOKENS, {"spec": {"token": "bob-token"}}, token="alice-token")
+    assert (status, answer["status"]["user"]["username"]) == (201, "bob")
+    status, answer = await ask("POST", ACCESS, review("bob", "get", "jobs"), token="alice-token")
+    assert (status, answer["status"]["allowed"]) == (201, False)
+
+
+async def test_kubectl_auth_can_i(sandbox, grant, tmp_path):
+    assert shutil.which("kubectl"), "kubectl is not installed"
+    await grant("alice", rule("batch", "jobs", "create"), namespace="default")
+    sandbox.write_kubeconfig(tmp_path / "alice", "alice")
+    sandbox.write_kubeconfig(tmp_path / "admin")
+
+    async def kubectl(user, *arguments):
+        process = await asyncio.create_subprocess_exec(
+            "kubectl", "--kubeconfig", str(tmp_path / user), "--cache-dir", str(tmp_path / "cache"), *arguments,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        return output.decode().strip()
+
+    assert await kubectl("alice", "auth", "can-i", "create", "jobs") == "yes"
+    assert await kubectl("alice", "auth", "can-i", "delete", "jobs") == "no"
+    assert await kubectl("admin", "auth", "can-i", "delete", "jobs", "--as", "alice") == "no"
+    assert await kubectl("admin", "auth", "can-i", "*", "*") == "yes"
+    assert "jobs.batch" in await kubectl("alice", "auth", "can-i", "--list")

@@ -1,0 +1,234 @@
+"""Faults on purpose: that they happen as they are told, to those that they are for, and the same for a seed."""
+
+import asyncio
+import json
+import ssl
+
+import aiohttp
+import pytest
+
+from admission.sandbox import Sandbox
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+FAULTS = "/sandbox/faults"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+@pytest.fixture
+async def sandbox():
+    async with Sandbox(controllers=False) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(sandbox):
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=sandbox.ca_pem))
+    headers = {"Authorization": "Bearer admin-token"}
+    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
+        yield session
+
+
+@pytest.fixture
+def cause(http):
+    """Install rules."""
+
+    async def install(*rules, seed=1):
+        async with http.post(FAULTS, json={"seed": seed, "rules": list(rules)}) as response:
+            assert response.status == 201, await response.text()
+
+    return install
+
+
+def config_map(name, **data):
+    return {"metadata": {"name": name}, "data": data}
+
+
+def exists(sandbox, name):
+    return sandbox.local("tester").get("configmaps", "default", name) is not None
+
+
+async def names(response, count):
+    events = [json.loads(await response.content.readline()) for _ in range(count)]
+    return [event["object"]["metadata"]["name"] for event in events]
+
+
+# ---------------------------------------------------------------------- requests
+
+
+@pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
+async def test_an_error_comes_before_or_after_the_write_is_done(sandbox, http, cause, when, done):
+    match = {"verb": "create", "resource": "configmaps"}
+    await cause({"match": match, "do": "error", "code": 503, "retryAfter": 2, "when": when})
+    async with http.post(MAPS, json=config_map("a")) as response:
+        assert (response.status, response.headers["Retry-After"]) == (503, "2")
+        status = await response.json()
+    assert (status["reason"], status["details"]) == ("ServiceUnavailable", {"retryAfterSeconds": 2})
+    assert exists(sandbox, "a") is done
+
+
+@pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
+async def test_a_connection_is_dropped_before_or_after_the_write_is_done(sandbox, http, cause, when, done):
+    await cause({"match": {"verb": "write"}, "do": "drop", "when": when})
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await http.post(MAPS, json=config_map("a"))
+    assert exists(sandbox, "a") is done
+
+
+async def test_a_delayed_write_is_done_though_the_client_has_gone(sandbox, http, cause):
+    await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600, "when": "after"})
+    watcher = sandbox.local("tester").watch("secrets")
+    sending = asyncio.create_task(http.post("/api/v1/namespaces/default/secrets", json=config_map("a", x="eA==")))
+    async for batch in watcher:
+        assert [obj["metadata"]["name"] for _, _, obj, _ in batch] == ["a"]
+        watcher.close()
+    assert not sending.done()
+    sending.cancel()
+
+
+async def test_a_refused_write_stays_refused(http, cause):
+    await cause({"do": "error", "when": "after"})
+    async with http.get(f"{MAPS}/none") as response:
+        assert response.status == 404
+
+
+@pytest.mark.parametrize(
+    "match",
+    [{"verb": "get"}, {"resource": ["pods", "configmaps/status"]}, {"user": "alice"}, {"namespace": "kube-system"},
+     {"group": "batch"}, {"name": "b"}],
+)  # fmt: skip
+async def test_others_are_left_alone(http, cause, match):
+    await cause({"match": match, "do": "error"})
+    async with http.post(MAPS, json=config_map("a")) as response:
+        assert response.status == 201
+
+
+async def test_faults_are_counted_limited_and_ended(http, cause):
+    await cause({"match": {"verb": "get", "resource": "configmaps"}, "do": "error", "limit": 2})
+    statuses = []
+    for _ in range(4):
+        async with http.get(f"{MAPS}/none") as response:
+            statuses.append(response.status)
+    assert statuses == [500, 500, 404, 404]
+    async with http.get(FAULTS) as response:
+        (rule,) = (await response.json())["rules"]
+    assert (rule["do"], rule["matched"], rule["struck"]) == ("error", 4, 2)
+    await cause({"do": "error"})
+    async with http.delete(FAULTS) as response:
+        assert response.status == 200
+    async with http.get(f"{MAPS}/none") as response:
+        assert response.status == 404
+
+
+async def struck_names(http, order):
+    """Those of some objects whose reading failed."""
+    failed = set()
+    for name in order:
+        async with http.get(f"{MAPS}/{name}") as response:
+            if response.status == 500:
+                failed.add(name)
+    return failed
+
+
+async def test_the_seed_decides_who_is_struck_whatever_comes_in_between(http, cause):
+    rule = {"match": {"verb": "get"}, "probability": 0.5, "do": "error"}
+    order = [f"m{number}" for number in range(40)]
+    await cause(rule, seed=3)
+    first = await struck_names(http, order)
+    await cause(rule, seed=3)
+    again = await struck_names(http, reversed(order))
+    await cause(rule, seed=4)
+    other = await struck_names(http, order)
+    assert 0 < len(first) < 40
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ({"do": "nothing"}, "rules.0.do: Input should be 'error'"),
+        ({"do": "error", "code": 200}, "rules.0.code: Input should be greater than or equal to 400"),
+        ({"do": "error", "match": {"verbs": "get"}}, "rules.0.match.verbs: Extra inputs are not permitted"),
+        ({"do": "error", "probability": 2}, "rules.0.probability: Input should be less than or equal to 1"),
+    ],
+)
+async def test_rules_that_cannot_be_are_refused_with_the_field(http, rule, text):
+    async with http.post(FAULTS, json={"rules": [rule]}) as response:
+        assert response.status == 400
+        assert (await response.json())["message"].startswith(text)
+
+
+# ---------------------------------------------------------------------- watches
+
+
+@pytest.fixture
+async def started(sandbox, http):
+    """The version from before five objects were made, in which each is changed once."""
+    async with http.get(MAPS) as response:
+        version = (await response.json())["metadata"]["resourceVersion"]
+    client = sandbox.local("tester")
+    for name in "abcde":
+        await client.create("configmaps", "default", config_map(name))
+    return version
+
+
+def watch(http, version, **more):
+    return http.get(MAPS, params={"watch": "1", "resourceVersion": version, **more})
+
+
+async def test_a_watch_may_find_its_version_too_old(http, cause, started):
+    await cause({"match": {"verb": "watch"}, "do": "expired", "limit": 1})
+    async with watch(http, started) as response:
+        event = json.loads(await response.content.readline())
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+        assert await response.content.read() == b""
+    async with watch(http, started) as response:
+        assert await names(response, 5) == list("abcde")
+
+
+async def test_a_resumed_watch_tells_again_what_was_told(sandbox, http, cause, started):
+    now = str(sandbox.registry.store.revision)
+    await cause({"match": {"verb": "watch"}, "do": "duplicate", "events": 2})
+    async with watch(http, now) as response:
+        assert await names(response, 2) == ["d", "e"]
+        await sandbox.local("tester").create("configmaps", "default", config_map("f"))
+        assert await names(response, 1) == ["f"]
+
+
+async def test_events_of_different_objects_change_their_order_but_not_those_of_one(sandbox, http, cause, started):
+    client = sandbox.local("tester")
+    for name in "abcde":
+        await client.patch("configmaps", "default", name, {"data": {"x": "1"}})
+    await cause({"match": {"verb": "watch"}, "do": "reorder", "seconds": 0})
+    async with watch(http, started) as response:
+        events = [json.loads(await response.content.readline()) for _ in range(10)]
+    told = [(event["object"]["metadata"]["name"], event["type"]) for event in events]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert versions != sorted(versions)
+    assert [name for name, _ in told] != sorted(name for name, _ in told)
+    assert versions[-1] == max(versions)
+    for name in "abcde":
+        assert [kind for known, kind in told if known == name] == ["ADDED", "MODIFIED"]
+
+
+async def test_open_watches_are_ended_at_once(http, cause, started):
+    async with watch(http, started) as response:
+        await names(response, 5)
+        await cause({"match": {"verb": "watch", "resource": "configmaps"}, "do": "closeWatches"})
+        assert await response.content.read() == b""
+
+
+async def test_open_watches_are_cut_off_at_once(http, cause, started):
+    async with watch(http, started) as response:
+        await names(response, 5)
+        await cause({"match": {"verb": "watch"}, "do": "closeWatches", "abrupt": True})
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.content.read()
+
+
+async def test_a_watch_goes_on_while_its_rules_do_not_strike(sandbox, http, cause, started):
+    async with watch(http, started) as response:
+        await names(response, 5)
+        await cause({"match": {"verb": "watch"}, "do": "closeWatches", "probability": 0})
+        await sandbox.local("tester").create("configmaps", "default", config_map("f"))
+        assert await names(response, 1) == ["f"]
