@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import shutil
-import socket
-import subprocess
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
+from postgresql_server import NoPostgreSQL, running_postgresql
 
 from admission.store.migrate import migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
 
-_BINARIES = Path(os.environ.get("POSTGRESQL_BIN", "/usr/lib/postgresql/15/bin"))
+    from postgresql_server import PostgreSQL
+
 _TEMPLATE = "sluice_template"
-
-
-@dataclass(frozen=True)
-class PostgreSQL:
-    """A server of the tests' own, on a port of its own."""
-
-    port: int
-    password: str
-
-    def url(self, database: str) -> str:
-        """The URL as a user would write it."""
-        return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
-
-    def execute(self, *statements: str) -> None:
-        """Run statements as the superuser, each in a transaction of its own."""
-
-        async def run() -> None:
-            connection = await asyncpg.connect(self.url("postgres"))
-            try:
-                for statement in statements:
-                    await connection.execute(statement)
-            finally:
-                await connection.close()
-
-        asyncio.run(run())
 
 
 class Clock:
@@ -72,32 +44,23 @@ def clock() -> Clock:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """A PostgreSQL server with a migrated template database; one for the whole session."""
-    if not (_BINARIES / "initdb").exists():
-        hint = "install it (Debian: apt-get install postgresql-15) or name its folder in POSTGRESQL_BIN"
-        pytest.fail(f"there is no PostgreSQL server in {_BINARIES}; {hint}", pytrace=False)
-    # PostgreSQL refuses to run as root.
-    user = "postgres" if os.geteuid() == 0 else None
-    folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
-    server = PostgreSQL(port=_free_port(), password=secrets.token_hex(8))
-    (folder / "password").write_text(server.password)
-    if user:
-        shutil.chown(folder, user)
-        shutil.chown(folder / "password", user)
-    make = [_BINARIES / "initdb", "--no-sync", "--username=postgres", f"--pgdata={folder / 'data'}"]
-    make += ["--auth=scram-sha-256", f"--pwfile={folder / 'password'}", "--encoding=UTF8", "--locale=C"]
-    _run(make, folder=folder, user=user)
-    settings = f"-p {server.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    control = [_BINARIES / "pg_ctl", f"--pgdata={folder / 'data'}", "--wait", "--silent"]
+    yield from _server()
+
+
+@pytest.fixture
+def own_postgresql() -> Iterator[PostgreSQL]:
+    """A server for one test alone, which may kill it."""
+    yield from _server()
+
+
+def _server() -> Iterator[PostgreSQL]:
     try:
-        _run([*control, f"--log={folder / 'log'}", f"--options={settings}", "start"], folder=folder, user=user)
-        try:
+        with running_postgresql() as server:
             server.execute(f"CREATE DATABASE {_TEMPLATE}")
             asyncio.run(migrate(server.url(_TEMPLATE)))
             yield server
-        finally:
-            _run([*control, "--mode=immediate", "stop"], folder=folder, user=user)
-    finally:
-        shutil.rmtree(folder)
+    except NoPostgreSQL as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -136,6 +99,26 @@ def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: P
 
 
 @pytest.fixture
+def make_database_url(
+    postgresql: PostgreSQL, sqlite_template: Path, tmp_path: Path
+) -> Iterator[Callable[[str], Awaitable[str]]]:
+    """Makes any number of migrated databases, each of the kind that is asked for."""
+    with ExitStack() as stack:
+
+        async def make(kind: str) -> str:
+            if kind == "sqlite":
+                path = tmp_path / f"{secrets.token_hex(8)}.db"
+                shutil.copyfile(sqlite_template, path)
+                return f"sqlite:///{path}"
+            database = contextmanager(_postgresql_database)(postgresql, template=_TEMPLATE)
+            url = await asyncio.to_thread(database.__enter__)
+            stack.push(database)
+            return url
+
+        yield make
+
+
+@pytest.fixture
 async def store(database_url: str, clock: Clock) -> AsyncIterator[Store]:
     """A store on an empty database, on the test's clock."""
     async with Store.open(database_url, clock=clock) as opened:
@@ -147,18 +130,3 @@ def _postgresql_database(server: PostgreSQL, *, template: str) -> Iterator[str]:
     server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     yield server.url(name)
     server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _run(arguments: list[str | Path], *, folder: Path, user: str | None) -> None:
-    # The server inherits the output and would keep a pipe open for ever.
-    with (folder / "output").open("ab") as output:
-        done = subprocess.run(arguments, cwd=folder, user=user, stdout=output, stderr=output, check=False)
-    if done.returncode:
-        pytest.fail(f"{arguments[0]} failed:\n{(folder / 'output').read_text()}", pytrace=False)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, case, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import update
 
+from admission.store import checks, ledger
+from admission.store.dialects import insert, upsert
 from admission.store.documents import shape_rows
 from admission.store.errors import StaleEpoch
-from admission.store.tables import Instant, admissions, head, pod_sets, transitions, workloads
+from admission.store.tables import head, pod_sets, transitions, workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection
 
     from admission.model.workload import PodSet
-    from admission.store.records import Changes, Document, Opened, WorkloadRecord
+    from admission.store.records import Changes, Document, WorkloadRecord
 
 
 def next_revision(connection: Connection, *, epoch: int | None = None) -> int:
@@ -44,10 +43,7 @@ def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
         rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in changes.workloads]
         connection.execute(_insert_pod_sets(dialect), shapes.rows)
         connection.execute(_upsert_workloads(dialect), rows)
-    if changes.closed:
-        connection.execute(_CLOSE, [{"of": c.uid, "end": c.at, "why": c.reason} for c in changes.closed])
-    if changes.opened:
-        connection.execute(admissions.insert(), [row for one in changes.opened for row in _ledger_rows(one)])
+    ledger.write(connection, changes, revision=revision)
     if changes.transitions:
         connection.execute(
             transitions.insert(),
@@ -56,6 +52,7 @@ def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
                 for t in changes.transitions
             ],
         )
+    checks.write(connection, changes, revision=revision)
 
 
 class _Shapes:
@@ -103,50 +100,15 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "original": record.original,
         "active": record.active,
         "checks_pending": record.checks_pending,
+        "cleared_at": record.cleared_at,
         "ready_at": record.ready_at,
+        "unready_at": record.unready_at,
         "requeues": record.requeues,
         "not_before": record.not_before,
         "past_seconds": record.past_seconds,
         "revision": revision,
+        "first_revision": revision,
     }
-
-
-def _ledger_rows(opened: Opened) -> Iterable[Document]:
-    workload = opened.workload
-    common = {
-        "workload_uid": workload.uid,
-        "cluster_queue": opened.admission.cluster_queue,
-        "local_queue": workload.queue,
-        "namespace": workload.namespace,
-        "submitted_by": workload.user,
-        "priority": workload.priority,
-        "from_at": opened.at,
-    }
-    for assigned in opened.admission.pod_sets:
-        # A pod set that asks for nothing has a row too: it is what says that the workload is admitted.
-        for resource in {**assigned.flavors, **assigned.usage} or ("",):
-            yield {
-                **common,
-                "pod_set": assigned.name,
-                "resource": resource,
-                "flavor": assigned.flavors.get(resource, ""),
-                "amount": assigned.usage.get(resource, 0),
-                "count": assigned.count,
-            }
-
-
-# The clock may have been set back since the admission began.
-_END = bindparam("end", type_=Instant())
-_CLOSE = (
-    update(admissions)
-    .where(admissions.c.workload_uid == bindparam("of"), admissions.c.to_at.is_(None))
-    .values(to_at=case((admissions.c.from_at < _END, _END), else_=admissions.c.from_at), end_reason=bindparam("why"))
-)
-
-
-def insert(dialect: str, table: Table) -> Any:
-    """An INSERT that knows ON CONFLICT, which both databases have and the common SQL has not."""
-    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 @cache
@@ -156,8 +118,4 @@ def _insert_pod_sets(dialect: str) -> Any:
 
 @cache
 def _upsert_workloads(dialect: str) -> Any:
-    statement = insert(dialect, workloads)
-    return statement.on_conflict_do_update(
-        index_elements=[workloads.c.uid],
-        set_={column.name: statement.excluded[column.name] for column in workloads.c if column.name != "uid"},
-    )
+    return upsert(dialect, workloads, keep=("first_revision",))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,15 +20,17 @@ from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from admission.store.errors import InvalidDatabaseUrl
+from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
 from admission.store.translation import translated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from sqlalchemy import URL, Connection, Dialect, Engine
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.model.errors import StoreError
 
 T = TypeVar("T")
 
@@ -99,6 +101,8 @@ class Database:
         self.location = location
         self.write_transactions = 0
         """Committed ones, since this object was made."""
+        self.write_failure: StoreError | None = None
+        """Why the last attempt to write failed, if it did for a fault of the database."""
         self._writer = writer
         self._reader = reader
         self._direct = direct
@@ -112,13 +116,14 @@ class Database:
         Transactions of this process follow each other, so that none of them waits in the database.
         """
         async with self._writing:
-            with translated(self.location):
+            with self._remembering(), translated(self.location):
                 async with self._writer.begin() as connection:
                     yield connection
                     if dry_run:
                         await connection.rollback()
                     committing = connection.in_transaction()
-            self.write_transactions += committing
+            if committing:
+                self._written()
 
     async def transact(self, work: Callable[[Connection], T]) -> T:
         """One transaction that may write, by synchronous code; else as `write`.
@@ -127,14 +132,14 @@ class Database:
         each statement, thirty times for a commit, which costs more than the commit itself.
         """
         async with self._writing:
-            with translated(self.location):
+            with self._remembering(), translated(self.location):
                 if self._direct is None:
                     async with self._writer.begin() as connection:
                         result = await connection.run_sync(work)
                 else:
                     loop = asyncio.get_running_loop()
                     result = await loop.run_in_executor(self._thread, _transaction, self._direct, work)
-            self.write_transactions += 1
+            self._written()
         return result
 
     @asynccontextmanager
@@ -154,6 +159,18 @@ class Database:
             finally:
                 await connection.invalidate()
                 await connection.close()
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except (DatabaseUnavailable, DatabaseUnusable) as error:
+            self.write_failure = error
+            raise
+
+    def _written(self) -> None:
+        self.write_transactions += 1
+        self.write_failure = None
 
     async def close(self) -> None:
         """Give all connections back."""

@@ -9,6 +9,8 @@ StoreError
     AlreadyRunning          another Sluice leads on this database
     ContradictsLedger       a workload would hold quota twice, or another constraint is violated
     StaleEpoch              this Sluice led once and was deposed
+    UnusableDump            what is to be imported is no whole export
+    DatabaseNotEmpty        something would be imported into it
     NotFound                a queue object that is not there
     AlreadyExists           a queue object that is there already
     Conflict                the object changed meanwhile, or others depend on it
@@ -49,6 +51,14 @@ class ContradictsLedger(StoreError):
 
 class StaleEpoch(StoreError):
     """The decision came from a Sluice that leads no more; nothing was written."""
+
+
+class UnusableDump(StoreError):
+    """What is to be imported is no whole export of Sluice's; nothing was written."""
+
+
+class DatabaseNotEmpty(StoreError):
+    """Something is in the database already; nothing was written."""
 
 
 class NotFound(StoreError):

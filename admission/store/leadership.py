@@ -1,7 +1,9 @@
-"""Who may decide: one Sluice for each database, for as long as its process lives.
+"""Who may decide: one Sluice for each database.
 
-A lock keeps the second one out: on a file next to SQLite's, in PostgreSQL for a session. Should the lock be lost
-unnoticed (a restarted database, a network partition), the epoch still stops the old leader's next commit.
+Where replicas elect a leader, the epoch alone fences: whoever is elected takes the next one, and every commit of an
+older epoch is refused, however late it comes. Without an election a lock keeps the second one out as well: on a file
+next to SQLite's, in PostgreSQL for a session. Should that be lost unnoticed (a restarted database, a network
+partition), there is still the epoch.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 
-from admission.store.errors import AlreadyRunning, DatabaseUnusable
+from admission.store.errors import AlreadyRunning, DatabaseBusy, DatabaseUnusable
 from admission.store.tables import head
 
 if TYPE_CHECKING:
@@ -27,6 +29,16 @@ _ADVISORY_LOCK = 0x736C75696365
 """Any number that no other program uses in the same database: "sluice" in ASCII."""
 
 
+_ATTEMPTS = 3
+
+_END_STUCK_WRITERS = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "WHERE relation = 'head'::regclass AND mode = 'RowExclusiveLock' AND datname = current_database() "
+    "AND xact_start < clock_timestamp() - interval '2 seconds' AND cardinality(pg_blocking_pids(pid)) = 0"
+)
+"""Those who have locked the row for seconds and wait for nobody: a frozen process, or one that the network has lost."""
+
+
 class Leadership:
     """The lead on one database, once it is taken."""
 
@@ -34,24 +46,42 @@ class Leadership:
         self._database = database
         self._lock = AsyncExitStack()
 
-    async def take(self, holder: str, *, at: float) -> int:
+    async def take(self, holder: str, *, at: float, elected: bool) -> int:
         """Take the lead as `holder` (host and process, for people) and return the new epoch.
 
-        Taking it again, after StaleEpoch for example, gives up the old lock first. Raises AlreadyRunning.
+        Taking it again, after StaleEpoch for example, gives up the old lock first. Raises AlreadyRunning, unless the
+        holder was `elected` on PostgreSQL.
         """
         await self.release()
         path = self._database.location.path
+        if path is None and elected:
+            return await self._depose(holder, at=at)
         lock = _file_lock(path.with_name(path.name + ".lock")) if path else _session_lock(self._database)
         if not await self._lock.enter_async_context(lock):
             await self.release()
             raise AlreadyRunning(await self._who_leads())
         try:
-            async with self._database.write() as connection:
-                statement = update(head).values(epoch=head.c.epoch + 1, holder=holder, held_since=at)
-                return int(await connection.scalar(statement.returning(head.c.epoch)))
+            return await self._next_epoch(holder, at=at)
         except BaseException:
             await self.release()
             raise
+
+    async def _depose(self, holder: str, *, at: float) -> int:
+        """Take the next epoch from a leader that may have been frozen in the middle of a commit."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._next_epoch(holder, at=at, lock_timeout="1s")
+            except DatabaseBusy:
+                async with self._database.session() as connection:
+                    await connection.execute(_END_STUCK_WRITERS)
+        return await self._next_epoch(holder, at=at)
+
+    async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> int:
+        async with self._database.write() as connection:
+            if lock_timeout:
+                await connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
+            statement = update(head).values(epoch=head.c.epoch + 1, holder=holder, held_since=at)
+            return int(await connection.scalar(statement.returning(head.c.epoch)))
 
     async def release(self) -> None:
         """Let another Sluice take the lead."""

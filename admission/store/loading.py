@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sqlalchemy import bindparam, select
 
 from admission.model.workload import Admission, PodSetAssignment, Workload
+from admission.store.dialects import among
 from admission.store.documents import pod_set
 from admission.store.records import State, WorkloadRecord
 from admission.store.tables import admissions, pod_sets, workloads
@@ -62,7 +63,7 @@ async def _held(connection: AsyncConnection, uids: list[str] | None) -> dict[str
     columns = admissions.c
     conditions: list[ColumnElement[bool]] = [columns.to_at.is_(None)]
     if uids is not None:
-        conditions.append(columns.workload_uid.in_(uids))
+        conditions.append(among(connection.dialect.name, columns.workload_uid, uids))
     rows = await connection.execute(
         select(
             columns.workload_uid, columns.pod_set, columns.resource, columns.flavor, columns.amount, columns.count,
@@ -91,7 +92,8 @@ def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: dic
     (
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
-        original, revision, active, checks_pending, ready_at, requeues, not_before, past_seconds,
+        original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
+        past_seconds, first_revision,
     ) = row  # fmt: skip
     return WorkloadRecord(
         workload=Workload(
@@ -120,9 +122,12 @@ def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: dic
         outcome=outcome,
         active=active,
         checks_pending=checks_pending,
+        cleared_at=cleared_at,
         ready_at=ready_at,
+        unready_at=unready_at,
         requeues=requeues,
         not_before=not_before,
         past_seconds=past_seconds,
+        first_revision=first_revision,
         revision=revision,
     )

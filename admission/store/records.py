@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission.model.checks import CheckState, PodSetUpdate
     from admission.model.queues import QueueObject
     from admission.model.workload import Admission, Workload
 
@@ -51,14 +52,61 @@ class WorkloadRecord:
     """False: out of the queue for good (Kueue's `spec.active`), until its user or an admin takes it back in."""
     checks_pending: bool = False
     """It holds quota, and admission checks have not all said yet that it may start."""
+    cleared_at: float | None = None
+    """Since when it may run: it holds quota, and its admission checks are ready."""
     ready_at: float | None = None
-    """Since when all pods of this admission are ready."""
+    """Since when all pods of this admission are ready, or first were."""
+    unready_at: float | None = None
+    """Since when they are not all ready any more."""
     requeues: int = 0
     """Evictions that count for the backoff."""
     not_before: float | None = None
     """It takes no part in cycles until then."""
     past_seconds: float = 0.0
     """How long it ran in former admissions."""
+    revision: int = 0
+    """Of the last write, given by the database."""
+    first_revision: int = field(default=0, compare=False)
+    """Of the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an admin has ordered about one workload; it outweighs what its object asks for."""
+
+    uid: str
+    local_queue: str | None = None
+    """The LocalQueue that it was moved to."""
+    priority: int | None = None
+    held: bool = False
+    rank_priority: int | None = None
+    """Its place in the order of its ClusterQueue is as if it had this priority ..."""
+    rank_at: float | None = None
+    """... and had waited since then."""
+    active: bool | None = None
+    """False: out of the queue for good, True: back in it. None: not ordered since Sluice itself took it out."""
+    author: str = ""
+    """Who ordered last."""
+    reason: str = ""
+    revision: int = 0
+    """Of the last write, given by the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRecord:
+    """What an admission check says of a workload. What is said counts for the admission that it holds."""
+
+    uid: str
+    name: str
+    """Of the AdmissionCheck."""
+    state: CheckState
+    at: float
+    """Since when it is in this state."""
+    message: str = ""
+    requeue_after_seconds: int | None = None
+    retries: int = 0
+    """How often it has said Retry."""
+    pod_set_updates: tuple[PodSetUpdate, ...] = ()
     revision: int = 0
     """Of the last write, given by the database."""
 
@@ -83,6 +131,20 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Resized:
+    """The same admission holds other amounts from `at` on: its rows end, and new ones begin at the same instant.
+
+    Nothing happens if the workload holds nothing.
+    """
+
+    workload: Workload
+    admission: Admission
+    """All that it holds from then on."""
+    at: float
+    reason: str = "Resized"
+
+
+@dataclass(frozen=True, slots=True)
 class Transition:
     """One line of a workload's story."""
 
@@ -95,7 +157,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one transaction writes: records (by uid, new or known), endings, beginnings, story. In that order.
+    """What one transaction writes, in this order: records (by uid), endings, beginnings, resizings, story.
 
     So an admission may end and the next one begin in the same changes, but one that begins in them cannot end in them.
     """
@@ -104,9 +166,25 @@ class Changes:
     closed: tuple[Closed, ...] = ()
     opened: tuple[Opened, ...] = ()
     transitions: tuple[Transition, ...] = ()
+    checks: tuple[CheckRecord, ...] = ()
+    """Asked anew: these replace what was said before."""
+    dropped_checks: tuple[tuple[str, str], ...] = ()
+    """(uid, name) of those that are not asked any more."""
+    deactivated: tuple[str, ...] = ()
+    """Workloads that Sluice took out of the queue for good, whatever an admin had ordered before."""
+    resized: tuple[Resized, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.workloads or self.closed or self.opened or self.transitions)
+        return bool(
+            self.workloads
+            or self.closed
+            or self.opened
+            or self.transitions
+            or self.checks
+            or self.dropped_checks
+            or self.deactivated
+            or self.resized
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +208,9 @@ class LoadedState:
     workloads: tuple[WorkloadRecord, ...]
     """Those that are not finished, oldest first."""
     revision: int
+    orders: tuple[Order, ...] = ()
+    """About them."""
+    checks: tuple[CheckRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +222,8 @@ class Page:
     """The database's revision when the page was read."""
     after: tuple[str, str, str] | None
     """Where the next page begins; None at the end."""
-    remaining: int = 0
-    """How many there are after this page."""
+    remaining: int | None = 0
+    """How many there are after this page; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +234,7 @@ class QueueStatus:
     reserving: int = 0
     """Workloads that hold quota."""
     admitted: int = 0
-    """Those of them that are not being stopped."""
+    """Those of them that may run: not being stopped, and no admission check is pending."""
     usage: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """What they hold, by (flavor, resource)."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from admission.store.errors import Conflict
 from admission.store.loading import UNFINISHED
 from admission.store.tables import admissions, queue_objects, workloads
@@ -53,6 +53,10 @@ async def check_deletion(connection: AsyncConnection, obj: QueueObject) -> None:
             for kind in (ClusterQueue.kind, Cohort.kind):
                 rows = await connection.execute(_objects(kind).add_columns(queue_objects.c.content))
                 _refuse(obj, kind, [row.name for row in rows if obj.name in _flavors(row.content)])
+        case AdmissionCheck():
+            uses = {}
+            rows = await connection.execute(_objects(ClusterQueue.kind).add_columns(queue_objects.c.content))
+            _refuse(obj, ClusterQueue.kind, [row.name for row in rows if obj.name in _checks(row.content)])
         case _:
             return
     for kind, statement in uses.items():
@@ -72,6 +76,11 @@ def _workloads() -> Select[tuple[str, str]]:
 
 def _flavors(content: dict[str, dict[str, list[dict[str, list[dict[str, str]]]]]]) -> set[str]:
     return {flavor["name"] for group in content["spec"]["resourceGroups"] for flavor in group["flavors"]}
+
+
+def _checks(content: dict[str, dict[str, dict[str, list[dict[str, str]]]]]) -> set[str]:
+    strategy = content["spec"].get("admissionChecksStrategy") or {}
+    return {rule["name"] for rule in strategy.get("admissionChecks", ())}
 
 
 def _refuse(obj: QueueObject, kind: str, names: list[str]) -> None:

@@ -1,98 +1,144 @@
-"""The ledger summed up by the hour, so that a report over a year does not read a year of admissions."""
+"""The ledger summed up by the hour and by the day, so that a report over a year does not read a year of admissions.
+
+Hours are read and summed up without holding anybody up; the transaction that writes the sums only makes sure that
+nothing of those hours was committed meanwhile. What is committed later than that with a time in an hour that is summed
+up already (an outage of the database, a clock that was set back) takes that hour and those after it back, in its own
+transaction. So sums and ledger agree at all times.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Double, case, func, insert, literal, select, update
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import FunctionElement
+from sqlalchemy import case, delete, func, insert, literal, select, update
 
+from admission.store import holdings
 from admission.store.errors import StaleEpoch
-from admission.store.tables import Instant, admissions, head, usage_rollups
+from admission.store.tables import Instant, admissions, head, usage_days, usage_rollups
+from admission.store.usage import MICROSECONDS, usage
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Insert
     from sqlalchemy.ext.asyncio import AsyncConnection
-    from sqlalchemy.sql.compiler import SQLCompiler
 
     from admission.store.database import Database
+    from admission.store.holdings import Quotas
+    from admission.store.records import Document
+    from admission.store.usage import Holding
 
 HOUR = 3600.0
+DAY = 24 * HOUR
 GRACE = 300.0
 """Seconds after its end until an hour is summed up: what happens in it has been committed by then."""
+
+
+def hour_of(at: float) -> float:
+    """The beginning of the hour of an instant."""
+    return math.floor(at / HOUR) * HOUR
+
+
+def _day_of(at: float) -> float:
+    return math.floor(at / DAY) * DAY
 
 
 async def roll_up(database: Database, *, now: float, epoch: int) -> int:
     """Sum up the hours that are over and have not been summed up, and return how many they were.
 
-    An hour's usage of a resource is the amount held times the seconds held, in amount-seconds. Each hour is a
-    transaction of its own. Raises StaleEpoch.
+    An hour's usage of a resource is the amount held times the seconds held, in amount-seconds. The hours of a day share
+    a transaction, if several are due. Raises StaleEpoch.
     """
     hours = 0
     while True:
-        async with database.write() as connection:
-            hour = await _next_hour(connection, epoch)
-            if hour is None or hour + HOUR + GRACE > now:
-                await connection.rollback()
+        async with database.read() as connection:
+            revision, start = await _next_hour(connection, epoch)
+            if start is None or (end := min(_day_of(start) + DAY, hour_of(now - GRACE))) <= start:
                 return hours
-            await connection.execute(insert(usage_rollups).from_select(usage_rollups.c.keys()[:-1], _usage(hour)))
-            await connection.execute(update(head).values(rolled_up_to=hour + HOUR))
-        hours += 1
+            held = await holdings.during(connection, start, end)
+            quotas = await holdings.nominal_quotas(connection)
+        rows = await asyncio.to_thread(_sums, held, quotas, start, end)
+        if await _write(database, start, end, rows, revision=revision, epoch=epoch):
+            hours += round((end - start) / HOUR)
 
 
-async def _next_hour(connection: AsyncConnection, epoch: int) -> float | None:
-    """The beginning of the first hour that is to be summed up; None if the ledger is empty."""
-    # Locked, so that nothing is committed while the hour is read.
-    statement = select(head.c.rolled_up_to).where(head.c.epoch == epoch).with_for_update()
-    row = (await connection.execute(statement)).one_or_none()
-    if row is None:
-        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); the usage was not summed up")
+def reopen(connection: Connection, at: float) -> None:
+    """Something happened at `at`: if that hour is summed up already, take the sums back from there on."""
+    hour, columns = hour_of(at), head.c
+    # Not where rows have left the ledger: the sums are all that there is of them.
+    earliest = case((columns.pruned_to > _instant(hour), columns.pruned_to), else_=_instant(hour))
+    statement = update(head).where(columns.rolled_up_to > earliest).values(rolled_up_to=earliest)
+    again: float | None = connection.scalar(statement.returning(columns.rolled_up_to))
+    if again is not None:
+        connection.execute(delete(usage_rollups).where(usage_rollups.c.hour >= again))
+        connection.execute(delete(usage_days).where(usage_days.c.day > again - DAY))
+
+
+async def _next_hour(connection: AsyncConnection, epoch: int) -> tuple[int, float | None]:
+    """The newest revision, and the beginning of the first hour that is to be summed up; None if the ledger is empty."""
+    columns = head.c
+    row = (await connection.execute(select(columns.revision, columns.epoch, columns.rolled_up_to))).one()
+    _check(row.epoch, epoch)
     if row.rolled_up_to is not None:
-        return float(row.rolled_up_to)
+        return row.revision, row.rolled_up_to
     first: float | None = await connection.scalar(select(func.min(admissions.c.from_at)))
-    return None if first is None else math.floor(first / HOUR) * HOUR
+    return row.revision, None if first is None else hour_of(first)
 
 
-def _usage(hour: float) -> Any:
-    columns = admissions.c
-    start, end = literal(hour, Instant()), literal(hour + HOUR, Instant())
-    begins = case((columns.from_at > start, columns.from_at), else_=start)
-    ends = case((columns.to_at < end, columns.to_at), else_=end)
-    by = (
-        columns.cluster_queue,
-        columns.local_queue,
-        columns.namespace,
-        columns.submitted_by,
-        columns.priority,
-        columns.flavor,
-        columns.resource,
-    )
-    return (
-        select(start, *by, func.sum(columns.amount * _seconds(begins, ends)))
-        .where(columns.from_at < end, (columns.to_at > start) | columns.to_at.is_(None), columns.resource != "")
-        .group_by(*by)
-    )
+def _sums(held: Sequence[Holding], quotas: Quotas, start: float, end: float) -> list[Document]:
+    """The rows of the hours from `start` to `end`."""
+    rows = []
+    for number in range(round((end - start) / HOUR)):
+        hour = start + number * HOUR
+        until = holdings.micros(hour + HOUR)
+        for account, used in usage(held, quotas, start=holdings.micros(hour), end=until).items():
+            rows.append(
+                {
+                    "hour": hour,
+                    **account.pot._asdict(),
+                    **dict(zip(holdings.HOLDER, account.holder, strict=True)),
+                    "amount_seconds": used.total / MICROSECONDS,
+                    "borrowed_seconds": used.borrowed / MICROSECONDS,
+                }
+            )
+    return rows
 
 
-class _seconds(FunctionElement[float]):  # noqa: N801  a function of SQL
-    """The time between two instants; each database subtracts in its own way."""
+async def _write(
+    database: Database, start: float, end: float, rows: Sequence[Document], *, revision: int, epoch: int
+) -> bool:
+    """Whether the rows were written; False: what they are the sums of has changed since `revision`."""
+    async with database.write() as connection:
+        locked = select(head.c.epoch, head.c.rolled_up_to).with_for_update()
+        row = (await connection.execute(locked)).one()
+        _check(row.epoch, epoch)
+        moved = row.rolled_up_to is not None and row.rolled_up_to != start
+        if moved or await holdings.changed_since(connection, revision, start, end):
+            await connection.rollback()
+            return False
+        if rows:
+            await connection.execute(insert(usage_rollups), rows)
+        await connection.execute(update(head).values(rolled_up_to=end))
+        if end == _day_of(end):
+            await connection.execute(_sum_up(end - DAY))
+    return True
 
-    type = Double()
-    inherit_cache = True
 
-    def __init__(self, begins: ColumnElement[Any], ends: ColumnElement[Any]) -> None:
-        super().__init__(begins, ends)
-
-
-@compiles(_seconds, "sqlite")
-def _sqlite_seconds(element: _seconds, compiler: SQLCompiler, **options: Any) -> str:
-    begins, ends = (compiler.process(clause, **options) for clause in element.clauses)
-    return f"(({ends}) - ({begins})) / 1000000.0"
+def _sum_up(day: float) -> Insert:
+    hours = usage_rollups.c
+    by = [hours[column.name] for column in usage_days.primary_key if column.name != "day"]
+    sums = func.sum(hours.amount_seconds), func.sum(hours.borrowed_seconds)
+    of_the_day = hours.hour >= _instant(day), hours.hour < _instant(day + DAY)
+    found = select(_instant(day), *by, *sums).where(*of_the_day).group_by(*by)
+    return insert(usage_days).from_select(usage_days.c.keys(), found)
 
 
-@compiles(_seconds, "postgresql")
-def _postgresql_seconds(element: _seconds, compiler: SQLCompiler, **options: Any) -> str:
-    begins, ends = (compiler.process(clause, **options) for clause in element.clauses)
-    return f"extract(epoch FROM ({ends}) - ({begins}))::double precision"
+def _check(current: int, epoch: int) -> None:
+    if current != epoch:
+        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); the usage was not summed up")
+
+
+def _instant(at: float) -> ColumnElement[float]:
+    return literal(at, Instant())

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 
 async def check(database: Database) -> None:
-    """Raise SchemaMismatch, or DatabaseUnusable if the database cannot be written, else return."""
+    """Raise SchemaMismatch, or DatabaseUnusable if the database cannot be written, else return.
+
+    A newer schema will do if it says that it is compatible with ours: so replicas can be replaced one by one after an
+    upgrade of the tables, and taken back.
+    """
     async with database.write() as connection:
         version = await current(connection)
-        if version == SCHEMA_VERSION:
+        if version is not None and version >= SCHEMA_VERSION:
             # In a database that can only be read this is where it shows.
-            await connection.execute(select(head.c.id).with_for_update())
-            return
+            oldest = await connection.scalar(select(head.c.compatible_with).with_for_update())
+            if version == SCHEMA_VERSION or str(oldest) <= SCHEMA_VERSION:
+                return
     name = database.location
     if version is None:
         raise SchemaMismatch(f"the database {name} is empty or not migrated; run `sluice migrate`")

@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+_CHECKED = "checked"
+# A workload whose admission checks are not all ready holds quota, and is not admitted yet.
+_STATE = case(
+    (and_(workloads.c.state == State.ADMITTED, workloads.c.checks_pending), _CHECKED), else_=workloads.c.state
+).label("state")
+
 
 async def by_cluster_queue(connection: AsyncConnection) -> dict[str, QueueStatus]:
     """What waits for each ClusterQueue, by way of whichever LocalQueue, and what is held of it."""
     columns = workloads.c
     counted = (
-        select(
-            columns.namespace, columns.local_queue, columns.state, columns.cluster_queue, func.count().label("number")
-        )
+        select(columns.namespace, columns.local_queue, _STATE, columns.cluster_queue, func.count().label("number"))
         .where(UNFINISHED)
-        .group_by(columns.namespace, columns.local_queue, columns.state, columns.cluster_queue)
+        .group_by(columns.namespace, columns.local_queue, _STATE, columns.cluster_queue)
         .subquery()
     )
     # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
@@ -46,7 +50,7 @@ async def by_cluster_queue(connection: AsyncConnection) -> dict[str, QueueStatus
 async def by_local_queue(connection: AsyncConnection) -> dict[tuple[str, str], QueueStatus]:
     """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
     where = workloads.c.namespace, workloads.c.local_queue
-    counts = select(*where, workloads.c.state, func.count()).where(UNFINISHED).group_by(*where, workloads.c.state)
+    counts = select(*where, _STATE, func.count()).where(UNFINISHED).group_by(*where, _STATE)
     found = await _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
     return {(namespace, name): status for (namespace, name), status in found.items()}
 
@@ -73,7 +77,7 @@ def _status(states: dict[str, int], usage: dict[tuple[str, str], int]) -> QueueS
     admitted = states.get(State.ADMITTED, 0)
     return QueueStatus(
         pending=states.get(State.PENDING, 0),
-        reserving=admitted + states.get(State.EVICTING, 0),
+        reserving=admitted + states.get(State.EVICTING, 0) + states.get(_CHECKED, 0),
         admitted=admitted,
         usage=usage,
     )

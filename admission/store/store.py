@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,36 +9,51 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import StoreError
-from admission.store import loading, rollup, schema
+from admission.store import checks, dump, loading, retention, rollup, schema
+from admission.store.audit import Audit
+from admission.store.commit import next_revision
 from admission.store.database import Location, connect
+from admission.store.decay import used_lately
 from admission.store.leadership import Leadership
+from admission.store.orders import Orders
 from admission.store.queues import Queues, all_objects
 from admission.store.records import LoadedState, Statistics
+from admission.store.reports import Reports
+from admission.store.revisions import Revisions
 from admission.store.tables import head
 from admission.store.workloads import Workloads
 from admission.store.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from admission.store.database import Database
+    from admission.store.decay import Decay
+    from admission.store.dump import Progress, Write
     from admission.store.records import Changes
+    from admission.store.retention import Retention
 
 
 class Store:
     """One database. Reads and queue objects are for everybody; `commit` is for the one who has taken the lead."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
-        self.queues = Queues(database, clock=clock, changed=self._queues_changed)
+        self.revisions = Revisions(database)
+        """How far the database has got, on whichever replica it was written: `wait_for`, `wait_for_order`."""
+        self.queues = Queues(database, clock=clock, changed=self.revisions.tell)
         """Queue objects: list, get, create, replace, delete, versions, changes_since."""
         self.workloads = Workloads(database)
         """Workloads, for reading: list, get, status numbers."""
+        self.orders = Orders(database, clock=clock, changed=self.revisions.tell)
+        """What admins order about workloads, and what admission checks say of them: give, report, since, of."""
+        self.audit = Audit(database)
+        """Who wrote what through the API."""
+        self.reports = Reports(database, clock=clock)
+        """On the ledger: usage, violations."""
         self._database = database
         self._clock = clock
         self._writer = Writer(database)
         self._leadership = Leadership(database)
-        self._queue_revision = 0
-        self._queue_change = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -55,21 +69,39 @@ class Store:
             closing.push_async_callback(database.close)
             closing.push_async_callback(store._leadership.release)
             closing.push_async_callback(store._writer.close)
+            closing.push_async_callback(store.revisions.close)
             await schema.check(database)
             yield store
 
-    async def lead(self, holder: str) -> int:
+    async def lead(self, holder: str, *, elected: bool = False) -> int:
         """Take the lead as `holder` (host and process, for people) and return the epoch that `commit` wants.
 
-        Raises AlreadyRunning if another Sluice has it.
+        `elected`: others have agreed to it, so that whoever led until now leads no more, even if it does not know yet.
+        Else AlreadyRunning is raised if another Sluice leads.
         """
-        return await self._leadership.take(holder, at=self._clock())
+        return await self._leadership.take(holder, at=self._clock(), elected=elected)
+
+    async def holder(self) -> str:
+        """Who leads, for people; empty if nobody ever did."""
+        async with self._database.read() as connection:
+            return str((await connection.execute(select(head.c.holder))).scalar_one())
 
     async def load(self) -> LoadedState:
         """All that a restarted Sluice has to know, as of one moment."""
         async with self._database.read() as connection:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
-            return LoadedState(await all_objects(connection), await loading.unfinished(connection), revision)
+            return LoadedState(
+                queue_objects=await all_objects(connection),
+                workloads=await loading.unfinished(connection),
+                revision=revision,
+                orders=await checks.orders(connection, loading.UNFINISHED),
+                checks=await checks.checks(connection, loading.UNFINISHED),
+            )
+
+    async def used_lately(self, decay: Decay, *, now: float) -> dict[tuple[str, str], dict[str, float]]:
+        """What each LocalQueue (namespace, name) has used of each resource, the longer ago the less it counts."""
+        async with self._database.read() as connection:
+            return await used_lately(connection, decay, now=now)
 
     async def commit(self, changes: Changes, *, epoch: int) -> int:
         """Write all of `changes` or nothing, together with what others commit at the same time; the new revision.
@@ -77,22 +109,39 @@ class Store:
         Raises StaleEpoch, ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is not known
         whether the changes were written: load again) and DatabaseUnusable (read-only, disk full: try again later).
         """
-        return await self._writer.commit(changes, epoch=epoch)
+        revision = await self._writer.commit(changes, epoch=epoch)
+        self.revisions.tell(revision, decision=True)
+        return revision
 
     async def roll_up(self, *, epoch: int) -> int:
         """Sum up the ledger's hours that are over (see `rollup`), and return how many. Raises StaleEpoch."""
         return await rollup.roll_up(self._database, now=self._clock(), epoch=epoch)
 
-    async def queues_changed(self, since: int) -> None:
-        """Wait until a queue object was written in this process with a revision above `since`."""
-        while self._queue_revision <= since:
-            await self._queue_change.wait()
+    async def prune(self, policy: Retention, *, epoch: int) -> int:
+        """Delete what is older than `policy` keeps (see `retention`); how many workloads. Raises StaleEpoch."""
+        return await retention.prune(self._database, policy, now=self._clock(), epoch=epoch)
+
+    async def dump(self, write: Write, progress: Progress) -> None:
+        """Give all that the database holds, as of one moment, to `write` (see `dump`)."""
+        await dump.dump(self._database, write, progress)
+
+    async def restore(self, file: Iterable[bytes], progress: Progress) -> None:
+        """Fill the empty database with what `dump` has written. Raises UnusableDump and DatabaseNotEmpty."""
+        await dump.restore(self._database, file, progress)
 
     async def health(self) -> str | None:
-        """None if the database answers, else the sentence that says why not."""
+        """None if the database answers and can be written as far as is known, else the sentence that says why not.
+
+        Nothing is written to find out, unless the last attempt to write has failed: then a revision without content.
+        """
         try:
-            async with self._database.read() as connection:
-                await connection.execute(select(head.c.revision))
+            if self._database.write_failure is None:
+                async with self._database.read() as connection:
+                    await connection.execute(select(head.c.revision))
+            else:
+                async with self._database.write() as connection:
+                    revision = await connection.run_sync(next_revision)
+                self.revisions.tell(revision)
         except StoreError as error:
             return str(error)
         return None
@@ -101,9 +150,3 @@ class Store:
     def statistics(self) -> Statistics:
         """What was written since the store was opened."""
         return Statistics(write_transactions=self._database.write_transactions, commits=self._writer.commits)
-
-    def _queues_changed(self, revision: int) -> None:
-        self._queue_revision = revision
-        # Whoever waits is woken; whoever comes later waits for the next change.
-        self._queue_change.set()
-        self._queue_change = asyncio.Event()

@@ -84,6 +84,7 @@ head = Table(
     Column("holder", Text, nullable=False),
     Column("held_since", Instant),
     Column("rolled_up_to", Instant, comment="The ledger is summed up in usage_rollups until then"),
+    Column("pruned_to", Instant, comment="Rows that ended before then may have left the ledger"),
     Column("compatible_with", Text, nullable=False, server_default="0001", comment="Oldest schema of which code works"),
     CheckConstraint("id = 1", name="single_row"),
     comment="One row, updated first by every write: it orders them (revision) and fences deposed leaders (epoch)",
@@ -104,6 +105,7 @@ queue_objects = Table(
     Column("labels", JSON, nullable=False),
     Column("annotations", JSON, nullable=False),
     Column("content", JSON, nullable=False, comment="The manifest without apiVersion, kind, metadata and status"),
+    Column("managed_fields", JSON(none_as_null=True), comment="Which field was set by whom"),
     UniqueConstraint("uid"),
 )
 
@@ -169,12 +171,19 @@ workloads = Table(
     Column("revision", BigInteger, nullable=False, index=True),
     Column("active", Boolean, nullable=False, server_default=true(), comment="Not active: out of the queue for good"),
     Column("checks_pending", Boolean, nullable=False, server_default=false(), comment="Quota held, start not allowed"),
-    Column("ready_at", Instant, comment="Since when all pods of this admission are ready"),
+    Column("cleared_at", Instant, comment="Since when it may run: it holds quota, and its admission checks are ready"),
+    Column("ready_at", Instant, comment="Since when all pods of this admission are ready, or first were"),
+    Column("unready_at", Instant, comment="Since when they are not all ready any more"),
     Column("requeues", Integer, nullable=False, server_default="0", comment="Evictions that count for the backoff"),
     Column("not_before", Instant, comment="Takes no part in cycles until then"),
     Column("past_seconds", Double, nullable=False, server_default="0", comment="It ran so long in former admissions"),
     CheckConstraint("state IN ('pending', 'admitted', 'evicting', 'finished')", name="state"),
-    Index(None, "namespace", "name", "uid"),
+    Column("first_revision", BigInteger, nullable=False, server_default="0", comment="That which wrote it first"),
+    # In the order of lists, with all that they can be narrowed by: a page is found without looking at other rows.
+    Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
+          "submitted_by"),
+    Index("ix_workloads_finished", "finished_at",
+          sqlite_where=text("state = 'finished'"), postgresql_where=text("state = 'finished'")),
     Index("ix_workloads_unfinished", "namespace", "local_queue", "state", "cluster_queue",
           sqlite_where=text("state <> 'finished'"), postgresql_where=text("state <> 'finished'")),
 )  # fmt: skip
@@ -197,12 +206,15 @@ admissions = Table(
     Column("from_at", Instant, nullable=False),
     Column("to_at", Instant, comment="NULL while the quota is held"),
     Column("end_reason", Text),
+    Column("began_at", Instant, comment="Of the admission, if it was resized since: this row is a part of it"),
+    Column("from_revision", BigInteger, comment="The commit by which the row was added ..."),
+    Column("to_revision", BigInteger, comment="... and the one by which it was closed; no clock moves these"),
     CheckConstraint("to_at >= from_at", name="no_negative_time"),
     CheckConstraint("(to_at IS NULL) = (end_reason IS NULL)", name="ended_with_reason"),
     Index("uq_admissions_open", "workload_uid", "pod_set", "resource", unique=True,
           sqlite_where=text("to_at IS NULL"), postgresql_where=text("to_at IS NULL")),
     Index(None, "workload_uid", "id"),
-    Index(None, "to_at"),
+    Index(None, "to_at", "from_at"),
     comment="The ledger. Rows are added and closed once; nothing else ever happens to them",
 )  # fmt: skip
 
@@ -218,23 +230,33 @@ transitions = Table(
     comment="The story of each workload",
 )
 
-usage_rollups = Table(
-    "usage_rollups",
-    metadata,
-    Column("hour", Instant, primary_key=True),
-    Column("cluster_queue", Text, primary_key=True),
-    Column("local_queue", Text, primary_key=True),
-    Column("namespace", Text, primary_key=True),
-    Column("submitted_by", Text, primary_key=True),
-    Column("priority", BigInteger, primary_key=True),
-    Column("flavor", Text, primary_key=True),
-    Column("resource", Text, primary_key=True),
-    Column("amount_seconds", Double, nullable=False, comment="What was held times how long, within the hour"),
-    Column(
-        "borrowed_seconds", Double, nullable=False, server_default="0", comment="The part of it beyond nominal quota"
-    ),
-    comment="Sums of the ledger by the hour",
-)
+
+def _sums(name: str, period: str, comment: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column(period, Instant, primary_key=True),
+        Column("cluster_queue", Text, primary_key=True),
+        Column("local_queue", Text, primary_key=True),
+        Column("namespace", Text, primary_key=True),
+        Column("submitted_by", Text, primary_key=True),
+        Column("priority", BigInteger, primary_key=True),
+        Column("flavor", Text, primary_key=True),
+        Column("resource", Text, primary_key=True),
+        Column("amount_seconds", Double, nullable=False, comment=f"What was held times how long, within the {period}"),
+        Column(
+            "borrowed_seconds",
+            Double,
+            nullable=False,
+            server_default="0",
+            comment="The part of it beyond nominal quota",
+        ),
+        comment=comment,
+    )
+
+
+usage_rollups = _sums("usage_rollups", "hour", "Sums of the ledger by the hour")
+usage_days = _sums("usage_days", "day", "Sums of usage_rollups by the day (UTC), once all hours of the day are there")
 
 workload_orders = Table(
     "workload_orders",
@@ -246,6 +268,9 @@ workload_orders = Table(
     Column("held", Boolean, nullable=False, server_default=false()),
     Column("rank_priority", BigInteger, comment="Its place in the order of its queue: as if it had this priority"),
     Column("rank_at", Instant, comment="... and had waited since then"),
+    Column("active", Boolean, comment="Taken out of the queue for good, or back in; NULL: not since Sluice did it"),
+    Column("author", Text, nullable=False, comment="Who ordered last"),
+    Column("reason", Text, nullable=False, comment="... and why"),
     comment="What an admin has ordered about one workload; it outweighs what its object asks for",
 )
 

@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
 
 from sqlalchemy import func, select, tuple_
 
 from admission.store import loading, status
 from admission.store.records import Page, State, Transition
-from admission.store.tables import head, transitions, workloads
+from admission.store.tables import admissions, head, transitions, workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Iterable, Mapping
 
     from sqlalchemy import ColumnElement
 
     from admission.store.database import Database
     from admission.store.records import QueueStatus, WorkloadRecord
 
+_COUNTED = 5_000
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
+_VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
+    "namespace": lambda record: record.workload.namespace,
+    "name": lambda record: record.workload.name,
+    "uid": lambda record: record.workload.uid,
+    "state": lambda record: record.state.value,
+    "local_queue": lambda record: record.workload.queue,
+    "cluster_queue": lambda record: record.cluster_queue,
+    "priority": lambda record: record.workload.priority,
+    "submitted_by": lambda record: record.workload.user,
+}
+"""What lists can be narrowed by: columns of the index of lists."""
+_UNCHANGING = ("namespace", "name", "uid", "submitted_by")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """What a workload held of one resource for one pod set; `to_at` is None while it does."""
+
+    from_at: float
+    to_at: float | None
+    end_reason: str | None
+    cluster_queue: str
+    pod_set: str
+    count: int
+    flavor: str
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """That a workload has one of some values in a column of `COLUMNS`, or (negated) none of them."""
+
+    COLUMNS: ClassVar[frozenset[str]] = frozenset(_VALUES)
+
+    column: str
+    values: frozenset[str | int]
+    negated: bool = False
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a workload that meets it does so for ever."""
+        return self.column in _UNCHANGING
+
+    def clause(self) -> ColumnElement[bool]:
+        """For a query."""
+        column = workloads.c[self.column]
+        return column.not_in(self.values) if self.negated else column.in_(self.values)
+
+    def holds(self, record: WorkloadRecord) -> bool:
+        """For a workload that is at hand."""
+        return (_VALUES[self.column](record) in self.values) is not self.negated
 
 
 class Workloads:
@@ -31,36 +85,65 @@ class Workloads:
         self,
         *,
         namespace: str | None = None,
-        queue: str | None = None,
-        cluster_queue: str | None = None,
-        states: Collection[State] | None = None,
+        where: Iterable[Condition] = (),
         limit: int | None = None,
         after: tuple[str, str, str] | None = None,
     ) -> Page:
         """Workloads sorted by namespace, name and uid, at most `limit` of them, from `after` on (a page's `after`).
 
-        `queue` is the name of a LocalQueue.
+        How many remain is told of whole namespaces only, and of a few thousand at most: to count takes longer than to
+        find some.
         """
-        columns = workloads.c
-        wanted = {columns.namespace: namespace, columns.local_queue: queue, columns.cluster_queue: cluster_queue}
-        conditions: list[ColumnElement[bool]] = [
-            column == value for column, value in wanted.items() if value is not None
-        ]
-        if states is not None:
-            conditions.append(columns.state.in_(states))
+        wanted = [condition.clause() for condition in where]
+        counted = not wanted
+        if namespace is not None:
+            wanted.append(workloads.c.namespace == namespace)
         if after is not None:
-            conditions.append(tuple_(*_KEY) > after)
-        statement = loading.WORKLOAD.where(*conditions).order_by(*_KEY)
+            wanted.append(tuple_(*_KEY) > after)
+        statement = loading.WORKLOAD.where(*wanted).order_by(*_KEY).limit(None if limit is None else limit + 1)
         async with self._database.read() as connection:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
-            rows = (await connection.execute(statement.limit(limit))).all()
-            remaining = 0
-            if rows and len(rows) == limit:
-                counting = select(func.count()).select_from(workloads).where(*conditions)
-                remaining = (await connection.execute(counting)).scalar_one() - len(rows)
+            rows = (await connection.execute(statement)).all()
+            more = limit is not None and len(rows) > limit
+            rows = rows[:limit]
+            remaining = None if more else 0
+            if more and counted:
+                behind = select(workloads.c.uid).where(*wanted).limit(_COUNTED + 1).subquery()
+                count = (await connection.execute(select(func.count()).select_from(behind))).scalar_one()
+                remaining = count - len(rows) if count <= _COUNTED else None
             found = await loading.records(connection, rows)
-        end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if remaining else None
+        end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
         return Page(found, revision, end, remaining)
+
+    async def uids(self, *, namespace: str | None = None, where: Iterable[Condition] = ()) -> tuple[set[str], int]:
+        """The workloads that meet all conditions, by uid, and the revision as of which they do."""
+        wanted = [condition.clause() for condition in where]
+        if namespace is not None:
+            wanted.append(workloads.c.namespace == namespace)
+        async with self._database.read() as connection:
+            revision = (await connection.execute(select(head.c.revision))).scalar_one()
+            rows = await connection.execute(select(workloads.c.uid).where(*wanted))
+            return set(rows.scalars()), revision
+
+    async def changes_since(
+        self, revision: int, *, uid: str | None = None, limit: int
+    ) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
+        """Workloads written after `revision` as they are now, the oldest write first, and the revision of that now.
+
+        At most `limit` of them; the last value says whether that are not all. To go on, give `revision` and `uid` of
+        the last one.
+        """
+        columns = workloads.c
+        behind = columns.revision > revision
+        if uid is not None:
+            behind = tuple_(columns.revision, columns.uid) > (revision, uid)
+        statement = loading.WORKLOAD.where(behind).order_by(columns.revision, columns.uid)
+        async with self._database.read() as connection:
+            newest = (await connection.execute(select(head.c.revision))).scalar_one()
+            rows = (await connection.execute(statement.limit(limit + 1))).all()
+            found = await loading.records(connection, rows[:limit])
+        more = len(rows) > limit
+        return found, newest, more
 
     async def get(self, namespace: str, name: str) -> WorkloadRecord | None:
         """The workload of that name; of several, where one followed the other, the last."""
@@ -85,6 +168,14 @@ class Workloads:
         async with self._database.read() as connection:
             rows = await connection.execute(statement)
             return tuple(Transition(uid, at, State(state), reason, text) for uid, at, state, reason, text in rows)
+
+    async def ledger(self, uid: str) -> tuple[LedgerRow, ...]:
+        """All that a workload ever held, oldest first."""
+        columns = admissions.c
+        wanted = (columns[field.name] for field in fields(LedgerRow))
+        statement = select(*wanted).where(columns.workload_uid == uid).order_by(columns.id)
+        async with self._database.read() as connection:
+            return tuple(LedgerRow(*row) for row in await connection.execute(statement))
 
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
         """By name, for each ClusterQueue where something waits or that something is held of."""

@@ -29,7 +29,11 @@ def workload_columns() -> tuple[sa.Column, ...]:
             server_default=sa.false(),
             comment="Quota held, start not allowed",
         ),
-        sa.Column("ready_at", INSTANT, comment="Since when all pods of this admission are ready"),
+        sa.Column(
+            "cleared_at", INSTANT, comment="Since when it may run: it holds quota, and its admission checks are ready"
+        ),
+        sa.Column("ready_at", INSTANT, comment="Since when all pods of this admission are ready, or first were"),
+        sa.Column("unready_at", INSTANT, comment="Since when they are not all ready any more"),
         sa.Column(
             "requeues", sa.Integer(), nullable=False, server_default="0", comment="Evictions that count for the backoff"
         ),
@@ -44,6 +48,19 @@ def workload_columns() -> tuple[sa.Column, ...]:
     )
 
 
+def ledger_columns() -> tuple[sa.Column, ...]:
+    return (
+        sa.Column("began_at", INSTANT, comment="Of the admission, if it was resized since: this row is a part of it"),
+        sa.Column("from_revision", sa.BigInteger(), comment="The commit by which the row was added ..."),
+        sa.Column(
+            "to_revision", sa.BigInteger(), comment="... and the one by which it was closed; no clock moves these"
+        ),
+    )
+
+
+LISTED = ["namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority", "submitted_by"]
+
+
 def upgrade() -> None:
     # Which versions of Sluice can work on these tables, so that the one before may run on during an upgrade.
     op.add_column(
@@ -56,9 +73,33 @@ def upgrade() -> None:
             comment="Oldest schema of which code works",
         ),
     )
+    op.add_column(
+        "head", sa.Column("pruned_to", INSTANT, comment="Rows that ended before then may have left the ledger")
+    )
+    for column in ledger_columns():
+        op.add_column("admissions", column)
+    op.drop_index(op.f("ix_admissions_to_at"), "admissions")
+    op.create_index(op.f("ix_admissions_to_at_from_at"), "admissions", ["to_at", "from_at"])
     for column in workload_columns():
         op.add_column("workloads", column)
+    op.add_column(
+        "workloads",
+        sa.Column(
+            "first_revision",
+            sa.BigInteger(),
+            nullable=False,
+            server_default="0",
+            comment="That which wrote it first",
+        ),
+    )
+    op.add_column("queue_objects", sa.Column("managed_fields", sa.JSON(), comment="Which field was set by whom"))
     op.create_index(op.f("ix_workloads_revision"), "workloads", ["revision"])
+    op.drop_index(op.f("ix_workloads_namespace_name_uid"), "workloads")
+    op.create_index("ix_workloads_listed", "workloads", LISTED)
+    finished = sa.text("state = 'finished'")
+    op.create_index(
+        "ix_workloads_finished", "workloads", ["finished_at"], sqlite_where=finished, postgresql_where=finished
+    )
     op.add_column(
         "usage_rollups",
         sa.Column(
@@ -68,6 +109,42 @@ def upgrade() -> None:
             server_default="0",
             comment="The part of it beyond nominal quota",
         ),
+    )
+    # Sums without what was borrowed, and without days: they are made again from the ledger, which is all there.
+    op.execute("UPDATE head SET rolled_up_to = NULL")
+    op.execute("DELETE FROM usage_rollups")
+    op.create_table(
+        "usage_days",
+        sa.Column("day", INSTANT, nullable=False),
+        sa.Column("cluster_queue", sa.Text(), nullable=False),
+        sa.Column("local_queue", sa.Text(), nullable=False),
+        sa.Column("namespace", sa.Text(), nullable=False),
+        sa.Column("submitted_by", sa.Text(), nullable=False),
+        sa.Column("priority", sa.BigInteger(), nullable=False),
+        sa.Column("flavor", sa.Text(), nullable=False),
+        sa.Column("resource", sa.Text(), nullable=False),
+        sa.Column(
+            "amount_seconds", sa.Double(), nullable=False, comment="What was held times how long, within the day"
+        ),
+        sa.Column(
+            "borrowed_seconds",
+            sa.Double(),
+            nullable=False,
+            server_default="0",
+            comment="The part of it beyond nominal quota",
+        ),
+        sa.PrimaryKeyConstraint(
+            "day",
+            "cluster_queue",
+            "local_queue",
+            "namespace",
+            "submitted_by",
+            "priority",
+            "flavor",
+            "resource",
+            name=op.f("pk_usage_days"),
+        ),
+        comment="Sums of usage_rollups by the day (UTC), once all hours of the day are there",
     )
     op.create_table(
         "workload_orders",
@@ -82,6 +159,11 @@ def upgrade() -> None:
             comment="Its place in the order of its queue: as if it had this priority",
         ),
         sa.Column("rank_at", INSTANT, comment="... and had waited since then"),
+        sa.Column(
+            "active", sa.Boolean(), comment="Taken out of the queue for good, or back in; NULL: not since Sluice did it"
+        ),
+        sa.Column("author", sa.Text(), nullable=False, comment="Who ordered last"),
+        sa.Column("reason", sa.Text(), nullable=False, comment="... and why"),
         sa.ForeignKeyConstraint(
             ["workload_uid"],
             ["workloads.uid"],
@@ -149,8 +231,19 @@ def downgrade() -> None:
     op.drop_table("audit_records")
     op.drop_table("workload_checks")
     op.drop_table("workload_orders")
+    op.drop_table("usage_days")
     op.drop_column("usage_rollups", "borrowed_seconds")
+    op.drop_index("ix_workloads_listed", "workloads")
+    op.drop_index("ix_workloads_finished", "workloads")
+    op.create_index(op.f("ix_workloads_namespace_name_uid"), "workloads", ["namespace", "name", "uid"])
     op.drop_index(op.f("ix_workloads_revision"), "workloads")
+    op.drop_column("queue_objects", "managed_fields")
+    op.drop_column("workloads", "first_revision")
     for column in workload_columns():
         op.drop_column("workloads", column.name)
+    op.drop_index(op.f("ix_admissions_to_at_from_at"), "admissions")
+    op.create_index(op.f("ix_admissions_to_at"), "admissions", ["to_at"])
+    for column in ledger_columns():
+        op.drop_column("admissions", column.name)
+    op.drop_column("head", "pruned_to")
     op.drop_column("head", "compatible_with")

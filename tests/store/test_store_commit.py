@@ -20,6 +20,7 @@ from store_examples import (
 )
 
 from admission.model.workload import Admission, PodSetAssignment
+from admission.store.audit import Author
 from admission.store.errors import ContradictsLedger, StaleEpoch
 from admission.store.records import Changes, Closed, Opened, State, Transition
 from admission.store.store import Store
@@ -68,7 +69,7 @@ async def test_a_record_replaces_the_one_before(store: Store):
 async def test_load_has_queue_objects_in_order_and_workloads_by_age_but_no_finished_ones(store: Store):
     epoch = await store.lead("test")
     for obj in (flavor(), cluster_queue(), local_queue()):
-        await store.queues.create(obj, author="test")
+        await store.queues.create(obj, author=Author("test"))
     young, old, done = workload("1", created=T + 5), workload("2", created=T), workload("3", created=T)
     await store.commit(Changes(workloads=(pending(young), pending(old), pending(done))), epoch=epoch)
     await store.commit(finished(done, at=T), epoch=epoch)

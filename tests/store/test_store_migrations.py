@@ -17,6 +17,7 @@ from sqlalchemy import inspect
 from store_examples import flavor
 
 from admission.cli.main import main
+from admission.store.audit import Author
 from admission.store.database import Location, connect
 from admission.store.errors import SchemaMismatch
 from admission.store.migrate import config, migrate
@@ -43,7 +44,7 @@ async def test_up_and_down_and_up_again(empty_database_url: str):
     assert await migrate(empty_database_url) == (None, SCHEMA_VERSION)
     assert await migrate(empty_database_url) == (SCHEMA_VERSION, SCHEMA_VERSION)
     async with Store.open(empty_database_url) as store:
-        await store.queues.create(flavor(), author="test")
+        await store.queues.create(flavor(), author=Author("test"))
     assert await migrate(empty_database_url, "base") == (SCHEMA_VERSION, None)
     assert await examine(empty_database_url, lambda c: inspect(c).get_table_names()) == ["alembic_version"]
     assert await migrate(empty_database_url, SCHEMA_VERSION) == (None, SCHEMA_VERSION)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy.exc import DBAPIError
-from store_examples import flavor, pending, workload
+from store_examples import admission, admitted, flavor, pending, workload
 
+from admission.store.audit import Author
 from admission.store.errors import (
     AlreadyRunning,
     DatabaseUnavailable,
@@ -25,12 +26,13 @@ from admission.store.errors import (
 from admission.store.migrate import ensure_ready, migrate
 from admission.store.records import Changes
 from admission.store.store import Store
+from admission.store.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from conftest import PostgreSQL
+    from postgresql_server import PostgreSQL
 
     from admission.model.errors import StoreError
 
@@ -123,13 +125,57 @@ async def test_a_database_without_tables(empty_database_url: str, database_kind:
     assert message.endswith("is empty or not migrated; run `sluice migrate`")
 
 
-@pytest.mark.parametrize(("version", "said"), [("0000", "run `sluice migrate`"), ("9999", "install the newer Sluice")])
-async def test_a_database_of_another_version(database_url: str, version: str, said: str):
+async def test_a_database_of_an_older_version(database_url: str):
     async with Store.open(database_url) as store, store._database.write() as connection:
-        await connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
     message = await refusal(database_url, SchemaMismatch)
-    assert f"has schema {version}" in message
-    assert said in message
+    assert "has schema 0000" in message
+    assert "run `sluice migrate`" in message
+
+
+async def newer_schema(url: str, *, compatible_with: str) -> None:
+    """What a migration of the next version does: it widens tables, and says which older code can work on them."""
+    async with Store.open(url) as store, store._database.write() as connection:
+        for statement in (
+            "ALTER TABLE workloads ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'",
+            "ALTER TABLE admissions ADD COLUMN node TEXT",
+            "ALTER TABLE queue_objects ADD COLUMN colour TEXT NOT NULL DEFAULT ''",
+            "CREATE TABLE forecasts (id INTEGER PRIMARY KEY)",
+            "UPDATE alembic_version SET version_num = '0999'",
+            f"UPDATE head SET compatible_with = '{compatible_with}'",
+        ):
+            await connection.exec_driver_sql(statement)
+
+
+async def test_this_code_works_on_a_newer_schema_that_says_so(database_url: str):
+    await newer_schema(database_url, compatible_with=SCHEMA_VERSION)
+    async with Store.open(database_url) as store:
+        epoch = await store.lead("test")
+        await store.queues.create(flavor(), author=Author("test"))
+        await store.commit(admitted(workload("1"), admission(), at=1.0), epoch=epoch)
+        (record,) = (await store.load()).workloads
+        assert record.admission == admission()
+    with pytest.raises(SchemaMismatch, match="there is no way from schema 0999"):
+        await migrate(database_url)
+
+
+async def test_tables_may_be_migrated_under_a_running_sluice(database_url: str):
+    async with Store.open(database_url) as store:
+        epoch = await store.lead("test")
+        for number in range(3):
+            await store.commit(admitted(workload(f"a{number}"), admission(), at=1.0), epoch=epoch)
+            await store.load()
+        await newer_schema(database_url, compatible_with=SCHEMA_VERSION)
+        for number in range(3):
+            await store.commit(admitted(workload(f"b{number}"), admission(), at=1.0), epoch=epoch)
+        assert len((await store.load()).workloads) == 6
+
+
+async def test_a_newer_schema_that_is_not_for_this_code(database_url: str):
+    await newer_schema(database_url, compatible_with="0998")
+    message = await refusal(database_url, SchemaMismatch)
+    assert "has schema 0999, newer than this Sluice knows" in message
+    assert "install the newer Sluice" in message
 
 
 @pytest.mark.postgres
@@ -166,7 +212,7 @@ async def test_ensure_ready_makes_a_new_file_and_leaves_others_alone(tmp_path: P
     url = f"sqlite:///{tmp_path}/sluice.db"
     await ensure_ready(url)
     async with Store.open(url) as store:
-        await store.queues.create(flavor(), author="test")
+        await store.queues.create(flavor(), author=Author("test"))
     await ensure_ready(url)
     async with Store.open(url) as store:
         assert len(await store.queues.list("ResourceFlavor")) == 1

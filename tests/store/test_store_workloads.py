@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from store_examples import admission, admitted, cluster_queue, finished, local_queue, pending, requeued, workload
 
 from admission.model.workload import Admission, PodSetAssignment
+from admission.store.audit import Author
 from admission.store.records import Changes, QueueStatus, State
+from admission.store.workloads import Condition
 
 if TYPE_CHECKING:
     from admission.store.store import Store
@@ -51,10 +53,44 @@ async def test_lists_are_narrowed_by_namespace_queue_and_state(store: Store):
 
     assert await uids() == ["1", "3", "2"]
     assert await uids(namespace="team-b") == ["2"]
-    assert await uids(namespace="team-a", queue="other") == ["3"]
-    assert await uids(cluster_queue="cq") == ["1"]
-    assert await uids(states={State.PENDING, State.FINISHED}) == ["3", "2"]
-    assert (await store.workloads.list(cluster_queue="cq")).workloads[0].admission == admission()
+    in_cq = Condition("cluster_queue", frozenset({"cq"}))
+    assert await uids(namespace="team-a", where=[Condition("local_queue", frozenset({"other"}))]) == ["3"]
+    assert await uids(where=[in_cq]) == ["1"]
+    assert await uids(where=[Condition("state", frozenset({"pending", "finished"}))]) == ["3", "2"]
+    assert await uids(where=[Condition("state", frozenset({"pending"}), negated=True)]) == ["1"]
+    assert (await store.workloads.list(where=[in_cq])).workloads[0].admission == admission()
+    assert (await store.workloads.uids(where=[in_cq]))[0] == {"1"}
+
+
+async def test_a_condition_holds_for_a_record_as_it_does_in_the_database(store: Store):
+    epoch = await store.lead("test")
+    one, two = workload("1", user="ada"), workload("2", namespace="team-b", queue="other", priority=7)
+    await store.commit(Changes(workloads=(pending(one), pending(two))), epoch=epoch)
+    records = (await store.workloads.list()).workloads
+    wanted = {"namespace": "team-b", "name": two.name, "uid": "2", "state": "pending", "local_queue": "other",
+              "cluster_queue": "", "priority": 7, "submitted_by": ""}  # fmt: skip
+    assert wanted.keys() == Condition.COLUMNS
+    for column, value in wanted.items():
+        for negated in (False, True):
+            condition = Condition(column, frozenset({value}), negated)
+            found = (await store.workloads.list(where=[condition])).workloads
+            assert found == tuple(record for record in records if condition.holds(record)), condition
+
+
+async def test_what_was_written_since_a_revision_is_told_in_that_order(store: Store):
+    epoch = await store.lead("test")
+    one, two = workload("1"), workload("2")
+    first = await store.commit(Changes(workloads=(pending(one),)), epoch=epoch)
+    second = await store.commit(Changes(workloads=(pending(two),)), epoch=epoch)
+    third = await store.commit(Changes(workloads=(pending(one, reason="x"),)), epoch=epoch)
+
+    found, newest, more = await store.workloads.changes_since(first - 1, limit=5)
+    assert [(record.workload.uid, record.first_revision, record.revision) for record in found] == [
+        ("2", second, second), ("1", first, third),
+    ]  # fmt: skip
+    assert (newest, more) == (third, False)
+    assert [record.workload.uid for record in (await store.workloads.changes_since(second, limit=5))[0]] == ["1"]
+    assert (await store.workloads.changes_since(first - 1, limit=1))[2]
 
 
 async def test_a_name_means_the_workload_that_had_it_last(store: Store):
@@ -70,9 +106,9 @@ async def test_a_name_means_the_workload_that_had_it_last(store: Store):
 
 async def test_queue_numbers_count_what_waits_and_add_up_what_is_held(store: Store):
     epoch = await store.lead("test")
-    await store.queues.create(cluster_queue("cq"), author="test")
+    await store.queues.create(cluster_queue("cq"), author=Author("test"))
     for name in ("main", "other"):
-        await store.queues.create(local_queue(name), author="test")
+        await store.queues.create(local_queue(name), author=Author("test"))
     gpu = Admission("cq", (PodSetAssignment("main", {"cpu": "b", "gpu": "b"}, {"cpu": 500, "gpu": 2**61}, 1),))
     waiting, lost = workload("1"), workload("2", queue="nowhere")
     running, stopping, done = workload("3"), workload("4", queue="other"), workload("5")
@@ -94,6 +130,11 @@ async def test_queue_numbers_count_what_waits_and_add_up_what_is_held(store: Sto
         ("team-a", "nowhere"): QueueStatus(pending=1),
         ("team-a", "other"): QueueStatus(reserving=1, usage={("b", "cpu"): 1000}),
     }
+    checked = replace(pending(running), state=State.ADMITTED, cluster_queue="cq", checks_pending=True)
+    await store.commit(Changes(workloads=(checked,)), epoch=epoch)
+    assert (await store.workloads.cluster_queue_status())["cq"] == QueueStatus(pending=1, reserving=2, usage=usage)
+    assert (await store.workloads.local_queue_status())["team-a", "main"].admitted == 0
+    await store.commit(Changes(workloads=(replace(checked, checks_pending=False),)), epoch=epoch)
     await store.commit(requeued(stopping, at=T + 2), epoch=epoch)
     assert (await store.workloads.cluster_queue_status())["cq"] == QueueStatus(
         pending=2, reserving=1, admitted=1, usage={("b", "cpu"): 500, ("b", "gpu"): 2**61}

@@ -1,0 +1,213 @@
+"""Everything in the database as one stream of lines, and back into another database, of either kind.
+
+Each line is a JSON document. First a header: `{"format": "sluice-dump", "version": 1, "schema": ..., "rows": {table:
+count}}`. Then for each table `{"table": name, "columns": [...]}` and its rows as arrays, parents before those that
+refer to them; instants are microseconds since the epoch. Last `{"end": "sluice-dump", "sha256": ...}` with the checksum
+of all lines before, so that a stream that was cut is known as such.
+
+A dump is one moment of the database. It is restored in one transaction: wholly or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import orjson
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.exc import DataError, IntegrityError
+
+from admission.store.errors import DatabaseNotEmpty, UnusableDump
+from admission.store.tables import SCHEMA_VERSION, Instant, head, metadata
+from admission.store.usage import MICROSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sqlalchemy import Column, Insert, Table, Update
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.store.database import Database
+
+Write: TypeAlias = "Callable[[bytes], object]"
+Progress: TypeAlias = "Callable[[str, int, int], None]"
+"""Told a table's name, how many of its rows are done, and how many there are."""
+
+_FORMAT: Final = "sluice-dump"
+_VERSION: Final = 1
+_BATCH: Final = 1_000
+
+
+async def dump(database: Database, write: Write, progress: Progress) -> None:
+    """Give all of the database to `write`."""
+    out = _Output(write)
+    async with database.read() as connection:
+        if connection.dialect.name == "postgresql":
+            # Whoever reads the file may be slower than an ordinary client.
+            await connection.execute(select(func.set_config("idle_in_transaction_session_timeout", "0", True)))
+        counts = {str(table.name): await _count(connection, table) for table in metadata.sorted_tables}
+        out.lines([{"format": _FORMAT, "version": _VERSION, "schema": SCHEMA_VERSION, "rows": counts}])
+        for table in metadata.sorted_tables:
+            out.lines([{"table": table.name, "columns": table.columns.keys()}])
+            instants = [place for place, column in enumerate(table.columns) if isinstance(column.type, Instant)]
+            done = 0
+            result = await connection.stream(select(table).order_by(*table.primary_key))
+            async for rows in result.partitions(_BATCH):
+                out.lines([_row(row, instants) for row in rows])
+                done += len(rows)
+                progress(table.name, done, counts[table.name])
+    out.lines([{"end": _FORMAT, "sha256": out.checksum.hexdigest()}])
+
+
+async def restore(database: Database, file: Iterable[bytes], progress: Progress) -> None:
+    """Fill the empty database from the lines of a dump.
+
+    Raises UnusableDump, and DatabaseNotEmpty; nothing was written then. Whoever leads on the database leads no more.
+    """
+    documents = _documents(file)
+    header, _ = next(documents)
+    if not isinstance(header, dict) or (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
+        raise UnusableDump(_NO_DUMP)
+    if header.get("schema") != SCHEMA_VERSION:
+        raise UnusableDump(
+            f"the export has schema {header.get('schema')} and this Sluice {SCHEMA_VERSION}; import it with the Sluice "
+            "that has written it, and bring the database up to date by `sluice migrate` then"
+        )
+    async with database.write() as connection:
+        target = _Target(connection, header["rows"], progress)
+        await target.check_empty(str(database.location))
+        for document, checksum in documents:
+            match document:
+                case list():
+                    await target.add(document)
+                case {"table": str(name), "columns": list(columns)}:
+                    await target.begin(name, columns)
+                case {"end": _, "sha256": wanted}:
+                    await target.end(intact=wanted == checksum)
+                case _:
+                    raise UnusableDump(_DAMAGED)
+
+
+_NO_DUMP: Final = "the file is no export of Sluice's; give one that `sluice export` has written"
+_DAMAGED: Final = "the export is damaged, nothing was imported; export anew"
+_CUT: Final = "the export is cut, nothing was imported; export anew, or copy the file again"
+
+
+class _Target:
+    """The database that is filled, in batches of rows of one table."""
+
+    def __init__(self, connection: AsyncConnection, counts: dict[str, int], progress: Progress) -> None:
+        self._connection = connection
+        self._counts = counts
+        self._progress = progress
+        self._table: Table = head
+        self._columns: list[Column[Any]] = []
+        self._batch: list[dict[str, Any]] = []
+        self._done: dict[str, int] = {}
+        self._own: dict[str, int] = {}
+
+    async def check_empty(self, name: str) -> None:
+        locked = select(head.c.revision, head.c.epoch).with_for_update()
+        self._own = dict((await self._connection.execute(locked)).mappings().one())
+        for table in metadata.sorted_tables:
+            if table is not head and await _count(self._connection, table):
+                raise DatabaseNotEmpty(f"the database {name} is not empty (there are {table.name}); use a new one")
+
+    async def begin(self, table: str, columns: list[str]) -> None:
+        await self._flush()
+        if table not in metadata.tables or not all(name in metadata.tables[table].c for name in columns):
+            raise UnusableDump(_DAMAGED)
+        self._table = metadata.tables[table]
+        self._columns = [self._table.c[name] for name in columns]
+        self._done[table] = 0
+
+    async def add(self, row: list[Any]) -> None:
+        if len(row) != len(self._columns):
+            raise UnusableDump(_DAMAGED)
+        self._batch.append(
+            {column.name: _value(column, value) for column, value in zip(self._columns, row, strict=True)}
+        )
+        if len(self._batch) == _BATCH:
+            await self._flush()
+
+    async def end(self, *, intact: bool) -> None:
+        await self._flush()
+        if not intact or self._done != self._counts:
+            raise UnusableDump(_DAMAGED)
+        if self._connection.dialect.name == "postgresql":
+            for table in metadata.sorted_tables:
+                await _continue_ids(self._connection, table)
+
+    async def _flush(self) -> None:
+        if not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        statement: Insert | Update = insert(self._table)
+        if self._table is head:
+            # Both revisions are past then, and so is the epoch of whoever leads on either database.
+            (row,) = batch
+            revision, epoch = (max(row[name], self._own[name]) for name in ("revision", "epoch"))
+            row |= {"revision": revision, "epoch": epoch + 1, "holder": "", "held_since": None}
+            statement = update(head)
+        try:
+            await self._connection.execute(statement, batch)
+        except (IntegrityError, DataError) as error:
+            raise UnusableDump(f"{_DAMAGED} ({self._table.name}: {error.orig})") from error
+        self._done[self._table.name] += len(batch)
+        self._progress(self._table.name, self._done[self._table.name], self._counts.get(self._table.name, 0))
+
+
+class _Output:
+    """Lines, and the checksum of them."""
+
+    def __init__(self, write: Write) -> None:
+        self.checksum = hashlib.sha256()
+        self._write = write
+
+    def lines(self, documents: Iterable[object]) -> None:
+        lines = b"".join(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE) for document in documents)
+        self.checksum.update(lines)
+        self._write(lines)
+
+
+def _documents(file: Iterable[bytes]) -> Iterator[tuple[Any, str]]:
+    """Each line, with the checksum of all before it. Raises UnusableDump, if only because the last one is missing."""
+    checksum, first = hashlib.sha256(), True
+    try:
+        for line in file:
+            document = orjson.loads(line)
+            first = False
+            is_last = isinstance(document, dict) and "end" in document
+            yield document, checksum.hexdigest() if is_last else ""
+            if is_last:
+                return
+            checksum.update(line)
+    except (EOFError, orjson.JSONDecodeError) as error:
+        raise UnusableDump(_NO_DUMP if first else _CUT) from error
+    except (OSError, zlib.error) as error:
+        raise UnusableDump(_DAMAGED) from error
+    raise UnusableDump(_NO_DUMP if first else _CUT)
+
+
+async def _count(connection: AsyncConnection, table: Table) -> int:
+    return int(await connection.scalar(select(func.count()).select_from(table)) or 0)
+
+
+async def _continue_ids(connection: AsyncConnection, table: Table) -> None:
+    """PostgreSQL numbers new rows by a counter of its own, which has to go on behind those that were imported."""
+    if table.autoincrement_column is not None:
+        last = select(func.coalesce(func.max(table.autoincrement_column), 1)).scalar_subquery()
+        await connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))
+
+
+def _value(column: Column[Any], value: Any) -> Any:
+    return value / MICROSECONDS if isinstance(column.type, Instant) and value is not None else value
+
+
+def _row(row: Iterable[Any], instants: Iterable[int]) -> list[Any]:
+    values = list(row)
+    for place in instants:
+        if values[place] is not None:
+            values[place] = round(values[place] * MICROSECONDS)
+    return values

@@ -1,0 +1,50 @@
+"""What is in the database, as the events that bring an engine to the same state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadAdmitted, WorkloadPending
+from admission.engine.vocabulary import MISCONFIGURED, ON_HOLD
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.engine.events import Event
+    from admission.store.records import LoadedState, Order, WorkloadRecord
+
+BARS = frozenset({MISCONFIGURED, ON_HOLD})
+"""Reasons that keep a workload out of the cycles, whatever quota there is."""
+
+
+def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Event]:
+    """In the order in which they are to be told; `namespaces` are the labels of each."""
+    for name, labels in namespaces.items():
+        yield NamespaceChanged(name, labels)
+    for obj in state.queue_objects:
+        yield QueueObjectChanged(obj)
+    orders = {order.uid: order for order in state.orders}
+    for record in state.workloads:
+        yield event(record, orders.get(record.workload.uid))
+
+
+def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitted | WorkloadPending:
+    """How one workload holds quota or waits, with what an admin has ordered about it."""
+    workload = record.workload
+    held = not record.active or record.reason in BARS
+    if order is not None:
+        workload = replace(
+            workload,
+            queue=workload.queue if order.local_queue is None else order.local_queue,
+            priority=workload.priority if order.priority is None else order.priority,
+            rank_priority=order.rank_priority,
+            rank_at=order.rank_at,
+        )
+        held = order.held or not (record.active if order.active is None else order.active)
+        held = held or record.reason == MISCONFIGURED
+    if record.admission is None:
+        return WorkloadPending(workload, held=held, not_before=record.not_before or 0.0)
+    at = record.queued_at if record.admitted_at is None else record.admitted_at
+    return WorkloadAdmitted(workload, record.admission, at=at, evicting=record.state is State.EVICTING)

@@ -1,0 +1,113 @@
+"""What leaves the database by its age: finished workloads with all that is kept about them, and old audit records.
+
+What was used stays: a row of the ledger leaves only once its last hour is summed up, with its workload. The versions of
+queue objects stay, too, since usage is judged by the quota of its time. Each transaction is small, so that it holds up
+no decision for long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import case, delete, literal, select, update
+
+from admission.store.errors import StaleEpoch
+from admission.store.records import State
+from admission.store.rollup import DAY, hour_of
+from admission.store.tables import Instant, admissions, audit_records, head, pod_sets, workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import RowMapping
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.store.database import Database
+
+BATCH = 500
+"""Workloads, shapes or audit records that leave in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long something is kept, in seconds."""
+
+    finished: float = 90 * DAY
+    """Workloads, after they have finished."""
+    audit: float = 365 * DAY
+    """Records of writes through the API."""
+
+
+async def prune(database: Database, policy: Retention, *, now: float, epoch: int) -> int:
+    """Let go of what `policy` does not keep, and return how many workloads that were. Raises StaleEpoch."""
+    found = 0
+    while count := await _prune_workloads(database, now - policy.finished, epoch):
+        found += count
+    while found and await _prune_shapes(database, epoch):
+        pass
+    while await _prune_audit(database, now - policy.audit, epoch):
+        pass
+    return found
+
+
+async def _prune_workloads(database: Database, before: float, epoch: int) -> int:
+    columns, rows = workloads.c, admissions.c
+    async with database.write() as connection:
+        locked = await _lock(connection, epoch)
+        if locked["rolled_up_to"] is None:
+            return 0
+        limit = literal(hour_of(min(before, locked["rolled_up_to"])), Instant())
+        still = select(rows.id).where(rows.workload_uid == columns.uid, rows.to_at.is_(None) | (rows.to_at > limit))
+        statement = (
+            select(columns.uid)
+            .where(_FINISHED, columns.finished_at < limit, ~still.exists())
+            .order_by(columns.finished_at)
+            .limit(BATCH)
+        )
+        uids: Sequence[str] = (await connection.scalars(statement)).all()
+        if uids:
+            await connection.execute(delete(admissions).where(rows.workload_uid.in_(uids)))
+            await connection.execute(delete(workloads).where(columns.uid.in_(uids)))
+            later = case((head.c.pruned_to > limit, head.c.pruned_to), else_=limit)
+            await connection.execute(update(head).values(pruned_to=later))
+    return len(uids)
+
+
+async def _prune_shapes(database: Database, epoch: int) -> int:
+    """Shapes of pod sets that no workload has. They are looked for without holding anybody up."""
+    columns = pod_sets.c
+    async with database.read() as connection:
+        revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
+        unused = select(columns.shape).where(columns.shape.not_in(select(workloads.c.shape))).distinct().limit(BATCH)
+        shapes: Sequence[str] = (await connection.scalars(unused)).all()
+    if not shapes:
+        return 0
+    async with database.write() as connection:
+        await _lock(connection, epoch)
+        taken_up = select(workloads.c.shape).where(workloads.c.revision > revision)
+        gone = delete(pod_sets).where(columns.shape.in_(shapes), columns.shape.not_in(taken_up))
+        return (await connection.execute(gone)).rowcount
+
+
+async def _prune_audit(database: Database, before: float, epoch: int) -> int:
+    columns = audit_records.c
+    async with database.write() as connection:
+        await _lock(connection, epoch)
+        old = select(columns.id).where(columns.at < literal(before, Instant())).order_by(columns.at).limit(BATCH)
+        ids: Sequence[int] = (await connection.scalars(old)).all()
+        if ids:
+            await connection.execute(delete(audit_records).where(columns.id.in_(ids)))
+    return len(ids)
+
+
+async def _lock(connection: AsyncConnection, epoch: int) -> RowMapping:
+    statement = select(head.c.epoch, head.c.rolled_up_to).with_for_update()
+    row = (await connection.execute(statement)).mappings().one()
+    if row["epoch"] != epoch:
+        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); nothing old was deleted")
+    return row
+
+
+_FINISHED = workloads.c.state == literal(State.FINISHED.value, literal_execute=True)
+"""Written out in the statement, so that the partial index serves it."""

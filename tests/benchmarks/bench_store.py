@@ -1,0 +1,100 @@
+"""How many admissions a second go through engine and store on PostgreSQL, when no cluster is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+
+from admission.controller.desk import Desk
+from admission.controller.intake import Reading
+from admission.engine import Engine
+from admission.engine.events import NamespaceChanged, QueueObjectChanged
+from admission.model.manifests import parse_manifest
+from admission.model.workload import PodSet, Workload
+from admission.store.migrate import migrate
+from admission.store.store import Store
+from tests.benchmarks.measure import Figure, Skipped
+from tests.postgresql_server import NoPostgreSQL, PostgreSQL, running_postgresql
+
+_WORKLOADS = 40_000
+_AT_ONCE = 200
+"""How many arrive, are admitted and end in each step: what a leader finds in its inbox when it is busy."""
+
+_GOAL = 2000
+
+
+async def run() -> list[Figure]:
+    """Each workload arrives, is admitted, and ends; each step of the three is on record in the end."""
+    try:
+        with running_postgresql() as server:
+            await asyncio.to_thread(_prepare, server)
+            return await _measure(server.url("bench"))
+    except NoPostgreSQL as error:
+        raise Skipped(str(error)) from error
+
+
+def _prepare(server: PostgreSQL) -> None:
+    server.execute("CREATE DATABASE bench")
+    asyncio.run(migrate(server.url("bench")))
+
+
+async def _measure(url: str) -> list[Figure]:
+    async with Store.open(url) as store:
+        epoch = await store.lead("benchmark")
+        desk = _desk()
+        shape = (PodSet("main", 1, {"cpu": 1000}),)
+        began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        for start in range(0, _WORKLOADS, _AT_ONCE):
+            running = [tracked for tracked in desk.registry if tracked.holds_quota]
+            for number in range(start, start + _AT_ONCE):
+                workload = Workload(
+                    uid=f"00000000-0000-4000-8000-{number:012}",
+                    namespace="ns",
+                    name=f"job-{number}",
+                    queue=f"lq-{number % 10}",
+                    priority=0,
+                    created=time.time(),
+                    pod_sets=shape,
+                )
+                desk.arrive(Reading(workload), held=False, reason="", message="")
+            for tracked in running:
+                desk.finish(tracked, outcome="Succeeded", message="")
+            for decision in desk.engine.settle(now=time.time()).admitted:
+                tracked_now = desk.registry.get(decision.workload.uid)
+                assert tracked_now is not None
+                desk.admit(tracked_now, decision, original={})
+            await store.commit(desk.batch.take(), epoch=epoch)
+        took = time.perf_counter() - began
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        async with store._database.read() as connection:
+            admissions = (await connection.exec_driver_sql("SELECT count(*) FROM admissions")).scalar_one()
+    assert admissions == _WORKLOADS, admissions
+    rate = _WORKLOADS / took
+    processor = used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime
+    return [
+        Figure("admissions a second, sustained, on PostgreSQL", f"{rate:.0f}", f"at least {_GOAL}", met=rate >= _GOAL),
+        Figure("of which processor time of Sluice", f"{100 * processor / took:.0f} %"),
+        Figure("for", f"{took:.1f} s, {_WORKLOADS} workloads from arrival to end"),
+    ]
+
+
+def _desk() -> Desk:
+    desk = Desk(Engine(), clock=time.time)
+    desk.tell(NamespaceChanged("ns", {}))
+    desk.tell(QueueObjectChanged(parse_manifest({"kind": "ResourceFlavor", "metadata": {"name": "default"}} | _API)))
+    for number in range(10):
+        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10_000}]}
+        spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
+        queue = {"kind": "ClusterQueue", "metadata": {"name": f"cq-{number}"}, "spec": spec}
+        door = {
+            "kind": "LocalQueue",
+            "metadata": {"name": f"lq-{number}", "namespace": "ns"},
+            "spec": {"clusterQueue": f"cq-{number}"},
+        }
+        for document in (queue, door):
+            desk.tell(QueueObjectChanged(parse_manifest(document | _API)))
+    return desk
+
+
+_API = {"apiVersion": "sluice.dev/v1"}

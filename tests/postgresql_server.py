@@ -1,0 +1,111 @@
+"""A PostgreSQL server of one's own, from the binaries of the distribution, that can be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BINARIES = Path(os.environ.get("POSTGRESQL_BIN", "/usr/lib/postgresql/15/bin"))
+
+
+class NoPostgreSQL(Exception):
+    """The server cannot be run here, and why."""
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """A server, on a port of its own."""
+
+    folder: Path
+    port: int
+    password: str
+
+    def url(self, database: str) -> str:
+        """The URL as a user would write it."""
+        return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def execute(self, *statements: str) -> None:
+        """Run statements as the superuser, each in a transaction of its own."""
+
+        async def run() -> None:
+            connection = await asyncpg.connect(self.url("postgres"))
+            try:
+                for statement in statements:
+                    await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        asyncio.run(run())
+
+    def start(self) -> None:
+        """Return when it answers. What it has committed before is there."""
+        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} -c fsync=off"
+        self._control(f"--log={self.folder / 'log'}", f"--options={settings}", "start")
+
+    def kill(self) -> None:
+        """It is gone, without a chance to write anything more."""
+        self._control("--mode=immediate", "stop")
+
+    def _control(self, *arguments: str) -> None:
+        control = [_BINARIES / "pg_ctl", f"--pgdata={self.folder / 'data'}", "--wait", "--silent"]
+        _run([*control, *arguments], folder=self.folder)
+
+
+@contextmanager
+def running_postgresql() -> Iterator[PostgreSQL]:
+    """For the time of the block; then it and all its data are gone. Raises NoPostgreSQL."""
+    if not (_BINARIES / "initdb").exists():
+        hint = "install it (Debian: apt-get install postgresql-15) or name its folder in POSTGRESQL_BIN"
+        raise NoPostgreSQL(f"there is no PostgreSQL server in {_BINARIES}; {hint}")
+    folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
+    try:
+        server = PostgreSQL(folder, port=_free_port(), password=secrets.token_hex(8))
+        (folder / "password").write_text(server.password)
+        if _user() is not None:
+            shutil.chown(folder, _user())
+            shutil.chown(folder / "password", _user())
+        make = [_BINARIES / "initdb", "--no-sync", "--username=postgres", f"--pgdata={folder / 'data'}"]
+        make += ["--auth=scram-sha-256", f"--pwfile={folder / 'password'}", "--encoding=UTF8", "--locale=C"]
+        _run(make, folder=folder)
+        server.start()
+        try:
+            yield server
+        finally:
+            if (folder / "data" / "postmaster.pid").exists():
+                server.kill()
+    finally:
+        shutil.rmtree(folder)
+
+
+def _user() -> str | None:
+    """PostgreSQL refuses to run as root."""
+    return "postgres" if os.geteuid() == 0 else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _run(arguments: list[str | Path], *, folder: Path) -> None:
+    # The server inherits the output and would keep a pipe open for ever.
+    with (folder / "output").open("ab") as output:
+        done = subprocess.run(arguments, cwd=folder, user=_user(), stdout=output, stderr=output, check=False)
+    if done.returncode:
+        raise NoPostgreSQL(f"{arguments[0]} failed:\n{(folder / 'output').read_text()}")

@@ -1,0 +1,75 @@
+"""What LocalQueues used lately, by the ledger: the same as an engine has that was there all the time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from store_examples import admission, admitted, requeued, workload
+
+from admission.engine.afs import AdmissionFairSharing, Ledger
+from admission.store.decay import Decay
+from admission.store.records import Changes, Resized
+
+SHARING = AdmissionFairSharing(half_life=3600.0, sampling_interval=300.0)
+
+
+def decay(**fields):
+    given = {"half_life": SHARING.half_life, "penalty": SHARING.alpha(SHARING.sampling_interval), "charging": {"cq"}}
+    return Decay(**(given | fields))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_restarted_engine_would_go_on_where_it_was(store, clock, seed):
+    epoch = await store.lead("test")
+    dice = random.Random(seed)
+    engine = Ledger(SHARING)
+    held = {}
+    for number in range(60):
+        clock.advance(dice.expovariate(1 / 200))
+        engine.entries(clock())  # it looks whenever something happens
+        if held and dice.random() < 0.5:
+            uid = dice.choice(sorted(held))
+            one, amount = held.pop(uid)
+            engine.free(("team-a", one.queue), uid, {"cpu": amount}, clock())
+            await store.commit(requeued(one, at=clock()), epoch=epoch)
+        else:
+            one, amount = workload(str(number), queue=dice.choice(["a", "b"])), dice.randrange(1, 9) * 1000
+            held[one.uid] = one, amount
+            engine.admit(("team-a", one.queue), one.uid, {"cpu": amount}, clock())
+            await store.commit(admitted(one, admission(amount), at=clock()), epoch=epoch)
+        clock.advance(1)
+        engine.entries(clock())
+    used = await store.used_lately(decay(), now=clock())
+    for key, entry in engine.entries(clock()).items():
+        assert used[key]["cpu"] == pytest.approx(entry.consumed["cpu"], rel=0.005)
+
+
+async def test_what_was_used_counts_half_after_the_half_life(store, clock):
+    epoch = await store.lead("test")
+    one = workload("x")
+    await store.commit(admitted(one, admission(4000), at=clock()), epoch=epoch)
+    clock.advance(3600)
+    await store.commit(requeued(one, at=clock()), epoch=epoch)
+    queue = ("team-a", one.queue)
+    for share in (0.5, 0.25, 0.125):
+        used = await store.used_lately(decay(penalty=0.0), now=clock())
+        assert used[queue]["cpu"] == pytest.approx(4 * share)
+        clock.advance(3600)
+    clock.advance(3600 * 20)
+    assert await store.used_lately(decay(), now=clock()) == {}
+    assert await store.used_lately(decay(half_life=0.0), now=clock()) == {}
+
+
+async def test_an_admission_pays_once_and_only_where_usage_counts(store, clock):
+    epoch = await store.lead("test")
+    one = workload("x")
+    queue = ("team-a", one.queue)
+    await store.commit(admitted(one, admission(4000), at=clock()), epoch=epoch)
+    assert (await store.used_lately(decay(penalty=0.1), now=clock()))[queue]["cpu"] == pytest.approx(0.4)
+    assert (await store.used_lately(decay(penalty=0.1, charging=()), now=clock()))[queue]["cpu"] == 0
+    clock.advance(1e-3)
+    smaller = Changes(resized=(Resized(one, replace(admission(2000)), at=clock()),))
+    await store.commit(smaller, epoch=epoch)
+    assert (await store.used_lately(decay(penalty=0.1), now=clock()))[queue]["cpu"] == pytest.approx(0.4, abs=1e-5)

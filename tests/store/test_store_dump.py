@@ -1,0 +1,231 @@
+"""A dump holds everything, and only a whole one is restored, into an empty database only."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+from store_examples import (
+    ELABORATE_POD_SETS,
+    admission,
+    admitted,
+    cluster_queue,
+    finished,
+    flavor,
+    local_queue,
+    pending,
+    workload,
+)
+
+from admission.model.checks import CheckReport
+from admission.store.audit import Author
+from admission.store.errors import DatabaseNotEmpty, StaleEpoch, UnusableDump
+from admission.store.orders import Place
+from admission.store.records import Changes, CheckRecord, Transition
+from admission.store.store import Store
+from admission.store.tables import head, metadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from conftest import Clock
+
+HOUR = 3600.0
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+async def target(request: pytest.FixtureRequest, make_database_url: Any) -> AsyncIterator[Store]:
+    """Another database, empty, of the same kind or of the other one."""
+    async with opened(await make_database_url(request.param)) as store:
+        yield store
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    async with Store.open(url) as store:
+        yield store
+
+
+async def fill(store: Store, clock: Clock) -> None:
+    """Something in every table."""
+    epoch = await store.lead("test")
+    author = Author("ada", groups=("admins",), reason="début")
+    for obj in (flavor(), cluster_queue(), local_queue()):
+        await store.queues.create(obj, author=author)
+    await store.queues.replace(cluster_queue(cpu="12", labels={"a": "b"}), author=author)
+    waits, runs, done = workload("1"), workload("2", priority=-5), workload("3", pod_sets=ELABORATE_POD_SETS)
+    await store.commit(
+        Changes(
+            workloads=(pending(waits, reason="WaitingForQuota", message="näher", past_seconds=0.1),),
+            transitions=(Transition("1", clock.now + 0.123457, pending(waits).state, "Queued"),),
+        ),
+        epoch=epoch,
+    )
+    await store.commit(admitted(done, admission(2**62), at=clock.now), epoch=epoch)
+    await store.commit(finished(done, at=clock.now + 0.000001), epoch=epoch)
+    asked = CheckRecord("2", "check", "Pending", clock.now)
+    await store.commit(admitted(runs, admission(3), at=clock.now + 1.5), epoch=epoch)
+    await store.commit(Changes(checks=(asked,)), epoch=epoch)
+    await store.orders.give("1", author=author, place=Place())
+    report = {"name": "check", "state": "Ready", "podSetUpdates": [{"name": "main", "labels": {"a": "b"}}]}
+    await store.orders.report("2", [CheckReport.model_validate(report)], author=author)
+    clock.advance(30 * HOUR)
+    await store.roll_up(epoch=epoch)
+
+
+async def dumped(store: Store) -> bytes:
+    file = io.BytesIO()
+    await store.dump(file.write, nobody)
+    return file.getvalue()
+
+
+def nobody(table: str, done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+async def rows(store: Store) -> dict[str, list[dict[str, Any]]]:
+    async with store._database.read() as connection:
+        return {
+            table.name: [
+                dict(row) for row in (await connection.execute(select(table).order_by(*table.primary_key))).mappings()
+            ]
+            for table in metadata.sorted_tables
+        }
+
+
+async def test_all_tables_come_over(store: Store, clock: Clock, target: Store):
+    await fill(store, clock)
+    before = await rows(store)
+    assert all(before.values()), "an empty table proves nothing"
+
+    await target.restore(io.BytesIO(await dumped(store)), nobody)
+
+    after = await rows(target)
+    assert {name: found for name, found in after.items() if name != "head"} == {
+        name: found for name, found in before.items() if name != "head"
+    }
+    kept = ("revision", "rolled_up_to", "pruned_to")
+    assert [after["head"][0][name] for name in kept] == [before["head"][0][name] for name in kept]
+
+
+async def test_what_follows_goes_on_where_the_other_database_stopped(store: Store, clock: Clock, target: Store):
+    await fill(store, clock)
+    before = await rows(store)
+    await target.restore(io.BytesIO(await dumped(store)), nobody)
+
+    epoch = await target.lead("test")
+    assert epoch > before["head"][0]["epoch"]
+    revision = await target.commit(admitted(workload("4"), admission(1), at=clock.now), epoch=epoch)
+    assert revision > before["head"][0]["revision"]
+    await target.queues.create(flavor("other"), author=Author("ada"))
+    for table in ("admissions", "queue_object_versions", "audit_records"):
+        ids = [row["id"] for row in (await rows(target))[table]]
+        assert ids[-1] == max(row["id"] for row in before[table]) + 1
+
+
+async def test_who_led_on_the_database_that_is_filled_leads_no_more(store: Store, clock: Clock, target: Store):
+    epoch = await target.lead("test")
+    await fill(store, clock)
+    await target.restore(io.BytesIO(await dumped(store)), nobody)
+    with pytest.raises(StaleEpoch):
+        await target.commit(admitted(workload("4"), admission(1), at=clock.now), epoch=epoch)
+
+
+async def test_a_database_with_something_in_it_is_left_alone(store: Store, clock: Clock):
+    await fill(store, clock)
+    before = await rows(store)
+    with pytest.raises(DatabaseNotEmpty, match="is not empty"):
+        await store.restore(io.BytesIO(await dumped(store)), nobody)
+    assert await rows(store) == before
+
+
+async def test_a_dump_that_was_cut_or_changed_is_refused_wherever_that_was(store: Store, clock: Clock, target: Store):
+    await fill(store, clock)
+    whole = await dumped(store)
+    lines = whole.splitlines(keepends=True)
+    empty = await rows(target)
+    swapped = next(i for i, line in enumerate(lines) if b"WaitingForQuota" in line)
+    changed = [*lines[:swapped], lines[swapped].replace(b"WaitingForQuota", b"WaitingForquota"), *lines[swapped + 1 :]]
+    wrong = [
+        *(lines[:end] for end in range(1, len(lines))),
+        [*lines[:5], lines[5][: len(lines[5]) // 2]],
+        [*lines[:-3], *lines[-2:]],
+        changed,
+    ]
+    for each in wrong:
+        with pytest.raises(UnusableDump, match=r"nothing was imported|no export"):
+            await target.restore(each, nobody)
+    assert await rows(target) == empty
+    await target.restore(lines, nobody)
+    assert (await rows(target))["workloads"] == (await rows(store))["workloads"]
+
+
+async def test_a_compressed_dump_that_was_cut_or_changed_is_refused(store: Store, clock: Clock, target: Store):
+    await fill(store, clock)
+    packed = gzip.compress(await dumped(store))
+    flipped = bytearray(packed)
+    flipped[len(packed) // 2] ^= 0xFF
+    for each in (packed[: len(packed) // 2], packed[:-100], bytes(flipped)):
+        with pytest.raises(UnusableDump):
+            await target.restore(gzip.GzipFile(fileobj=io.BytesIO(each)), nobody)
+    await target.restore(gzip.GzipFile(fileobj=io.BytesIO(packed)), nobody)
+
+
+@pytest.mark.parametrize("file", [b"", b"apiVersion: v1\n", b"[1, 2]\n", b'{"kind": "List"}\n', b"\xff\xfe"])
+async def test_another_file_is_refused(store: Store, file: bytes):
+    with pytest.raises(UnusableDump, match="no export of Sluice's"):
+        await store.restore(io.BytesIO(file), nobody)
+
+
+async def test_a_dump_of_another_schema_is_refused_with_what_to_do(store: Store):
+    header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
+    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0002.*`sluice migrate`"):
+        await store.restore([header], nobody)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+INSTANTS = st.integers(0, 4_000_000_000_000_000).map(lambda micros: micros / 1_000_000)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_any_row_comes_over_as_it_is(make_database_url: Any, data: st.DataObject):
+    """Both ways between the two kinds of database."""
+    records = [
+        (
+            uid,
+            data.draw(TEXTS),
+            data.draw(INSTANTS),
+            data.draw(st.none() | INSTANTS),
+            data.draw(st.integers(-(2**31), 2**31)),
+        )
+        for uid in data.draw(st.sets(TEXTS.filter(bool), max_size=4))
+    ]
+    first = await make_database_url("sqlite")
+    async with opened(first) as store:
+        epoch = await store.lead("test")
+        for uid, text, at, ready, priority in records:
+            original = {"spec": {text: [text, priority, None, 0.1]}}
+            record = pending(
+                workload(uid, created=at, priority=priority), message=text, ready_at=ready, original=original
+            )
+            await store.commit(Changes(workloads=(record,)), epoch=epoch)
+        before, file = await rows(store), await dumped(store)
+    for kind in ("postgresql", "sqlite"):
+        async with opened(await make_database_url(kind)) as store:
+            await store.restore(io.BytesIO(file), nobody)
+            after, file = await rows(store), await dumped(store)
+            assert after["workloads"] == before["workloads"]
+
+
+async def test_the_head_is_the_only_row_of_an_empty_database(store: Store, target: Store):
+    await target.restore(io.BytesIO(await dumped(store)), nobody)
+    async with target._database.read() as connection:
+        assert (await connection.execute(select(head.c.revision))).scalars().all() == [0]

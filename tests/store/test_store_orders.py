@@ -1,0 +1,214 @@
+"""What admins order and checks say: merged, audited, refused where it makes no sense, found by its revision."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from store_examples import admission, admitted, cluster_queue, finished, flavor, local_queue, pending, workload
+
+from admission.model.checks import CheckReport
+from admission.model.errors import InvalidObject
+from admission.store.audit import Author
+from admission.store.errors import Conflict, NotFound
+from admission.store.orders import Place
+from admission.store.records import Changes, CheckRecord
+
+ADA = Author("ada", reason="because")
+
+
+@pytest.fixture
+async def epoch(store):
+    for obj in (flavor(), cluster_queue(), local_queue(), local_queue("other")):
+        await store.queues.create(obj, author=ADA)
+    return await store.lead("test")
+
+
+@pytest.fixture
+async def waiting(store, epoch):
+    """Three workloads that wait, the eldest first."""
+    records = [pending(workload(uid, created=1_750_000_000.0 + age)) for age, uid in enumerate("abc")]
+    await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
+    return records
+
+
+async def order_of(store, uid):
+    (order,) = (await store.orders.of([uid])).orders
+    return order
+
+
+async def test_orders_add_up_and_are_taken_back_one_by_one(store, waiting):
+    before = (await store.load()).revision
+    await store.orders.give("a", author=ADA, priority=7, held=True)
+    given = await store.orders.give("a", author=Author("bob"), local_queue="other", priority=None)
+
+    assert (given.local_queue, given.priority, given.held, given.author) == ("other", None, True, "bob")
+    assert given == await order_of(store, "a")
+    assert (await store.orders.since(before)).orders == (given,)
+    assert (await store.orders.since(given.revision)).orders == ()
+    assert (await store.load()).orders == (given,)
+    assert (await store.workloads.get("team-a", "job-a")).revision == given.revision
+
+
+async def test_the_same_order_again_writes_nothing(store, waiting):
+    first = await store.orders.give("a", author=ADA, held=True)
+    assert await store.orders.give("a", author=Author("bob"), held=True) == first
+    assert await store.orders.give("b", author=ADA, held=False, dry_run=True) == replace(first, uid="b", held=False,
+        author="", reason="", revision=0)  # fmt: skip
+    assert (await store.orders.of(["b"])).orders == ()
+
+
+async def test_each_order_is_audited_with_what_was_before(store, waiting):
+    await store.orders.give("a", author=ADA, priority=7)
+    await store.orders.give("a", author=ADA, priority=8, place=Place(before="c"))
+    record, _ = (await store.audit.list({"kind": "Workload"})).records
+    assert (record.user, record.reason, record.name) == ("ada", "because", "job-a")
+    assert record.before == {"spec": {"priority": 7, "hold": False}}
+    assert record.after["spec"]["order"]["priority"] == 0
+
+
+async def test_fifty_who_order_something_about_one_workload_lose_nothing(store, waiting):
+    async def give(number):
+        for _ in range(3):
+            await store.orders.give("a", author=Author(f"admin-{number}"), **{"priority": number} if number % 2 else
+                {"held": True})  # fmt: skip
+
+    await asyncio.gather(*map(give, range(50)))
+    order = await order_of(store, "a")
+    assert order.held
+    assert order.priority % 2 == 1
+
+
+async def test_what_cannot_be_ordered_is_refused_with_a_sentence(store, epoch, waiting):
+    with pytest.raises(NotFound, match="no workload with the uid nobody"):
+        await store.orders.give("nobody", author=ADA, held=True)
+    with pytest.raises(InvalidObject, match=r'spec.queueName: LocalQueue "team-a/nowhere" does not exist'):
+        await store.orders.give("a", author=ADA, local_queue="nowhere")
+    with pytest.raises(InvalidObject, match=r"spec.order.before: no workload .* waits in the same ClusterQueue"):
+        await store.orders.give("a", author=ADA, place=Place(before="nobody"))
+    with pytest.raises(Conflict, match="resourceVersion"):
+        await store.orders.give("a", author=ADA, resource_version="1", held=True)
+    await store.commit(finished(waiting[0].workload, at=1_750_000_100.0), epoch=epoch)
+    with pytest.raises(Conflict, match="finished"):
+        await store.orders.give("a", author=ADA, held=True)
+
+
+async def _standing(store):
+    """The uids in the order in which their ClusterQueue takes them."""
+    state = await store.load()
+    orders = {order.uid: order for order in state.orders}
+
+    def rank(record):
+        order = orders.get(record.workload.uid)
+        placed = order is not None and order.rank_at is not None
+        priority = order.rank_priority if placed else record.workload.priority
+        return -priority, order.rank_at if placed else record.workload.created
+
+    return "".join(record.workload.uid for record in sorted(state.workloads, key=rank))
+
+
+@pytest.mark.parametrize(
+    ("moves", "standing"),
+    [
+        ([("c", "")], "cab"),
+        ([("c", ""), ("b", "")], "bca"),
+        ([("c", "b")], "acb"),
+        ([("c", "b"), ("a", "b")], "cab"),
+        ([("c", "a"), ("b", "a")], "cba"),
+        ([("a", "")], "abc"),
+        ([("c", ""), ("c", None)], "abc"),
+    ],
+)
+async def test_a_place_in_the_order(store, waiting, moves, standing):
+    for uid, place in moves:
+        await store.orders.give(uid, author=ADA, place=None if place is None else Place(place))
+    assert await _standing(store) == standing
+
+
+async def test_the_top_is_before_higher_priorities_too(store, epoch, waiting):
+    await store.commit(Changes(workloads=(pending(workload("high", priority=9)),)), epoch=epoch)
+    await store.orders.give("c", author=ADA, place=Place())
+    assert (await order_of(store, "c")).rank_priority == 9
+    assert (await _standing(store))[0] == "c"
+
+
+async def test_a_place_is_one_among_those_of_the_same_cluster_queue(store, epoch, waiting):
+    await store.queues.create(cluster_queue("elsewhere"), author=ADA)
+    await store.queues.create(local_queue("far", leads_to="elsewhere"), author=ADA)
+    await store.commit(Changes(workloads=(pending(workload("far", priority=9, queue="far")),)), epoch=epoch)
+    await store.orders.give("b", author=ADA, place=Place())
+    assert (await order_of(store, "b")).rank_priority == 0
+    await store.orders.give("b", author=ADA, local_queue="far", place=Place())
+    assert (await order_of(store, "b")).rank_priority == 9
+
+
+async def test_what_sluice_deactivates_outweighs_an_older_order(store, epoch, waiting):
+    await store.orders.give("a", author=ADA, active=True, priority=3)
+    await store.commit(Changes(deactivated=("a", "b")), epoch=epoch)
+    order = await order_of(store, "a")
+    assert (order.active, order.priority) == (None, 3)
+    assert (await store.orders.give("a", author=ADA, active=True)).active is True
+
+
+# --- admission checks
+
+
+@pytest.fixture
+async def checked(store, epoch, clock):
+    """A workload that holds quota and is asked for two checks."""
+    one = workload("x")
+    asked = [CheckRecord("x", name, "Pending", at=clock()) for name in ("budget", "nodes")]
+    changes = replace(admitted(one, admission(), at=clock()), checks=tuple(asked))
+    await store.commit(changes, epoch=epoch)
+    return one
+
+
+def says(name, state, **fields):
+    return CheckReport.model_validate({"name": name, "state": state, **fields})
+
+
+async def test_a_check_says_when_it_is_ready_and_what_the_pods_get(store, checked, clock):
+    clock.advance(60)
+    update = {"name": "main", "nodeSelector": {"pool": "new"}, "tolerations": [{"operator": "Exists"}]}
+    said = await store.orders.report("x", [says("nodes", "Ready", podSetUpdates=[update])], author=ADA)
+
+    budget, nodes = said
+    assert (budget.state, budget.at) == ("Pending", clock() - 60)
+    assert (nodes.state, nodes.at) == ("Ready", clock())
+    assert nodes.pod_set_updates[0].node_selector == {"pool": "new"}
+    assert (await store.load()).checks == said
+    assert (await store.orders.since(nodes.revision - 1)).checks == (nodes,)
+
+    clock.advance(60)
+    again = await store.orders.report("x", [says("nodes", "Ready", message="still", podSetUpdates=[update])],
+        author=ADA)  # fmt: skip
+    assert again[1].at == nodes.at
+
+
+async def test_only_checks_that_were_asked_for_are_heard_and_only_while_quota_is_held(store, epoch, waiting, checked):
+    with pytest.raises(InvalidObject, match='"weather" is no check that it was asked for; these are: budget, nodes'):
+        await store.orders.report("x", [says("weather", "Ready")], author=ADA)
+    with pytest.raises(Conflict, match="holds no quota now"):
+        await store.orders.report("a", [says("nodes", "Ready")], author=ADA)
+
+
+async def test_what_the_leader_asks_anew_replaces_what_was_said(store, epoch, checked, clock):
+    await store.orders.report("x", [says("nodes", "Retry", requeueAfterSeconds=30)], author=ADA)
+    anew = CheckRecord("x", "nodes", "Pending", at=clock(), message="again", retries=1)
+    await store.commit(Changes(checks=(anew,), dropped_checks=(("x", "budget"),)), epoch=epoch)
+    (known,) = (await store.orders.of(["x"])).checks
+    assert known == replace(anew, revision=known.revision)
+
+
+@pytest.mark.parametrize(
+    ("report", "complaint"),
+    [
+        ({"name": "nodes", "state": "Done"}, "state"),
+        ({"name": "nodes", "state": "Retry", "requeueAfterSeconds": -1}, "requeueAfterSeconds"),
+        ({"name": "nodes", "state": "Ready", "podSetUpdates": [{"name": "main"}] * 2}, "named twice"),
+    ],
+)
+def test_a_report_that_makes_no_sense_is_refused(report, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        CheckReport.model_validate(report)

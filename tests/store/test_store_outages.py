@@ -1,0 +1,135 @@
+"""A database that cannot be written for a while: said in one sentence, told by `health`, over when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+from store_examples import pending, workload
+
+from admission.store.errors import DatabaseBusy, DatabaseUnusable
+from admission.store.records import Changes
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from postgresql_server import PostgreSQL
+
+
+def some(uid: str) -> Changes:
+    return Changes(workloads=(pending(workload(uid)),))
+
+
+@pytest.fixture
+async def read_only(postgresql: PostgreSQL, database_url: str):
+    """Make the test's database read-only, or not."""
+    name = database_url.rpartition("/")[2]
+
+    async def switch(on: bool) -> None:
+        value = "on" if on else "off"
+        await asyncio.to_thread(
+            postgresql.execute,
+            f"ALTER DATABASE {name} SET default_transaction_read_only = {value}",
+            # Sessions take the setting of their database when they begin.
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+        )
+
+    return switch
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_a_postgresql_that_becomes_read_only(database_url: str, read_only):
+    async with Store.open(database_url) as store:
+        epoch = await store.lead("test", elected=True)
+        await read_only(True)
+        assert await store.health() is None  # nobody has tried to write
+        with pytest.raises(DatabaseUnusable, match="cannot be written"):
+            await store.commit(some("1"), epoch=epoch)
+        assert "cannot be written" in str(await store.health())
+        assert (await store.load()).workloads == ()
+        await read_only(False)
+        assert await store.health() is None
+        await store.commit(some("1"), epoch=epoch)
+        assert len((await store.load()).workloads) == 1
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file of this process may grow beyond a page: as on a full disk, each write fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+async def test_a_sqlite_that_finds_no_room(store: Store):
+    epoch = await store.lead("test")
+    await store.commit(some("1"), epoch=epoch)
+    with no_room():
+        with pytest.raises(DatabaseUnusable, match=r"the disk of the database .*sluice.db (fails|is full)"):
+            await store.commit(some("2"), epoch=epoch)
+        assert "the disk of the database" in str(await store.health())
+        assert len((await store.load()).workloads) == 1
+    assert await store.health() is None
+    await store.commit(some("2"), epoch=epoch)
+    assert len((await store.load()).workloads) == 2
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
+    """SQLite's own limit gives the very error of a full disk."""
+    epoch = await store.lead("test")
+    assert store._database._direct is not None
+    with store._database._direct.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    many = Changes(workloads=tuple(pending(workload(str(number))) for number in range(2000)))
+    with pytest.raises(DatabaseUnusable, match=r"the disk of the database .*sluice.db is full .*; make room"):
+        await store.commit(many, epoch=epoch)
+    with store._database._direct.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+    await store.commit(many, epoch=epoch)
+    assert await store.health() is None
+    with closing(sqlite3.connect(tmp_path / "sluice.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_whoever_is_elected_ends_the_transaction_of_a_frozen_leader(database_url: str):
+    async with Store.open(database_url) as frozen, Store.open(database_url) as successor:
+        epoch = await frozen.lead("frozen", elected=True)
+        revision = await frozen.queues.revision()
+        connection = await asyncpg.connect(database_url)
+        await connection.execute("BEGIN")
+        await connection.execute("UPDATE head SET revision = revision + 1")
+        assert await successor.lead("successor", elected=True) == epoch + 1
+        # What it had begun is undone, and what it still sends goes nowhere.
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):
+            await connection.execute("COMMIT")
+        assert await successor.queues.revision() == revision
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_who_is_not_elected_ends_nobody(database_url: str):
+    async with Store.open(database_url) as one, Store.open(database_url) as other:
+        async with one._database._writer.begin() as connection:
+            await connection.exec_driver_sql("UPDATE head SET revision = revision + 1")
+            with pytest.raises(DatabaseBusy, match="locked by another process"):
+                await impatient(other)
+        assert await one.queues.revision() == 1
+
+
+async def impatient(store: Store) -> None:
+    async with store._database.write() as connection:
+        await connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        await connection.exec_driver_sql("UPDATE head SET revision = revision + 1")

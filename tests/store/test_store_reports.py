@@ -1,0 +1,391 @@
+"""Reports: what roll-ups and ledger say together is what the ledger alone says, at whatever times they are asked."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+from store_examples import admission, admitted, cluster_queue, finished, workload
+
+from admission.store import holdings, rollup
+from admission.store.audit import Author
+from admission.store.bookkeeping import bookkeeping
+from admission.store.errors import StaleEpoch
+from admission.store.records import Changes, Closed, Resized
+from admission.store.reports import GROUPINGS
+from admission.store.retention import Retention
+from admission.store.tables import admissions, head, usage_days, usage_rollups
+from admission.store.usage import MICROSECONDS, usage
+
+if TYPE_CHECKING:
+    from conftest import Clock
+
+    from admission.store.store import Store
+
+HOUR, DAY = 3600.0, 86400.0
+START = 20_000 * DAY
+EVER = 10**10
+
+
+async def from_the_ledger(
+    store: Store, by: list[str], start: float, end: float
+) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """Nominal and borrowed seconds by a sweep over all rows at once."""
+    async with store._database.read() as connection:
+        held, quotas = await holdings.during(connection, 0, EVER), await holdings.nominal_quotas(connection)
+    columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
+    sums: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for account, used in usage(held, quotas, start=holdings.micros(start), end=holdings.micros(end)).items():
+        values = account.pot._asdict() | dict(zip(holdings.HOLDER, account.holder, strict=True))
+        seconds = sums[tuple(values[column] for column in columns)]
+        seconds[0] += used.nominal
+        seconds[1] += used.borrowed
+    return {key: (a / MICROSECONDS, b / MICROSECONDS) for key, (a, b) in sums.items() if a + b}
+
+
+async def reported(store: Store, by: list[str], start: float, end: float) -> dict[tuple[Any, ...], tuple[float, float]]:
+    report = await store.reports.usage(by, start=start, end=end)
+    return {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in report.rows}
+
+
+def close(
+    found: dict[tuple[Any, ...], tuple[float, float]], expected: dict[tuple[Any, ...], tuple[float, float]]
+) -> bool:
+    return found.keys() == expected.keys() and all(
+        math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-6)
+        for key in found
+        for a, b in zip(found[key], expected[key], strict=True)
+    )
+
+
+async def busy_days(store: Store, clock: Clock, chance: random.Random) -> int:
+    """Three days of admissions that end, are resized, or go on, under quota that changes; summed up now and then."""
+    clock.now = START + chance.random() * DAY
+    epoch = await store.lead("test")
+    for name in ("cq", "other"):
+        await store.queues.create(cluster_queue(name, cpu="10"), author=Author("ada"))
+    held: dict[str, Any] = {}
+    for number in range(80):
+        clock.advance(round(chance.expovariate(1 / (3 * DAY / 80)), 6))
+        doing = chance.random()
+        if held and doing < 0.4:
+            uid = chance.choice(list(held))
+            await store.commit(finished(held.pop(uid), at=clock.now), epoch=epoch)
+        elif held and doing < 0.5:
+            one = held[chance.choice(list(held))]
+            smaller = Resized(one, admission(chance.randrange(500), cluster_queue="cq"), clock.now)
+            await store.commit(Changes(resized=(smaller,)), epoch=epoch)
+        elif doing < 0.6:
+            await store.queues.replace(cluster_queue(cpu=str(chance.randrange(15))), author=Author("ada"))
+        elif doing < 0.7:
+            await store.roll_up(epoch=epoch)
+        else:
+            one = held[str(number)] = workload(
+                str(number),
+                user=chance.choice(["ada", "bob"]),
+                queue=chance.choice(["main", "side"]),
+                priority=chance.choice([0, 100]),
+            )
+            queue, flavor = chance.choice(["cq", "other"]), chance.choice(["default", "spot"])
+            holds = admission(chance.randrange(1, 8_000), cluster_queue=queue, flavor=flavor)
+            await store.commit(admitted(one, holds, at=clock.now), epoch=epoch)
+    return epoch
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_reports_say_what_the_ledger_says(store: Store, clock: Clock, seed: int):
+    chance = random.Random(seed)
+    epoch = await busy_days(store, clock, chance)
+    for _ in range(2):
+        for _ in range(15):
+            start, end = sorted(START + chance.random() * (clock.now - START) for _ in range(2))
+            start, end = (round(at / HOUR) * HOUR if chance.random() < 0.3 else at for at in (start, end))
+            by = chance.sample(list(GROUPINGS), chance.randrange(1, 4))
+            assert close(await reported(store, by, start, end), await from_the_ledger(store, by, start, end)), (
+                start,
+                end,
+            )
+        await store.roll_up(epoch=epoch)
+    assert close(await reported(store, ["user"], 0.0, EVER), await from_the_ledger(store, ["user"], 0.0, clock.now))
+
+
+async def test_nominal_and_borrowed_are_told_apart(store: Store, clock: Clock):
+    clock.now = START
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    epoch = await store.lead("test")
+    first, second = workload("1", user="ada"), workload("2", user="bob", namespace="team-b", priority=7)
+    await store.commit(admitted(first, admission(8_000), at=START + 600), epoch=epoch)
+    await store.commit(admitted(second, admission(6_000), at=START + 600.5), epoch=epoch)
+    clock.now = START + 1200
+    await store.queues.replace(cluster_queue(cpu="6"), author=Author("ada"))
+    clock.now = START + 1800
+    await store.commit(finished(first, at=START + 1800), epoch=epoch)
+    clock.now = START + 3000
+    report = await store.reports.usage(["queue", "user", "priority"], start=START, end=EVER)
+    assert (report.start, report.end) == (START, START + 3000)
+    ada, bob = report.rows
+    common = {"resource": "cpu", "local_queue": "main"}
+    assert ada.of == common | {"namespace": "team-a", "submitted_by": "ada", "priority": 0}
+    assert (ada.nominal_seconds, ada.borrowed_seconds) == (8_000 * 600 + 6_000 * 600, 2_000 * 600)
+    assert bob.of == common | {"namespace": "team-b", "submitted_by": "bob", "priority": 7}
+    assert bob.nominal_seconds == 2_000 * 599.5 + 6_000 * 1200
+    assert bob.borrowed_seconds == 4_000 * 599.5 + 6_000 * 600
+    assert bob.amount_seconds == bob.nominal_seconds + bob.borrowed_seconds == 6_000 * 2399.5
+
+
+async def test_a_resized_admission_is_a_part_of_the_same_admission(store: Store, clock: Clock):
+    """It gives back what its pods need no more, and keeps its place before those who came later."""
+    clock.now = START
+    await store.queues.create(cluster_queue(cpu="5"), author=Author("ada"))
+    epoch = await store.lead("test")
+    first, second = workload("1", user="ada"), workload("2", user="bob")
+    await store.commit(admitted(first, admission(5_000), at=START), epoch=epoch)
+    await store.commit(admitted(second, admission(4_000), at=START + 10), epoch=epoch)
+    await store.commit(Changes(resized=(Resized(first, admission(2_000), START + 100),)), epoch=epoch)
+    await store.commit(Changes(resized=(Resized(first, admission(1_000), START + 200),)), epoch=epoch)
+    clock.now = START + 300
+    rows = (await store.reports.usage(["user"], start=START, end=EVER)).rows
+    ada, bob = ((row.nominal_seconds, row.borrowed_seconds) for row in rows)
+    assert ada == (5_000 * 100 + 2_000 * 100 + 1_000 * 100, 0)
+    assert bob == (3_000 * 100 + 4_000 * 100, 4_000 * 90 + 1_000 * 100)
+    async with store._database.read() as connection:
+        columns = admissions.c.amount, admissions.c.from_at, admissions.c.to_at, admissions.c.end_reason
+        ledger = (await connection.execute(select(*columns).where(admissions.c.workload_uid == "1"))).all()
+    assert [tuple(row) for row in ledger] == [
+        (5_000, START, START + 100, "Resized"),
+        (2_000, START + 100, START + 200, "Resized"),
+        (1_000, START + 200, None, None),
+    ]
+    assert {r.workload.uid: r.admission for r in (await store.load()).workloads}["1"] == admission(1_000)
+
+
+async def test_a_workload_that_holds_nothing_cannot_be_resized(store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    one = workload("1")
+    await store.commit(admitted(one, admission(5), at=START), epoch=epoch)
+    over = Changes(closed=(Closed("1", START + 1, "Finished"),), resized=(Resized(one, admission(3), START + 1),))
+    await store.commit(over, epoch=epoch)
+    clock.now = START + 10
+    (row,) = (await store.reports.usage(["user"], start=0.0, end=EVER)).rows
+    assert row.amount_seconds == 5
+
+
+async def test_a_clock_that_was_set_back_makes_no_gap_in_a_resized_admission(store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    one = workload("1")
+    await store.commit(admitted(one, admission(5), at=START), epoch=epoch)
+    await store.commit(Changes(resized=(Resized(one, admission(3), START - 1000),)), epoch=epoch)
+    clock.now = START + 10
+    (row,) = (await store.reports.usage(["user"], start=0.0, end=EVER)).rows
+    assert row.amount_seconds == 30
+
+
+async def test_what_is_committed_late_is_in_the_report_at_once_and_in_the_sums_later(store: Store, clock: Clock):
+    """The database was away for a while, or a clock went back: it happened in an hour that is summed up already."""
+    epoch = await store.lead("test")
+    one, other = workload("1"), workload("2")
+    await store.commit(admitted(one, admission(10), at=START + 60), epoch=epoch)
+    clock.now = START + 30 * HOUR
+    assert await store.roll_up(epoch=epoch) == 29
+    await store.commit(finished(one, at=START + 2.5 * HOUR), epoch=epoch)
+    await store.commit(admitted(other, admission(1), at=START + 3.5 * HOUR), epoch=epoch)
+    expected = {(0, 10 * (HOUR - 60)), (1, 10 * HOUR), (2, 10 * HOUR / 2)}
+    expected |= {(3, HOUR / 2)} | {(hour, HOUR) for hour in range(4, 29)}
+    for _ in range(2):
+        for hour, amount in expected:
+            (row,) = (
+                await store.reports.usage(["user"], start=START + hour * HOUR, end=START + (hour + 1) * HOUR)
+            ).rows
+            assert row.amount_seconds == amount, hour
+        await store.roll_up(epoch=epoch)
+    async with store._database.read() as connection:
+        sums = await connection.execute(select(usage_rollups.c.hour, usage_rollups.c.amount_seconds))
+        assert {((at - START) / HOUR, amount) for at, amount in sums} == expected
+        days = (await connection.execute(select(usage_days.c.day, usage_days.c.amount_seconds))).all()
+    assert [tuple(day) for day in days] == [(START, sum(amount for hour, amount in expected if hour < 24))]
+
+
+async def test_quota_that_is_written_late_counts_from_its_time(store: Store, clock: Clock):
+    """By a replica whose clock is behind."""
+    clock.now = START
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(10_000), at=START), epoch=epoch)
+    clock.now = START + 3 * HOUR
+    await store.roll_up(epoch=epoch)
+    clock.now = START + HOUR
+    await store.queues.replace(cluster_queue(cpu="4"), author=Author("ada"))
+    clock.now = START + 3 * HOUR
+    await store.roll_up(epoch=epoch)
+    (row,) = (await store.reports.usage(["user"], start=START, end=START + 2 * HOUR)).rows
+    assert (row.nominal_seconds, row.borrowed_seconds) == (14_000 * HOUR, 6_000 * HOUR)
+
+
+async def test_an_hour_that_changed_while_it_was_summed_up_is_read_again(store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    before = await store.commit(admitted(workload("1"), admission(1), at=START), epoch=epoch)
+    database = store._database
+
+    async def written(revision: int) -> bool:
+        return await rollup._write(database, START, START + HOUR, [], revision=revision, epoch=epoch)
+
+    revision = await store.commit(admitted(workload("2"), admission(1), at=START + 10), epoch=epoch)
+    assert not await written(before), "an admission began in it"
+    await store.commit(finished(workload("2"), at=START + 20), epoch=epoch)
+    assert not await written(revision), "one ended in it"
+    clock.now = START + 30
+    revision = (await store.queues.create(cluster_queue(), author=Author("ada"))).metadata.resource_version
+    assert not await written(int(revision) - 1), "quota changed in it"
+    await store.commit(finished(workload("1"), at=START + HOUR), epoch=epoch)
+    await store.commit(admitted(workload("3"), admission(1), at=START + HOUR), epoch=epoch)
+    assert await written(int(revision)), "all that happened after it is of no consequence"
+    assert not await written(int(revision)), "it is done"
+
+
+# --- retention
+
+
+async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:
+    """52 workloads one after the other, a little longer than that, the last still at work. The clock is at the end."""
+    clock.now = START
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    epoch = await store.lead("test")
+    each = round(days * DAY / 52, 3)
+    for number in range(52):
+        one = workload(str(number), user=("ada", "bob")[number % 2])
+        clock.now = START + number * each
+        await store.commit(admitted(one, admission(6_000), at=clock.now), epoch=epoch)
+        if number < 51:
+            clock.advance(each * 1.2)
+            await store.commit(finished(one, at=clock.now), epoch=epoch)
+    clock.now = START + days * DAY + 1234.5
+    return epoch
+
+
+async def counts(store: Store) -> dict[str, int]:
+    from sqlalchemy import func
+
+    from admission.store.tables import audit_records, pod_sets, transitions, workloads
+
+    async with store._database.read() as connection:
+        tables = (workloads, admissions, transitions, pod_sets, audit_records)
+        return {t.name: (await connection.execute(select(func.count()).select_from(t))).scalar_one() for t in tables}
+
+
+async def test_a_years_report_is_the_same_after_what_is_old_has_left(store: Store, clock: Clock):
+    epoch = await aged(store, clock, days=365)
+    await store.roll_up(epoch=epoch)
+    asked = [(0.0, EVER), (START + 3 * HOUR, START + 200 * DAY), (START + 300 * DAY + 17.25, START + 310 * DAY + 0.5)]
+    before = [await reported(store, ["user"], *span) for span in asked]
+    assert sum(row[1] for row in before[0].values()) > 0, "something was borrowed"
+
+    pruned = await store.prune(Retention(finished=90 * DAY), epoch=epoch)
+
+    assert pruned > 30
+    assert await store.prune(Retention(finished=90 * DAY), epoch=epoch) == 0
+    left = await counts(store)
+    assert left["workloads"] == left["admissions"] == 52 - pruned
+    assert [await reported(store, ["user"], *span) for span in asked] == before
+
+
+async def test_times_within_an_hour_of_which_the_rows_are_gone_become_the_full_hour(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.prune(Retention(finished=2 * DAY), epoch=epoch)
+    report = await store.reports.usage(["user"], start=START + HOUR + 1, end=START + 2 * HOUR + 1)
+    assert (report.start, report.end) == (START + HOUR, START + 3 * HOUR)
+    assert sum(row.amount_seconds for row in report.rows) == 6_000 * 2 * HOUR
+
+
+async def test_what_is_not_summed_up_or_not_over_stays(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    assert await store.prune(Retention(finished=0.0), epoch=epoch) == 0
+    await store.roll_up(epoch=epoch)
+    assert await store.prune(Retention(finished=0.0), epoch=epoch) == 51
+    assert [r.workload.uid for r in (await store.load()).workloads] == ["51"]
+
+
+async def test_a_clock_gone_wrong_cannot_bring_back_hours_of_which_rows_are_gone(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.prune(Retention(finished=2 * DAY), epoch=epoch)
+    before = await reported(store, ["user"], 0.0, START + 4 * DAY)
+    await store.commit(admitted(workload("x"), admission(1), at=START), epoch=epoch)
+    await store.roll_up(epoch=epoch)
+    assert await reported(store, ["user"], 0.0, START + 4 * DAY) == before
+    async with store._database.read() as connection:
+        rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
+    assert rolled_up_to > pruned_to
+
+
+async def test_shapes_story_and_audit_go_with_them(store: Store, clock: Clock):
+    from store_examples import ELABORATE_POD_SETS, pending
+
+    from admission.store.records import Transition
+
+    clock.now = START
+    await store.queues.create(cluster_queue(), author=Author("ada"))
+    epoch = await store.lead("test")
+    old, new = workload("old", pod_sets=ELABORATE_POD_SETS), workload("new")
+    await store.commit(admitted(old, admission(1), at=START), epoch=epoch)
+    story = Changes(
+        transitions=(Transition("old", START, pending(old).state), Transition("new", START, pending(new).state))
+    )
+    await store.commit(Changes(workloads=(pending(new),)), epoch=epoch)
+    await store.commit(story, epoch=epoch)
+    await store.commit(finished(old, at=START + 1), epoch=epoch)
+    clock.now = START + 100 * DAY
+    await store.queues.replace(cluster_queue(cpu="1"), author=Author("ada"))
+    await store.roll_up(epoch=epoch)
+    assert await store.prune(Retention(finished=90 * DAY, audit=50 * DAY), epoch=epoch) == 1
+    assert await counts(store) == {"workloads": 1, "admissions": 0, "transitions": 1, "pod_sets": 1, "audit_records": 1}
+    assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
+
+
+async def test_thousands_leave_in_small_transactions(store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    many = [workload(str(number)) for number in range(1_200)]
+    for build in (lambda one: admitted(one, admission(1), at=START), lambda one: finished(one, at=START + 1)):
+        parts = [build(one) for one in many]
+        await store.commit(
+            Changes(
+                workloads=tuple(record for part in parts for record in part.workloads),
+                closed=tuple(closed for part in parts for closed in part.closed),
+                opened=tuple(opened for part in parts for opened in part.opened),
+            ),
+            epoch=epoch,
+        )
+    clock.now = START + 100 * DAY
+    await store.roll_up(epoch=epoch)
+    before = store.statistics.write_transactions
+    assert await store.prune(Retention(), epoch=epoch) == 1_200
+    assert store.statistics.write_transactions - before >= 3
+    assert (await counts(store))["workloads"] == 0
+
+
+async def test_a_deposed_leader_deletes_nothing(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.lead("another")
+    with pytest.raises(StaleEpoch):
+        await store.prune(Retention(finished=0.0), epoch=epoch)
+
+
+async def test_the_leader_keeps_the_books_until_it_is_deposed(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    periods: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        periods.append(seconds)
+        clock.advance(seconds)
+        if len(periods) == 3:
+            await store.lead("another")
+
+    with pytest.raises(StaleEpoch):
+        await bookkeeping(store, Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
+    assert len(periods) == 3
+    assert (await counts(store))["workloads"] < 20

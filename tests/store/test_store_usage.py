@@ -1,0 +1,91 @@
+"""Nominal and borrowed usage: the sweep over the ledger, against integration moment by moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.store.usage import Account, Holding, Pot, Usage, usage
+
+POTS = [Pot("cq", "default", "cpu"), Pot("other", "default", "cpu")]
+MOMENTS = st.integers(0, 20)
+
+
+@st.composite
+def holdings(draw):
+    """Rows as the ledger has them: some held still, some of no length, some the later part of an admission."""
+    begins = draw(MOMENTS)
+    ends = draw(st.none() | st.integers(begins, 20))
+    began = draw(st.just(begins) | st.integers(0, begins))
+    order = (began, draw(st.sampled_from("abcdef")), draw(st.sampled_from(["main", "driver"])))
+    return Holding(
+        draw(st.sampled_from(POTS)),
+        order,
+        begins,
+        ends,
+        draw(st.integers(0, 6)),
+        (draw(st.sampled_from(["ada", "bob"])),),
+    )
+
+
+steps = st.lists(st.tuples(MOMENTS, st.integers(0, 12)), max_size=5).map(
+    lambda found: sorted(found, key=lambda s: s[0])
+)
+
+
+def naive(rows, quotas, start, end):
+    """What is held and what of it is nominal, looked at anew for each moment."""
+    found = defaultdict(Usage)
+    for now in range(start, end):
+        for pot in POTS:
+            free = 0
+            for at, nominal in quotas.get(pot, ()):
+                free = nominal if at <= now else free
+            here = [r for r in rows if r.pot == pot and r.begins <= now and (r.ends is None or r.ends > now)]
+            for row in sorted(here, key=lambda r: (r.order, r.begins)):
+                account = found[Account(pot, row.holder)]
+                account.total += row.amount
+                account.borrowed += max(0, row.amount - free)
+                free = max(0, free - row.amount)
+    return dict(found)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(POTS), steps), MOMENTS, MOMENTS)
+def test_a_sweep_finds_what_looking_at_each_moment_finds(rows, quotas, start, end):
+    assert usage(rows, quotas, start=start, end=end) == naive(rows, quotas, start, end)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(POTS), steps), st.integers(0, 20))
+def test_two_times_add_up_to_one(rows, quotas, middle):
+    together = defaultdict(Usage)
+    for part in (usage(rows, quotas, start=0, end=middle), usage(rows, quotas, start=middle, end=20)):
+        for account, used in part.items():
+            together[account].total += used.total
+            together[account].borrowed += used.borrowed
+    assert usage(rows, quotas, start=0, end=20) == together
+
+
+def test_who_came_first_holds_nominal_quota_and_who_comes_last_borrows():
+    pot, quota = POTS[0], [(0, 10)]
+
+    def row(name, begins, ends, amount):
+        return Holding(pot, (begins, name, "main"), begins, ends, amount, (name,))
+
+    rows = [row("first", 0, 50, 6), row("second", 10, None, 6), row("third", 20, 40, 3)]
+    found = usage(rows, {pot: quota}, start=0, end=100)
+    assert found[Account(pot, ("first",))] == Usage(total=6 * 50, borrowed=0)
+    # 2 of its 6 lie beyond the quota of 10 for as long as the first is there.
+    assert found[Account(pot, ("second",))] == Usage(total=6 * 90, borrowed=2 * 40)
+    assert found[Account(pot, ("third",))] == Usage(total=3 * 20, borrowed=3 * 20)
+    assert found[Account(pot, ("second",))].nominal == 6 * 90 - 2 * 40
+
+
+def test_usage_is_exact_where_floats_are_not():
+    pot = POTS[0]
+    rows = [Holding(pot, (0, "a", "main"), 0, 3_600_000_000, 2**62 + 1, ("ada",))]
+    found = usage(rows, {pot: [(0, 1)]}, start=0, end=3_600_000_000)[Account(pot, ("ada",))]
+    assert (found.total, found.nominal) == ((2**62 + 1) * 3_600_000_000, 3_600_000_000)

@@ -1,0 +1,142 @@
+"""The constraint over the ledger: quota that was given must have been there, whatever clocks say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_examples import admission, admitted, cluster_queue, cohort, finished, workload
+
+from admission.model.queues import ClusterQueue
+from admission.store.audit import Author
+from admission.store.records import Changes, Resized
+from admission.store.usage import Pot
+from admission.store.violations import Row, Version, Violation, violations
+
+if TYPE_CHECKING:
+    from conftest import Clock
+
+    from admission.store.store import Store
+
+NOW = 1_750_000_000.0
+POT = Pot("cq", "default", "cpu")
+
+
+@pytest.fixture
+async def epoch(store: Store) -> int:
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    return await store.lead("test")
+
+
+async def admit(store: Store, uid: str, amount: int, epoch: int, *, at: float = NOW, queue: str = "cq") -> int:
+    return await store.commit(admitted(workload(uid), admission(amount, cluster_queue=queue), at=at), epoch=epoch)
+
+
+async def test_as_much_as_there_is_may_be_given_and_no_more(store: Store, epoch: int):
+    await admit(store, "1", 6_000, epoch)
+    await admit(store, "2", 4_000, epoch)
+    assert await store.reports.violations() == ()
+    revision = await admit(store, "3", 1, epoch, at=NOW + 5)
+    assert await store.reports.violations() == (Violation(revision, NOW + 5, POT, 1, ("3",)),)
+    assert await store.reports.violations(since=NOW + 6) == ()
+
+
+async def test_quota_that_came_back_may_be_given_again_whatever_the_clock_says(store: Store, epoch: int):
+    await admit(store, "1", 10_000, epoch)
+    await store.commit(finished(workload("1"), at=NOW + 3600), epoch=epoch)
+    await admit(store, "2", 10_000, epoch, at=NOW + 60)  # the clock was set back by an hour
+    assert await store.reports.violations() == ()
+
+
+async def test_what_ends_and_what_begins_may_share_a_commit(store: Store, epoch: int):
+    await admit(store, "1", 10_000, epoch)
+    ends, begins = finished(workload("1"), at=NOW + 1), admitted(workload("2"), admission(10_000), at=NOW + 1)
+    together = Changes(ends.workloads + begins.workloads, closed=ends.closed, opened=begins.opened)
+    await store.commit(together, epoch=epoch)
+    assert await store.reports.violations() == ()
+
+
+async def test_lowered_quota_is_no_violation_but_giving_more_of_it_is(store: Store, clock: Clock, epoch: int):
+    await admit(store, "1", 6_000, epoch, at=clock.now)
+    await admit(store, "2", 3_000, epoch, at=clock.now)
+    clock.advance(1000)
+    await store.queues.replace(cluster_queue(cpu="5"), author=Author("ada"))
+    clock.advance(1000)
+    shrinks = Changes(resized=(Resized(workload("1"), admission(5_000), clock.now),))
+    await store.commit(shrinks, epoch=epoch)
+    assert await store.reports.violations() == ()
+    await admit(store, "3", 500, epoch, at=clock.now)
+    (violation,) = await store.reports.violations()
+    assert (violation.workloads, violation.over) == (("3",), 3_500)
+
+
+async def test_a_leader_may_not_have_heard_yet_of_what_another_replica_wrote(store: Store, clock: Clock, epoch: int):
+    clock.advance(1000)
+    await store.queues.replace(cluster_queue(cpu="5"), author=Author("ada"))
+    await admit(store, "1", 10_000, epoch, at=clock.now + 9)
+    assert await store.reports.violations() == ()
+    await store.commit(finished(workload("1"), at=clock.now + 9.5), epoch=epoch)
+    await admit(store, "2", 10_000, epoch, at=clock.now + 11)
+    (violation,) = await store.reports.violations()
+    assert violation.workloads == ("2",)
+
+
+def in_cohort(name: str, **quota: Any) -> ClusterQueue:
+    spec = {
+        "cohortName": "all",
+        "resourceGroups": [
+            {
+                "coveredResources": ["cpu"],
+                "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "5", **quota}]}],
+            }
+        ],
+    }
+    return ClusterQueue.model_validate({"metadata": {"name": name}, "spec": spec})
+
+
+async def test_cohorts_share_and_limits_hold(store: Store, epoch: int):
+    for obj in (cohort("all"), in_cohort("lends", lendingLimit="3"), in_cohort("borrows", borrowingLimit="2")):
+        await store.queues.create(obj, author=Author("ada"))
+    await admit(store, "1", 7_000, epoch, at=NOW + 60, queue="borrows")
+    assert await store.reports.violations() == ()
+    await admit(store, "2", 1, epoch, at=NOW + 60, queue="borrows")
+    (violation,) = await store.reports.violations()
+    assert violation.pot == Pot("borrows", "default", "cpu")
+    await admit(store, "3", 3_000, epoch, at=NOW + 60, queue="lends")
+    assert len(await store.reports.violations()) == 2  # 2,999 were left: the cohort as a whole has 10,000
+
+
+async def test_a_cluster_queue_that_is_not_there_has_nothing_to_give(store: Store, epoch: int):
+    await admit(store, "1", 1, epoch, queue="nowhere")
+    (violation,) = await store.reports.violations()
+    assert violation.pot.cluster_queue == "nowhere"
+
+
+AMOUNTS = st.integers(1, 6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(AMOUNTS, st.integers(1, 20), st.none() | st.integers(1, 20)), max_size=10), st.integers(0, 12)
+)
+def test_a_single_queue_against_counting(rows: list[tuple[int, int, int | None]], quota: int):
+    """Commits are numbered; whoever begins in one after which more is held than there is, is told of."""
+    from admission.engine.tree import NodeSpec, Quota
+
+    ledger = [
+        Row(str(number), POT, amount, NOW, begun, None if length is None else begun + length)
+        for number, (amount, begun, length) in enumerate(rows)
+    ]
+    spec = NodeSpec("cq", "", {("default", "cpu"): Quota(quota)})
+    found = {
+        v.revision: (v.over, v.workloads) for v in violations(ledger, [Version(0, 0.0, "ClusterQueue", "cq", spec)])
+    }
+    expected = {}
+    for revision in range(1, 41):
+        held = sum(r.amount for r in ledger if r.begun <= revision and (r.ended is None or r.ended > revision))
+        given_now = tuple(sorted(r.uid for r in ledger if r.begun == revision))
+        if given_now and held > quota:
+            expected[revision] = (held - quota, given_now)
+    assert found == expected
