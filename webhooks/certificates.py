@@ -11,6 +11,7 @@ import logging
 import os
 import ssl
 import tempfile
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from webhooks.errors import CertificateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ _SERVER_VALIDITY: Final = timedelta(days=90)
 _SERVER_RENEWAL: Final = timedelta(days=30)
 _SKEW: Final = timedelta(minutes=5)
 """How far the API server's clock may be behind ours."""
+
+_FILES: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 _Key = ec.EllipticCurvePrivateKey
 
@@ -64,16 +67,44 @@ class Certificates:
 
         To be called at start and then about hourly. Whether anything changed. Raises CertificateError.
         """
-        try:
+        changed = self.renew()
+        self.serve()
+        return changed
+
+    def renew(self) -> bool:
+        """`refresh` without serving it yet."""
+        with self._kept():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             renewed_authority = self._renew_authority()
             renewed_server = self._renew_server()
+        return renewed_authority or renewed_server
+
+    def serve(self) -> None:
+        """Use the certificate of the files for the connections that come from now on. Raises CertificateError."""
+        with self._kept():
             if self._path("tls.crt").read_bytes() != self._served:
                 self.ssl_context.load_cert_chain(self._path("tls.crt"), self._path("tls.key"))
                 self._served = self._path("tls.crt").read_bytes()
+
+    def files(self) -> dict[str, bytes]:
+        """The content of all files by name, for another replica to `adopt`. Raises CertificateError."""
+        with self._kept():
+            return {name: self._path(name).read_bytes() for name in _FILES}
+
+    def adopt(self, files: Mapping[str, bytes]) -> None:
+        """Replace the files by those of another replica; `renew` judges them. Raises CertificateError."""
+        with self._kept():
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in _FILES:
+                if name in files and not (self._path(name).exists() and self._path(name).read_bytes() == files[name]):
+                    self._write(name, files[name])
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise CertificateError(f"{self._directory}: cannot keep the webhook's certificates: {error}") from error
-        return renewed_authority or renewed_server
 
     def _renew_authority(self) -> bool:
         usable = [ca for ca in self._read("ca.crt") if self._left(ca) > timedelta(0)]

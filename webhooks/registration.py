@@ -10,9 +10,9 @@ import asyncio
 import base64
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from admission.cluster.errors import AlreadyExists, NotFound
+from admission.cluster.desired import ensure
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ class Registration:
 
 async def ensure_registered(client: Client, configurations: Iterable[Object]) -> bool:
     """Create the configurations, or patch those that differ. Whether anything had to be done. Raises ClusterError."""
-    results = [await _ensure(client, configuration) for configuration in configurations]
-    return any(results)
+    return any([await ensure(client, f"{_PATH}/{wanted['kind'].lower()}s", wanted) for wanted in configurations])
 
 
 async def keep_registered(
@@ -132,45 +131,15 @@ async def keep_registered(
     registration: Registration,
     certificates: Certificates,
     *,
+    refresh: Callable[[], Awaitable[None]],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """For ever: renew the certificates in time and keep the configurations as they should be. Raises nothing."""
+    """For ever: `refresh` the certificates in time and keep the configurations as they should be. Raises nothing."""
     while True:
         await sleep(_PERIOD)
         try:
-            certificates.refresh()
+            await refresh()
             if await ensure_registered(client, registration.configurations(certificates.ca_bundle)):
                 logger.info("the webhook configurations were brought up to date")
         except SluiceError as error:
             logger.warning("the webhook's registration could not be checked: %s", error)
-
-
-async def _ensure(client: Client, wanted: Object) -> bool:
-    collection = f"{_PATH}/{wanted['kind'].lower()}s"
-    path = f"{collection}/{wanted['metadata']['name']}"
-    try:
-        present = await client.get(path)
-    except NotFound:
-        try:
-            await client.create(collection, wanted)
-        except AlreadyExists:  # another replica was faster; what it wrote may be of another version
-            present = await client.get(path)
-        else:
-            return True
-    if _covers(present, wanted):
-        return False
-    await client.patch(path, {"metadata": {"labels": wanted["metadata"]["labels"]}, "webhooks": wanted["webhooks"]})
-    return True
-
-
-def _covers(present: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there; the API server adds defaults of its own."""
-    if isinstance(wanted, dict):
-        return isinstance(present, dict) and all(_covers(present.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return (
-            isinstance(present, list)
-            and len(present) == len(wanted)
-            and all(_covers(one, other) for one, other in zip(present, wanted, strict=True))
-        )
-    return bool(present == wanted)

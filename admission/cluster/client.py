@@ -12,10 +12,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from importlib.metadata import version
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -23,6 +20,7 @@ import orjson
 from admission.cluster.credentials import Access, Load, load_in_cluster, load_kubeconfig
 from admission.cluster.errors import (
     BadAnswer,
+    NotPermitted,
     Silent,
     StatusError,
     TooManyRequests,
@@ -31,6 +29,7 @@ from admission.cluster.errors import (
     response_error,
     transport_error,
 )
+from admission.cluster.proxies import proxy_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -107,7 +106,7 @@ class Client:
     async def __aenter__(self) -> Self:
         """Load the credentials; BadKubeconfig if that fails. Nothing is sent yet."""
         self._access = await Access.open(self._load, clock=self._clock)
-        self._proxy = self._access.proxy or _proxy_of_environment(self._access.server)
+        self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
         context = self._access.ssl_context()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -159,9 +158,10 @@ class Client:
         *,
         patch_type: PatchType = PatchType.MERGE,
         params: Mapping[str, str] | None = None,
+        permitted: Callable[[], bool] | None = None,
     ) -> Object:
-        """PATCH an object; the object afterwards. APPLY needs the parameter fieldManager."""
-        return await self.request("PATCH", path, params=params, body=body, content_type=patch_type)
+        """PATCH an object; the object afterwards. APPLY needs a `fieldManager`; `permitted` is that of `request`."""
+        return await self.request("PATCH", path, params=params, body=body, content_type=patch_type, permitted=permitted)
 
     async def delete(self, path: str, body: object = None, *, params: Mapping[str, str] | None = None) -> Object:
         """DELETE an object. `body` is a DeleteOptions, if any: it makes the server ignore `params`."""
@@ -190,11 +190,16 @@ class Client:
         params: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = "application/json",
+        permitted: Callable[[], bool] | None = None,
     ) -> Object:
-        """Send one request and give the parsed answer. `body` is sent as it is if bytes, else as JSON (None: none)."""
+        """Send one request and give the parsed answer. `body` is sent as it is if bytes, else as JSON (None: none).
+
+        `permitted` is asked before each attempt, whatever waiting there was between them; NotPermitted if it denies.
+        """
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         for attempt in range(ATTEMPTS - 1):
             try:
+                _check(permitted, path)
                 return await self._once(method, path, params, data, content_type)
             except StatusError as error:
                 wait = error.retry_after
@@ -205,6 +210,7 @@ class Client:
                     raise
                 wait = 0.1 * 2**attempt
             await self._sleep(min(wait, LONGEST_WAIT) * random.uniform(1.0, 1.2))
+        _check(permitted, path)
         return await self._once(method, path, params, data, content_type)
 
     async def _once(
@@ -300,21 +306,12 @@ async def _arrivals(content: aiohttp.StreamReader, name: str, silence: float) ->
         raise Silent(f"{name}: nothing came for {silence:g} seconds") from error
 
 
+def _check(permitted: Callable[[], bool] | None, path: str) -> None:
+    if permitted is not None and not permitted():
+        raise NotPermitted(f"{path}: not changed, because this replica may not lead any more")
+
+
 def _broke(error: Unreachable) -> bool:
     """Whether a connection that was made has broken; one that could not be made is for the caller to try again."""
     cause = error.__cause__
     return isinstance(cause, aiohttp.ClientError) and not isinstance(cause, aiohttp.ClientConnectorError)
-
-
-def _proxy_of_environment(server: str) -> str | None:
-    """The proxy that HTTPS_PROXY and NO_PROXY ask for; never for this machine itself."""
-    parts = urlsplit(server)
-    host = parts.hostname or ""
-    if host == "localhost" or proxy_bypass(host):
-        return None
-    try:
-        if ip_address(host).is_loopback:
-            return None
-    except ValueError:
-        pass  # a name, not an address
-    return getproxies().get(parts.scheme)

@@ -155,6 +155,12 @@ async def load_kubeconfig(
     return configuration
 
 
+def kubeconfig_namespace(path: str | None, context: str | None) -> str:
+    """The namespace that the context of a kubeconfig names; empty if none, BadKubeconfig as for `load_kubeconfig`."""
+    where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return str(_check_kubeconfig(where, context).get("namespace") or "")
+
+
 class _Refresh:
     """Asked before each request for fresh credentials; looks at most once a minute, one caller at a time."""
 
@@ -183,8 +189,8 @@ def _may_run_out(loader: KubeConfigLoader) -> bool:
     )
 
 
-def _check_kubeconfig(where: str, context: str | None) -> None:
-    """Find, and explain, what the library would crash on or silently replace by localhost."""
+def _check_kubeconfig(where: str, context: str | None) -> Mapping[str, Any]:
+    """The context; found, and explained, what the library would crash on or silently replace by localhost."""
     paths = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
     documents = [_read(path) for path in paths if path.exists()]
     if not documents:
@@ -193,13 +199,14 @@ def _check_kubeconfig(where: str, context: str | None) -> None:
     chosen = context or next((d["current-context"] for d in reversed(documents) if d.get("current-context")), None)
     if not chosen:
         raise BadKubeconfig(f"kubeconfig {where} has no current-context: set it with `kubectl config use-context`")
-    details = _named(documents, "contexts", chosen, where).get("context") or {}
+    details: Mapping[str, Any] = _named(documents, "contexts", chosen, where).get("context") or {}
     if not details.get("user"):
         raise BadKubeconfig(f"kubeconfig {where}: context {chosen!r} names no user")
     _named(documents, "users", details["user"], where)
     cluster = _named(documents, "clusters", details.get("cluster", ""), where).get("cluster") or {}
     if not str(cluster.get("server", "")).startswith(("https://", "http://")):
         raise BadKubeconfig(f"kubeconfig {where}: cluster {details['cluster']!r} has no server with an http(s) address")
+    return details
 
 
 def _read(path: Path) -> Mapping[str, Any]:

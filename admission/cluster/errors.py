@@ -4,6 +4,8 @@ ClusterError
     BadKubeconfig           the way to the API server, or the credentials for it, cannot be used as configured
     Unreachable             no answer: refused, reset, timed out, TLS
         Silent                  an open watch on which nothing came for too long
+    NotPermitted            not sent: the sender is no longer sure to lead
+    LeaseLost               leadership has ended, or is about to
     BadAnswer               an answer that is not what a Kubernetes API server says
     StatusError             the server answered with a failure
         Unauthorized            401
@@ -44,6 +46,14 @@ class Unreachable(ClusterError):
 
 class Silent(Unreachable):
     """Nothing came over an open watch for so long that the connection may be dead, unless the cluster is quiet."""
+
+
+class NotPermitted(ClusterError):
+    """The request was not sent, because whoever asked for it may not change anything any more."""
+
+
+class LeaseLost(ClusterError):
+    """This replica leads no more: its Lease was not renewed in time, or somebody else holds it."""
 
 
 class BadAnswer(ClusterError):

@@ -162,9 +162,10 @@ class Informer:
 
     async def _stream(self) -> AsyncGenerator[list[Change]]:
         """One watch from `_version` on, until the server ends it."""
+        began = self._version
         params = self._params | {
             "watch": "1",
-            "resourceVersion": self._version,
+            "resourceVersion": began,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
         }
@@ -177,7 +178,7 @@ class Informer:
                 failure: ClusterError | None = None
                 try:
                     for line in filter(None, lines):
-                        batch += self._read(line)
+                        batch += self._read(line, began)
                 except ClusterError as error:
                     failure = error
                 if batch:
@@ -187,8 +188,12 @@ class Informer:
                 if len(rest) > LONGEST_LINE:
                     raise BadAnswer(f"{self._name}: an event of the watch is over {LONGEST_LINE} bytes")
 
-    def _read(self, line: bytes) -> Iterable[Change]:
-        """The changes that one line of a watch stands for: none, one, or two if an object took another's name."""
+    def _read(self, line: bytes, began: str) -> Iterable[Change]:
+        """The changes that one line of a watch stands for: none, one, or two if an object took another's name.
+
+        All up to the version at which the watch `began` is known. Within the watch only the events of one object have
+        an order: a new object counts even if something newer was told before it.
+        """
         try:
             event = orjson.loads(line)
             kind, body = event["type"], event["object"]
@@ -197,7 +202,7 @@ class Informer:
             version = body["metadata"]["resourceVersion"]
             changes: Iterable[Change] = ()
             if kind in ("ADDED", "MODIFIED", "DELETED"):
-                changes = self._known.watched(kind, body, self._version)
+                changes = self._known.watched(kind, body, began)
             elif kind != "BOOKMARK":
                 log.warning("ignored a watch event of the unknown type %r at %s", kind, self._path)
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:

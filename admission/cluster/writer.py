@@ -39,8 +39,12 @@ Done: TypeAlias = "Callable[[Object | ClusterError], None]"
 class Writer:
     """Sends what is submitted, while `run` runs. What fails beyond the client's own retries, the submitter judges."""
 
-    def __init__(self, client: Client, *, in_flight: int = IN_FLIGHT) -> None:
+    def __init__(
+        self, client: Client, *, permitted: Callable[[], bool] = lambda: True, in_flight: int = IN_FLIGHT
+    ) -> None:
+        """`permitted` is asked right before a patch is sent, each time that it is: if not, it ends as NotPermitted."""
         self._client = client
+        self._permitted = permitted
         self._in_flight = in_flight
         self._waiting: dict[str, deque[tuple[Patch, Done]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
@@ -67,9 +71,13 @@ class Writer:
 
     async def run(self) -> None:
         """Send until cancelled. What was not sent then is lost: what should be follows from the database."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._in_flight):
-                group.create_task(self._work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._in_flight):
+                    group.create_task(self._work())
+        finally:
+            self._waiting = {}
+            self._ready = asyncio.Queue()
 
     async def _work(self) -> NoReturn:
         while True:
@@ -88,7 +96,9 @@ class Writer:
     async def _send(self, patch: Patch) -> Object | ClusterError:
         path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
         try:
-            result = await self._client.patch(path, patch.body, patch_type=patch.patch_type, params=patch.params)
+            result = await self._client.patch(
+                path, patch.body, patch_type=patch.patch_type, params=patch.params, permitted=self._permitted
+            )
         except ClusterError as error:
             self.outcomes[type(error).__name__] += 1
             return error

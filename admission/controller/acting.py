@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+READS_AT_ONCE = 16
+"""Objects that are read at one time: the connections are for the patches."""
+
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts, at most."""
 
@@ -64,6 +67,7 @@ class Acting:
         self._desk = desk
         self._observing = observing
         self._reads = reads
+        self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     def release_stopped(self) -> None:
         """Before a commit: evicted workloads that have stopped and are restored give their quota back with it."""
@@ -74,31 +78,23 @@ class Acting:
                 and tracked.record.state is State.EVICTING
                 and tracked.in_flight is None
                 and tracked.seen is not None
-                and tracked.object is not None
-                and self._due(tracked, tracked.seen, tracked.object) is Step.RELEASE
+                and (obj := tracked.object) is not None
+                and self._due(tracked, tracked.seen) is Step.RELEASE
             ):
-                self._observing.release(tracked, tracked.seen, tracked.object)
+                self._observing.release(tracked, tracked.seen, obj)
 
     def act(self) -> None:
         """After a commit: send what is due for all workloads that changed."""
         dirty, self._desk.dirty = self._desk.dirty, {}
         for uid in dirty:
             tracked = self._desk.registry.get(uid)
-            if tracked is None or tracked.in_flight is not None or tracked.seen is None or tracked.object is None:
+            if tracked is None or tracked.in_flight is not None or tracked.seen is None:
                 continue
-            match self._due(tracked, tracked.seen, tracked.object):
-                case Step.START:
-                    self._start(tracked, tracked.seen, tracked.object)
-                case Step.STOP:
-                    self._send(tracked, Step.STOP, self._kind.stop_patch(tracked.object))
-                case Step.RESTORE:
-                    patch = self._restoration(tracked, tracked.object)
-                    assert patch is not None, tracked
-                    self._send(tracked, Step.RESTORE, patch)
-                case Step.RELEASE:
-                    self._desk.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
-                case Step.WAIT:
-                    pass
+            step = self._due(tracked, tracked.seen)
+            if step is Step.RELEASE:
+                self._desk.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
+            elif step is not Step.WAIT and (obj := tracked.object) is not None:
+                self._do(step, tracked, tracked.seen, obj)
 
     def original_for(self, obj: Object, admission: Admission) -> Object:
         """What has to be on record before the workload is started. Raises Misconfigured if it cannot be started."""
@@ -135,10 +131,29 @@ class Acting:
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
-    def _due(self, tracked: Tracked, seen: Observed, obj: Object) -> Step:
-        evicting = tracked.record.state is State.EVICTING and not seen.active
+    def _do(self, step: Step, tracked: Tracked, seen: Observed, obj: Object) -> None:
+        match step:
+            case Step.START:
+                self._start(tracked, seen, obj)
+            case Step.STOP:
+                self._send(tracked, Step.STOP, self._kind.stop_patch(obj))
+            case Step.RESTORE:
+                patch = self._restoration(tracked, obj)
+                assert patch is not None, tracked
+                self._send(tracked, Step.RESTORE, patch)
+            case _:
+                pass
+
+    def _due(self, tracked: Tracked, seen: Observed) -> Step:
+        # Whether something is to be restored matters, and costs, only then.
+        stopped = tracked.record.state is State.EVICTING and not seen.active
         return next_step(
-            tracked.record.state, seen, changed_by_us=evicting and self._restoration(tracked, obj) is not None
+            tracked.record.state,
+            seen,
+            changed_by_us=stopped
+            and (obj := tracked.object) is not None
+            and self._restoration(tracked, obj) is not None,
+            checks_pending=tracked.record.checks_pending,
         )
 
     def _restoration(self, tracked: Tracked, obj: Object) -> Object | None:
@@ -152,7 +167,7 @@ class Acting:
             self._send(tracked, Step.START, self._kind.resume_patch(obj))
             return
         try:
-            patch, original = self._kind.start_patch(obj, record.admission, self._context.flavors)
+            patch, original = self._kind.start_patch(obj, record.admission, self._context.flavors, tracked.updates)
         except Misconfigured as error:
             self._desk.refuse(tracked, generation=seen.generation, message=str(error))
             return
@@ -211,7 +226,8 @@ class Acting:
 
     async def _read(self, workload: Workload) -> None:
         try:
-            result: Object | ClusterError = await self._client.get(self._path(workload))
+            async with self._reading:
+                result: Object | ClusterError = await self._client.get(self._path(workload))
         except ClusterError as error:
             result = error
         self._inbox.put(StepDone(workload.uid, Step.WAIT, result))

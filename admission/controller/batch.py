@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.store.records import Changes, Closed, Opened, Transition
+from admission.store.records import Changes, Closed, Opened, Resized, Transition
 
 if TYPE_CHECKING:
     from admission.model.workload import Admission
-    from admission.store.records import WorkloadRecord
+    from admission.store.records import CheckRecord, WorkloadRecord
+
+RECLAIMED = "Reclaimed"
+"""Why a part of an admission ends: its pods are not needed any more."""
 
 
 class Batch:
@@ -20,11 +23,23 @@ class Batch:
         self._closed: list[Closed] = []
         self._opened: list[Opened] = []
         self._story: list[Transition] = []
+        self._resized: list[Resized] = []
+        self._checks: dict[tuple[str, str], CheckRecord] = {}
+        self._dropped_checks: list[tuple[str, str]] = []
+        self._deactivated: list[str] = []
 
     @property
     def urgent(self) -> bool:
         """Whether it holds more than new reasons for waiting, which may be written some time later."""
-        return bool(self._records or self._closed or self._opened or self._story)
+        return bool(
+            self._records
+            or self._closed
+            or self._opened
+            or self._resized
+            or self._story
+            or self._checks
+            or self._dropped_checks
+        )
 
     @property
     def empty(self) -> bool:
@@ -38,15 +53,34 @@ class Batch:
         self._story.append(Transition(uid=uid, at=at, state=record.state, reason=reason, message=message))
 
     def note(self, record: WorkloadRecord) -> None:
-        """Only why it waits is new."""
+        """Only why it waits is new, or whether its pods are ready."""
         uid = record.workload.uid
         (self._records if uid in self._records else self._reasons)[uid] = record
 
     def open(self, record: WorkloadRecord, admission: Admission, *, at: float) -> None:
         self._opened.append(Opened(workload=record.workload, admission=admission, at=at))
 
+    def resize(self, record: WorkloadRecord, admission: Admission, *, at: float) -> None:
+        """A workload holds less from now on."""
+        self._resized.append(Resized(workload=record.workload, admission=admission, at=at, reason=RECLAIMED))
+
     def close(self, uid: str, *, at: float, reason: str) -> None:
+        # Sizes are written after endings and beginnings: one from before the end is not for what may begin then.
+        self._resized = [resized for resized in self._resized if resized.workload.uid != uid]
         self._closed.append(Closed(uid=uid, at=at, reason=reason))
+
+    def ask(self, check: CheckRecord) -> None:
+        """An admission check is asked, newly or anew."""
+        self._checks[check.uid, check.name] = check
+
+    def drop_check(self, check: CheckRecord) -> None:
+        """It is not asked any more."""
+        self._checks.pop((check.uid, check.name), None)
+        self._dropped_checks.append((check.uid, check.name))
+
+    def deactivate(self, uid: str) -> None:
+        """Sluice takes a workload out of the queue for good."""
+        self._deactivated.append(uid)
 
     def take(self) -> Changes:
         """Everything collected so far; the batch is empty afterwards."""
@@ -54,7 +88,11 @@ class Batch:
             workloads=(*self._records.values(), *self._reasons.values()),
             closed=tuple(self._closed),
             opened=tuple(self._opened),
+            resized=tuple(self._resized),
             transitions=tuple(self._story),
+            checks=tuple(self._checks.values()),
+            dropped_checks=tuple(self._dropped_checks),
+            deactivated=tuple(self._deactivated),
         )
         self.__init__()  # type: ignore[misc]
         return changes

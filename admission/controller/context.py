@@ -1,7 +1,7 @@
 """What else decides how a workload is seen: limits of its namespace, runtime classes, priorities, labels.
 
 Each kind of object is small and changes rarely, so they are kept whole. The queue objects that matter to reading a Job
-(WorkloadPriorityClasses, and which LocalQueues exist) come from the store, not from here.
+(WorkloadPriorityClasses, ResourceFlavors and what ClusterQueues ask of checks) come from the store, not from here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from admission.kinds.limits import NamespaceContext
 from admission.model.errors import Misconfigured
-from admission.model.queues import LocalQueue, ResourceFlavor, WorkloadPriorityClass
+from admission.model.queues import ClusterQueue, ResourceFlavor, WorkloadPriorityClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.cluster.informer import Change
-    from admission.model.queues import QueueObject
+    from admission.model.queues import AdmissionCheckRule, QueueObject
 
 PATHS = {
     "namespaces": "/api/v1/namespaces",
@@ -34,9 +34,9 @@ class Context:
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
         self._namespaces: dict[str, NamespaceContext] = {}
         self._priority_classes: dict[str, int] = {}
-        self._local_queues: set[tuple[str, str]] = set()
         self.flavors: dict[str, ResourceFlavor] = {}
         """ResourceFlavors by name: what starting a workload injects."""
+        self._check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
 
     def see(self, resource: str, change: Change) -> str:
         """Take a change in; returns the namespace whose workloads may now look different, "" for all."""
@@ -55,26 +55,33 @@ class Context:
                 self._priority_classes[obj.name] = obj.value
             case ResourceFlavor():
                 self.flavors[obj.name] = obj
-            case LocalQueue():
-                self._local_queues.add((obj.metadata.namespace, obj.name))
+            case ClusterQueue():
+                strategy = obj.spec.admission_checks_strategy
+                self._check_rules[obj.name] = () if strategy is None else strategy.admission_checks
             case _:
                 pass
 
-    def forget_queue_object(self, kind: str, namespace: str, name: str) -> None:
+    def forget_queue_objects(self) -> None:
+        """All of them are about to be told anew."""
+        self._priority_classes.clear()
+        self.flavors.clear()
+        self._check_rules.clear()
+
+    def forget_queue_object(self, kind: str, name: str) -> None:
         """A queue object is gone."""
         match kind:
             case WorkloadPriorityClass.kind:
                 self._priority_classes.pop(name, None)
             case ResourceFlavor.kind:
                 self.flavors.pop(name, None)
-            case LocalQueue.kind:
-                self._local_queues.discard((namespace, name))
+            case ClusterQueue.kind:
+                self._check_rules.pop(name, None)
             case _:
                 pass
 
-    def has_local_queue(self, namespace: str, name: str) -> bool:
-        """True also while nothing is known yet."""
-        return not self._local_queues or (namespace, name) in self._local_queues
+    def check_rules(self, cluster_queue: str) -> tuple[AdmissionCheckRule, ...]:
+        """Which admission checks a ClusterQueue asks for."""
+        return self._check_rules.get(cluster_queue, ())
 
     def namespaces(self) -> Iterable[str]:
         """The names of all."""

@@ -3,6 +3,9 @@
 A step takes everything that arrived since the last one, so a burst of a thousand Jobs is a few transactions. While the
 database does not answer no step is taken; what was decided but perhaps not written is then forgotten, and everything is
 derived again from the database and from what is known of the cluster, exactly as after a start.
+
+Of several replicas all watch the cluster and one decides, until another does: `Watching` lasts as long as the process,
+and what a lead began with is made anew for the next.
 """
 
 from __future__ import annotations
@@ -12,38 +15,36 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+import orjson
+
 from admission.cluster.events import EventRecorder
-from admission.cluster.informer import Informer
 from admission.cluster.writer import Writer
 from admission.controller.acting import Acting
-from admission.controller.context import PATHS, Context
-from admission.controller.desk import BARS, Desk
+from admission.controller.auditor import Auditor
+from admission.controller.desk import Desk
 from admission.controller.drain import Drain
-from admission.controller.inbox import ContextChanged, Due, Inbox, ObjectsChanged, PodsGone, StepDone
+from admission.controller.inbox import Inbox
+from admission.controller.incoming import Incoming
+from admission.controller.lately import used_lately
 from admission.controller.observing import Observing
-from admission.controller.tracked import Tracked
+from admission.controller.policy import Policy
+from admission.controller.recovery import restore
+from admission.controller.turns import WAITING, one_at_a_time
+from admission.controller.upkeep import Upkeep
+from admission.controller.watching import Watching
 from admission.engine import Engine
-from admission.engine.events import (
-    NamespaceChanged,
-    QueueObjectChanged,
-    QueueObjectDeleted,
-    WorkloadAdmitted,
-    WorkloadPending,
-)
-from admission.model.errors import Misconfigured, StoreError
-from admission.model.queues import WorkloadPriorityClass
-from admission.store.errors import DatabaseUnavailable, DatabaseUnusable
+from admission.model.errors import Misconfigured
+from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from admission.cluster.client import Client
-    from admission.cluster.informer import Change
-    from admission.controller.inbox import Message
-    from admission.engine.events import Admit
+    from admission.controller.tracked import Registry
+    from admission.engine import Policy as EnginePolicy
+    from admission.engine.events import Admit, Decisions, LocalQueueUsed
     from admission.kinds.base import Kind
-    from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,9 @@ QUICK = 0.01
 REASONS_INTERVAL = 1.0
 """Seconds that new reasons for waiting may wait for a commit to go along with."""
 
+COMPARE_AT_ONCE = 200
+"""How many objects are compared with the record in one go, some milliseconds: the webhooks of this process wait."""
+
 REASONS_AT_ONCE = 200
 """How many workloads are explained together; each takes the engine well under a millisecond."""
 
@@ -69,7 +73,7 @@ RETRY = 1.0
 
 
 class Controller:
-    """One cluster, one store, one kind; the process that runs it leads."""
+    """One cluster, one store, one kind. Every replica runs `watch`; the one that leads runs `decide`."""
 
     def __init__(
         self,
@@ -77,84 +81,125 @@ class Controller:
         store: Store,
         client: Client,
         kind: Kind,
-        epoch: int,
+        policy: Policy | None = None,
+        leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
+        audit_interval: float = 0.0,
     ) -> None:
-        self.context = Context()
+        """`leads` is asked right before each change of an object: whether this replica still leads for certain.
+
+        `audit_interval`: seconds between two audits; 0: none but those that are asked for.
+        """
+        self.watching = Watching(client, kind)
+        self.context = self.watching.context
         self.inbox = Inbox()
-        self.writer = Writer(client)
+        self.writer = Writer(client, permitted=leads)
         self.events = EventRecorder(client, now=clock)
+        self.flapping = 0
+        """How many preemptions were in vain since the start."""
         self._store = store
         self._client = client
         self._kind = kind
-        self._epoch = epoch
+        self._policy = policy or Policy()
         self._clock = clock
+        self._epoch = 0
         self._revision = 0
-        self._objects = Informer(client, f"/apis/{kind.group}/{kind.version}/{kind.plural}")
-        self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
-        self._drain = Drain(client, self.inbox)
+        self._uncompared: dict[str, bytes] = {}
+        """Objects that are known and were not yet compared with what is on record, packed, by uid."""
         self._recovered = asyncio.Event()
-        self._queues_taken = asyncio.Event()
-        self._queues_taken.set()
+        self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
         self._committed_at = 0.0
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
+        self._drain = Drain(client, self.inbox)
         self._reset()
+        self.auditor = Auditor(
+            store, client, kind, self.context, lambda: (self._desk, self.inbox), interval=audit_interval, clock=clock
+        )
 
     async def health(self) -> str | None:
         """None once it decides; else the sentence that says what it waits for."""
-        for informer in (*self._context_informers.values(), self._objects):
-            if informer.failure is not None:
-                return str(informer.failure)
-        return None if self._recovered.is_set() else "the first lists from the API server are not complete yet"
+        if (failure := self.watching.failure()) is not None:
+            return failure
+        return None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
 
-    async def run(self) -> None:
-        """Decide until cancelled. StaleEpoch if another Sluice has taken over; other errors are waited out."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.writer.run(), name="writer")
-            group.create_task(self.events.run(), name="events")
-            group.create_task(self._drain.run(), name="drain")
-            for resource, informer in self._context_informers.items():
-                group.create_task(self._follow_context(resource, informer), name=resource)
-            for informer in self._context_informers.values():
-                await informer.synced.wait()
-            self.inbox.take()  # what is known by now is loaded with the rest
-            await self._load()
-            group.create_task(self._follow_objects(), name=self._kind.plural)
-            group.create_task(self._follow_queues(), name="queues")
-            try:
-                await self._first_sync()
+    @property
+    def policy(self) -> EnginePolicy:
+        """What the engine is told in general."""
+        return self._policy.engine
+
+    def engine(self) -> Engine | None:
+        """The engine that decides, to be read only and at once; None while this replica decides nothing."""
+        return self._desk.engine if self._recovered.is_set() else None
+
+    def namespaces(self) -> dict[str, Mapping[str, str]]:
+        """The labels of each namespace."""
+        return {name: self.context.namespace_labels(name) or {} for name in self.context.namespaces()}
+
+    async def audit(self, *, repair: bool) -> list[dict[str, str]] | None:
+        """See `Auditor.documents`; None while this replica decides nothing."""
+        return await self.auditor.documents(repair=repair) if self._recovered.is_set() else None
+
+    async def watch(self) -> None:
+        """Know the cluster, until cancelled."""
+        await self.watching.run()
+
+    async def decide(self, *, epoch: int) -> None:
+        """Lead until cancelled; may be called again afterwards. Outages are waited out.
+
+        Raises StaleEpoch, in an ExceptionGroup, if another Sluice has taken over.
+        """
+        self._epoch = epoch
+        self.inbox = Inbox()
+        self._drain = Drain(self._client, self.inbox)
+        self._orders_taken.set()
+        self._uncompared = self.watching.hand_over(self.inbox)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.writer.run(), name="writer")
+                group.create_task(self.events.run(), name="events")
+                group.create_task(self._drain.run(), name="drain")
+                await self.watching.context_synced()
+                await self._load()
+                group.create_task(self._follow_orders(), name="orders")
+                await self._compare()
+                await self._first_list()
+                self._look_for_the_others()
+                self._recovered.set()
+                self.inbox.wake()
+                group.create_task(self.auditor.run(), name="audit")
                 await self._loop()
-            finally:
-                for task in self._reads:
-                    task.cancel()
-                await asyncio.gather(*self._reads, return_exceptions=True)
+        finally:
+            self._recovered.clear()
+            self.watching.take_back(self._objects(), self.inbox)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._wakes_at = 0.0
+            for task in self._reads:
+                task.cancel()
+            await asyncio.gather(*self._reads, return_exceptions=True)
 
-    # --- where messages come from
-
-    async def _follow_objects(self) -> None:
-        async for batch in self._objects.batches():
-            await self.inbox.offer(batch)
-
-    async def _follow_context(self, resource: str, informer: Informer) -> None:
-        async for batch in informer.batches():
-            for namespace in {self.context.see(resource, change) for change in batch}:
-                self.inbox.put(ContextChanged(namespace))
-
-    async def _follow_queues(self) -> None:
+    async def _follow_orders(self) -> None:
         while True:
-            await self._store.queues_changed(self._revision)
-            self._queues_taken.clear()
+            await self._store.revisions.wait_for_order(self._revision)
+            self._orders_taken.clear()
             self.inbox.wake()
-            await self._queues_taken.wait()
+            await self._orders_taken.wait()
 
     # --- starting, and starting anew
 
     def _reset(self) -> None:
-        self._desk = Desk(Engine(), clock=self._clock)
-        self._observing = Observing(self._kind, self.context, self._desk, self._drain)
+        self._desk = Desk(Engine(self._policy.engine), clock=self._clock)
+        self._upkeep = Upkeep(
+            kind=self._kind,
+            context=self.context,
+            desk=self._desk,
+            pods_ready=self._policy.pods_ready,
+            clock=self._clock,
+        )
+        self._observing = Observing(self._kind, self.context, self._desk, self._drain, self._upkeep)
         self._acting = Acting(
             kind=self._kind,
             client=self._client,
@@ -166,67 +211,81 @@ class Controller:
             observing=self._observing,
             reads=self._reads,
         )
+        self._incoming = Incoming(
+            kind=self._kind,
+            context=self.context,
+            desk=self._desk,
+            observing=self._observing,
+            acting=self._acting,
+            upkeep=self._upkeep,
+        )
 
     async def _load(self) -> None:
-        """Everything that is committed, into an empty engine and registry."""
+        """Everything that is committed, as soon as the database answers, and can be written if that was what failed."""
+        told = False
+        while True:
+            try:
+                if (fault := await self._store.health()) is None:
+                    await self._load_now()
+                    return
+            except (DatabaseUnavailable, DatabaseUnusable) as error:
+                fault = str(error)
+            if not told:
+                log.error("no decisions until the database is back: %s", fault)
+                told = True
+            await asyncio.sleep(RETRY)
+
+    async def _load_now(self) -> None:
         state = await self._store.load()
+        used: list[LocalQueueUsed] = []
+        if (sharing := self._policy.engine.admission_fair_sharing) is not None:
+            used = await used_lately(self._store, sharing, state.queue_objects, now=self._clock())
+        self._reset()
         self._revision = state.revision
-        for namespace in self.context.namespaces():
-            self._desk.tell(NamespaceChanged(namespace, self.context.namespace_labels(namespace)))
-        for obj in state.queue_objects:
-            self.context.see_queue_object(obj)
-            self._desk.tell(QueueObjectChanged(obj))
-        for record in state.workloads:
-            self._restore(record)
+        restore(state, used, desk=self._desk, context=self.context, now=self._clock())
+        self._upkeep.restored()
 
-    def _restore(self, record: WorkloadRecord) -> None:
-        held = record.state is State.PENDING and record.reason in BARS
-        self._desk.registry.add(Tracked(record=record, held=held))
-        if record.admission is not None:
-            evicting = record.state is State.EVICTING
-            at = record.admitted_at if record.admitted_at is not None else record.queued_at
-            self._desk.tell(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting))
-        else:
-            self._desk.tell(WorkloadPending(record.workload, held=held))
+    async def _compare(self, before: Registry | None = None) -> None:
+        """What is committed with what is in the cluster; `before` knows what was under way."""
+        for number, uid in enumerate(list(self._uncompared), start=1):
+            self._observing.see(orjson.loads(self._uncompared.pop(uid)))
+            known = before.get(uid) if before is not None else None
+            if known is not None and (now := self._desk.registry.get(uid)) is not None:
+                now.in_flight, now.refused = known.in_flight, known.refused
+            if number % COMPARE_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
-    async def _first_sync(self) -> None:
-        """Compare what is committed with the whole first list before anything is decided."""
-        while not self._objects.synced.is_set():
-            waiting = asyncio.create_task(self._objects.synced.wait())
+    async def _first_list(self) -> None:
+        """Take in what comes until all objects are known: all the work of a start, none of a takeover."""
+        while not self.watching.objects_synced.is_set():
+            waiting = asyncio.create_task(self.watching.objects_synced.wait())
             arrived = asyncio.create_task(self.inbox.wait())
             await asyncio.wait({waiting, arrived}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             arrived.cancel()
-            self._take_in(self.inbox.take())
-        self._take_in(self.inbox.take())
-        for tracked in self._unseen():  # on record, but not in the cluster
-            self._observing.gone(tracked)
-        self._recovered.set()
-        self.inbox.wake()
+            self._incoming.messages(self.inbox.take())
+        self._incoming.messages(self.inbox.take())
+
+    def _objects(self) -> dict[str, bytes]:
+        """All that are known, packed, by uid."""
+        seen = {tracked.uid: tracked.raw for tracked in self._desk.registry if tracked.raw is not None}
+        return self._uncompared | seen
+
+    def _look_for_the_others(self) -> None:
+        """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows."""
+        for tracked in self._desk.registry:
+            if tracked.seen is None and tracked.in_flight is None:
+                self._acting.look(tracked)
 
     async def _begin_anew(self) -> None:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""
         before = self._desk.registry
-        while True:
-            await asyncio.sleep(RETRY)
-            self._reset()
-            try:
-                await self._load()
-            except StoreError as error:
-                log.warning("no decisions: %s", error)
-            else:
-                break
-        for tracked in before:
-            if tracked.object is not None:
-                self._observing.see(tracked.object)
-                if (now := self._desk.registry.get(tracked.uid)) is not None:
-                    now.in_flight, now.refused = tracked.in_flight, tracked.refused
-        for tracked in self._unseen():  # what had ended when the commit failed is not known here any more
-            self._acting.look(tracked)
+        self._uncompared = self._objects()
+        await asyncio.sleep(RETRY)
+        await self._load()
+        await self._compare(before)
+        self._look_for_the_others()
         log.info("deciding again")
-
-    def _unseen(self) -> list[Tracked]:
-        return [tracked for tracked in self._desk.registry if tracked.seen is None]
 
     # --- the loop
 
@@ -235,8 +294,12 @@ class Controller:
             await self.inbox.wait()
             await asyncio.sleep(GATHER)
             try:
-                await self._take_in_queues()
-                self._take_in(self.inbox.take())
+                if self.auditor.doubts:
+                    self.auditor.doubts = False
+                    await self._begin_anew()
+                await self._take_in_orders()
+                self._incoming.messages(self.inbox.take())
+                self._upkeep.pass_time()
                 self._acting.release_stopped()
                 hurry = self._desk.freed or self._desk.arrived >= COMPANY
                 pause = self._committed_at + (QUICK if hurry else INTERVAL) - time.monotonic()
@@ -244,26 +307,42 @@ class Controller:
                     self._wake_in(pause)
                 else:
                     await self._step()
-            except (DatabaseUnavailable, DatabaseUnusable) as error:
-                log.error("no decisions until the database is back: %s", error)
+            except (DatabaseUnavailable, DatabaseUnusable, ContradictsLedger) as error:
+                log.error("begins anew, because what was decided may not be on record: %s", error)
                 await self._begin_anew()
                 self.inbox.wake()
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
         self._desk.freed, self._desk.arrived = False, 0
-        decisions = self._desk.engine.settle(now=self._clock())
+        decisions = self._decide()
         for admission in decisions.admitted:
             self._admit(admission)
         for eviction in decisions.evicted:
             self._desk.evict_by_decision(eviction)
         for parking in decisions.parked:
             self._desk.park(parking)
+        for flap in decisions.flapping:
+            self.flapping += 1
+            log.warning("%s", flap.message)
         self._ask_why()
+        self._wake_for_time()
         await self._commit()
         self._acting.act()
         if self._desk.dirty or self._desk.batch.urgent:
             self.inbox.wake()
+
+    def _decide(self) -> Decisions:
+        engine = self._desk.engine
+        if self._upkeep.one_at_a_time:
+            return one_at_a_time(engine, now=self._clock(), blocked=self._upkeep.blocked)
+        return engine.settle(now=self._clock())
+
+    def _wake_for_time(self) -> None:
+        """For what the engine or a deadline will want although nothing happens."""
+        times = [at for at in (self._desk.engine.wake_at(), self._upkeep.wake_at()) if at is not None]
+        if times:
+            self._wake_in(max(min(times) - self._clock(), 0.0))
 
     def _admit(self, decision: Admit) -> None:
         tracked = self._desk.registry.get(decision.workload.uid)
@@ -276,14 +355,14 @@ class Controller:
             self._desk.engine.forget(decision)
             self._desk.bar(tracked, generation=tracked.seen.generation if tracked.seen else 0, message=str(error))
             return
-        self._desk.admit(tracked, decision, original=original)
+        self._upkeep.admit(tracked, decision, original=original)
 
     def _ask_why(self) -> None:
         """Not with each step: a reason is no decision, and a thousand Jobs of one shape wait for the same one."""
         now = time.monotonic()
         if now >= self._asked_at + REASONS_INTERVAL:
             self._asked_at = now
-            self._desk.ask_why(limit=REASONS_AT_ONCE)
+            self._desk.ask_why(limit=REASONS_AT_ONCE, untried=WAITING if self._upkeep.one_at_a_time else None)
         if self._desk.untold:
             self._wake_in(REASONS_INTERVAL)
 
@@ -307,51 +386,13 @@ class Controller:
         self._wakes_at = now + seconds
         self._timer = loop.call_later(seconds, self.inbox.wake)
 
-    def _take_in(self, messages: list[Message]) -> None:
-        for message in messages:
-            match message:
-                case ObjectsChanged(changes):
-                    for change in changes:
-                        self._object_changed(change)
-                case StepDone():
-                    self._acting.done(message)
-                case Due():
-                    self._acting.due(message)
-                case PodsGone(uid):
-                    if (tracked := self._desk.registry.get(uid)) is not None:
-                        self._observing.pods_gone(tracked)
-                case ContextChanged(namespace):
-                    self._context_changed(namespace)
-
-    def _object_changed(self, change: Change) -> None:
-        if change.type != "DELETED" and change.object is not None:
-            self._observing.see(change.object)
-        elif (tracked := self._desk.registry.get(change.uid)) is not None:
-            if change.object is not None:
-                tracked.seen = self._kind.observe(change.object)
-            self._observing.gone(tracked)
-
-    def _context_changed(self, namespace: str) -> None:
-        if namespace:
-            self._desk.tell(NamespaceChanged(namespace, self.context.namespace_labels(namespace)))
-        for tracked in list(self._desk.registry):
-            if not namespace or tracked.record.workload.namespace == namespace:
-                self._observing.look_again(tracked)
-
-    async def _take_in_queues(self) -> None:
-        """Queue objects that were written since the last look: before the Jobs that were submitted after them."""
-        if self._queues_taken.is_set():
+    async def _take_in_orders(self) -> None:
+        """What others have written since the last look: before the Jobs that were submitted after it."""
+        if self._orders_taken.is_set():
             return
-        self._desk.freed = True
-        for version in await self._store.queues.changes_since(self._revision):
-            kind, namespace, name = version.object.key
-            if version.operation == "delete":
-                self.context.forget_queue_object(kind, namespace, name)
-                self._desk.tell(QueueObjectDeleted(kind, namespace, name))
-            else:
-                self.context.see_queue_object(version.object)
-                self._desk.tell(QueueObjectChanged(version.object))
-            self._revision = max(self._revision, version.revision)
-            if kind == WorkloadPriorityClass.kind:
-                self._context_changed("")
-        self._queues_taken.set()
+        # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
+        revision = self._store.revisions.newest_order
+        self._incoming.versions(await self._store.queues.changes_since(self._revision))
+        self._incoming.news(await self._store.orders.since(self._revision))
+        self._revision = max(self._revision, revision)
+        self._orders_taken.set()

@@ -55,14 +55,20 @@ Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone
 class Inbox:
     """Messages since the last `take`. Sources that can wait are held back while it is full."""
 
-    def __init__(self, *, capacity: int = 10_000) -> None:
+    def __init__(self, *, capacity: int = 2_000) -> None:
         self._messages: list[Message] = []
+        self._contexts: set[ContextChanged] = set()
         self._weight = 0
         self._capacity = capacity
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
 
     def put(self, message: Message) -> None:
+        """Of equal changes of the context one is kept, so that none of this grows while nobody takes it."""
+        if isinstance(message, ContextChanged):
+            if message in self._contexts:
+                return
+            self._contexts.add(message)
         self._messages.append(message)
         self._arrived.set()
 
@@ -83,6 +89,7 @@ class Inbox:
 
     def take(self) -> list[Message]:
         messages, self._messages = self._messages, []
+        self._contexts = set()
         self._weight = 0
         self._arrived.clear()
         self._taken.set()

@@ -11,6 +11,8 @@ moment, after any crash, and gives the same step until the step has had its effe
 | --------- | ----------------------------- | ------- | --------------------------------------------------------- |
 | pending   | runs                          | STOP    | nobody gave it quota: the gate was missed or taken away    |
 | admitted  | gated                         | START   | its quota is committed, so it may run                      |
+| admitted  | gated, checks not all ready   | WAIT    | admission checks say when it may run                       |
+| admitted  | runs, checks not all ready    | STOP    | somebody took the gate away                                |
 | evicting  | runs                          | STOP    | its quota is wanted back                                   |
 | evicting  | gated, pods remain            | WAIT    | quota is free when the pods are gone, not earlier          |
 | evicting  | stopped, still changed by us  | RESTORE | it is given back as it was before it queues again          |
@@ -39,16 +41,19 @@ class Step(Enum):
     RELEASE = "release"
 
 
-def next_step(state: State, seen: Observed, *, changed_by_us: bool) -> Step:
+def next_step(state: State, seen: Observed, *, changed_by_us: bool, checks_pending: bool = False) -> Step:
     """The step for a workload committed as `state` whose object was last seen as `seen`.
 
     `changed_by_us`: the object still carries something that admission put in.
+    `checks_pending`: admission checks have not all said yet that it may run.
     """
     if seen.finished is not None:
         return Step.WAIT
     match state:
         case State.FINISHED:
             return Step.WAIT
+        case State.ADMITTED if checks_pending:
+            return Step.WAIT if seen.suspended else Step.STOP
         case State.ADMITTED:
             return Step.START if seen.suspended else Step.WAIT
         case State.PENDING:

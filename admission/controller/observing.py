@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.controller.desk import MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
-from admission.controller.intake import Reading, read
+from admission.controller.desk import DEACTIVATED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.controller.intake import Reading, ordered, read
+from admission.kinds.patches import merged
+from admission.model.errors import Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -14,21 +16,27 @@ if TYPE_CHECKING:
     from admission.controller.desk import Desk
     from admission.controller.drain import Drain
     from admission.controller.tracked import Tracked
+    from admission.controller.upkeep import Upkeep
     from admission.kinds.base import Kind, Object, Observed
+    from admission.model.workload import PodSet
+    from admission.store.records import Order, WorkloadRecord
 
 OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
 DEQUEUED = "Dequeued"
+MOVED = "Moved"
+PRIORITIZED = "Prioritized"
 
 
 class Observing:
     """Takes objects in as they are seen, in any order and any number of times."""
 
-    def __init__(self, kind: Kind, context: Context, desk: Desk, drain: Drain) -> None:
+    def __init__(self, kind: Kind, context: Context, desk: Desk, drain: Drain, upkeep: Upkeep) -> None:
         self._kind = kind
         self._context = context
         self._desk = desk
         self._drain = drain
+        self._upkeep = upkeep
 
     def see(self, obj: Object) -> None:
         """An object as it is now."""
@@ -70,15 +78,25 @@ class Observing:
 
     def release(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
         """An evicted workload has stopped and is as it was: it waits again, as its object now asks."""
-        reading = read(self._kind, seen, obj, self._context)
-        held, reason, message = _bar(seen, reading, tracked.refused)
+        reading = self._read(tracked, seen, obj)
+        held, reason, message = _bar(seen, reading, tracked)
         self._desk.release(tracked, reading, held=held, reason=reason, message=message)
+
+    def ordered(self, order: Order) -> None:
+        """An admin has ordered something about a workload."""
+        tracked = self._desk.registry.get(order.uid)
+        if tracked is None:
+            return
+        self._desk.order(tracked, order)
+        if tracked.seen is not None and tracked.object is not None:  # else it counts as soon as it is seen
+            self._update(tracked, tracked.seen, tracked.object)
 
     def _arrive(self, seen: Observed, obj: Object) -> None:
         reading = read(self._kind, seen, obj, self._context)
         held, reason, message = _bar(seen, reading, None)
         tracked = self._desk.arrive(reading, held=held, reason=reason, message=message)
         tracked.seen, tracked.object = seen, obj
+        tracked.own_priority = reading.workload.priority
         self._desk.dirty[seen.uid] = None
 
     def _update(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
@@ -91,41 +109,109 @@ class Observing:
                 self._desk.finish(tracked, outcome=DEQUEUED, message="its queue label was removed")
             case State.PENDING:
                 self._wait(tracked, seen, obj)
-            case State.ADMITTED if seen.held:
-                self._desk.evict(tracked, reason=ON_HOLD, message="it was put on hold")
-            case State.ADMITTED if self._edited(tracked, seen, obj):
-                self._desk.evict(tracked, reason=OUT_OF_SYNC, message="it was edited after it had been admitted")
+            case State.ADMITTED:
+                self._hold(tracked, seen, obj)
+                self._upkeep.look(tracked)
             case _:
-                pass
+                self._upkeep.look(tracked)
 
     def _wait(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
         """A waiting workload was seen: does it wait for something else now?"""
         record = tracked.record
-        reading = read(self._kind, seen, obj, self._context)
-        if record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class:
-            # As in Kueue, another value of a priority class counts for workloads that come after it.
-            reading = replace(reading, workload=replace(reading.workload, priority=record.workload.priority))
-        held, reason, message = _bar(seen, reading, tracked.refused)
+        reading = self._read(tracked, seen, obj)
+        held, reason, message = _bar(seen, reading, tracked)
         if reading.workload == record.workload and held == tracked.held and (not held or message == record.message):
             return
         self._desk.requeue(tracked, reading, held=held, reason=reason, message=message)
 
+    def _read(self, tracked: Tracked, seen: Observed, obj: Object) -> Reading:
+        """The workload as its object asks for it now, of the age that it has, as an admin will have it."""
+        record = tracked.record
+        reading = read(self._kind, seen, obj, self._context)
+        known = record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class
+        if not known or tracked.own_priority is None:
+            tracked.own_priority = reading.workload.priority
+        # As in Kueue, another value of a priority class counts for workloads that come after it.
+        workload, queued_at = reading.workload, record.workload.queued_at
+        if (workload.priority, workload.queued_at) != (tracked.own_priority, queued_at):
+            workload = replace(workload, priority=tracked.own_priority, queued_at=queued_at)
+        return Reading(ordered(workload, tracked.order), reading.fault)
+
+    def _hold(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
+        """An admitted workload was seen: may it keep what it holds?"""
+        order, queue = tracked.order, tracked.record.workload.queue
+        if not tracked.record.active:
+            self._desk.evict(tracked, reason=DEACTIVATED, message="The workload is deactivated")
+        elif seen.held or (order is not None and order.held):
+            self._desk.evict(tracked, reason=ON_HOLD, message="it was put on hold")
+        elif order is not None and order.local_queue not in (None, queue):
+            self._desk.evict(tracked, reason=MOVED, message=f"it was moved to LocalQueue {order.local_queue}")
+        elif self._edited(tracked, seen, obj):
+            self._desk.evict(tracked, reason=OUT_OF_SYNC, message="it was edited after it had been admitted")
+        else:
+            self._prioritize(tracked, seen)
+            self._reclaim(tracked, seen)
+
+    def _prioritize(self, tracked: Tracked, seen: Observed) -> None:
+        """Another priority counts for an admitted workload, too: it decides for whom it may be evicted."""
+        workload, order = tracked.record.workload, tracked.order
+        if tracked.own_priority is None or seen.priority_class != workload.priority_class:
+            try:
+                tracked.own_priority = self._context.priority(
+                    workload_class=seen.priority_class, pod_class=seen.pod_priority_class
+                )
+            except Misconfigured:
+                return  # while it runs it keeps what it was admitted with
+        priority = tracked.own_priority if order is None or order.priority is None else order.priority
+        if (priority, seen.priority_class) != (workload.priority, workload.priority_class):
+            changed = replace(workload, priority=priority, priority_class=seen.priority_class)
+            self._desk.write(tracked.change(workload=changed), reason=PRIORITIZED, message=f"priority {priority}")
+            self._desk.tell_admitted(tracked)
+
+    def _reclaim(self, tracked: Tracked, seen: Observed) -> None:
+        """Give back the quota of pods that will not be needed any more, once they are gone."""
+        held = _held_pods(tracked)
+        if seen.suspended or not seen.left or seen.left >= held:
+            return
+        count = max(seen.left, min(seen.busy, held))
+        if count < held:
+            self._desk.shrink(tracked, count)
+
     def _edited(self, tracked: Tracked, seen: Observed, obj: Object) -> bool:
         """Whether an admitted object is not any more what it was admitted as."""
-        record = tracked.record
-        assert record.admission is not None, record
-        if seen.suspended:  # not started yet
-            return read(self._kind, seen, obj, self._context).workload.pod_sets != record.workload.pod_sets
-        # While it runs, only the number of its pods can change.
-        return seen.pods != sum(assignment.count for assignment in record.admission.pod_sets)
+        if not seen.suspended:  # while it runs, only the number of its pods can change
+            held = _held_pods(tracked)
+            return seen.needed > held or (seen.needed < held and seen.needed != seen.left)
+        original = tracked.record.original
+        restored = None if original is None else self._kind.restore_patch(obj, original)
+        now = read(self._kind, seen, obj if restored is None else merged(obj, restored), self._context)
+        return now.fault != "" or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)
 
 
-def _bar(seen: Observed, reading: Reading, refused: tuple[int, str] | None) -> tuple[bool, str, str]:
+def _held_pods(tracked: Tracked) -> int:
+    admission = tracked.record.admission
+    assert admission is not None, tracked.record
+    return sum(assignment.count for assignment in admission.pod_sets)
+
+
+def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
+    """Whether pod sets are those that were admitted, of which by now fewer pods may be needed."""
+    return len(admitted) == len(now) and all(
+        replace(new, count=old.count, min_count=old.min_count) == old and new.count <= old.count
+        for old, new in zip(admitted, now, strict=True)
+    )
+
+
+def _bar(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
     """(held, reason, message): what keeps a waiting workload out of the cycles, whatever quota there is."""
+    if tracked is not None and not tracked.record.active:
+        return _deactivated(tracked.record)
     if reading.fault:
         return True, MISCONFIGURED, reading.fault
-    if refused is not None and refused[0] == seen.generation:
-        return True, MISCONFIGURED, refused[1]
+    if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
+        return True, MISCONFIGURED, tracked.refused[1]
+    if tracked is not None and tracked.order is not None and tracked.order.held:
+        return True, ON_HOLD, f"{tracked.order.author} holds it"
     if seen.held:
         return True, ON_HOLD, "its user holds it: remove sluice.dev/hold to let it queue"
     if seen.deleting:
@@ -133,6 +219,12 @@ def _bar(seen: Observed, reading: Reading, refused: tuple[int, str] | None) -> t
     if not seen.suspended or seen.active:
         return True, PENDING_EVALUATION, "it runs without quota and is being stopped first"
     return False, PENDING_EVALUATION, ""
+
+
+def _deactivated(record: WorkloadRecord) -> tuple[bool, str, str]:
+    if record.reason.startswith(DEACTIVATED):
+        return True, record.reason, record.message
+    return True, DEACTIVATED, "The workload is deactivated"
 
 
 def _older(seen: Observed, known: Observed) -> bool:

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.controller.lifecycle import Step
-    from admission.kinds.base import Observed
-    from admission.store.records import WorkloadRecord
+    from admission.kinds.base import Object, Observed
+    from admission.model.checks import PodSetUpdate
+    from admission.store.records import CheckRecord, Order, WorkloadRecord
+
+
+def packed(obj: Object) -> bytes:
+    """An object that has to be kept: as JSON it takes a quarter of the memory."""
+    obj["metadata"].pop("managedFields", None)  # nobody reads them, and they are half of many objects
+    return bytes(memoryview(orjson.dumps(obj)))  # copied, because orjson leaves its buffer as large as it was
 
 
 @dataclass(slots=True)
@@ -22,8 +31,8 @@ class Tracked:
     record: WorkloadRecord
     seen: Observed | None = None
     """None: not seen since the start, or gone."""
-    object: dict[str, Any] | None = None
-    """The Kubernetes object as last seen: patches are made from it."""
+    raw: bytes | None = None
+    """`object`, packed."""
     held: bool = False
     """Kept out of the cycles: by its user, or because it is misconfigured or still runs ungated."""
     refused: tuple[int, str] | None = None
@@ -32,14 +41,36 @@ class Tracked:
     """A request for it is under way, or its outcome is not known yet."""
     attempts: int = 0
     """Requests for it that failed since the last one that did not."""
+    order: Order | None = None
+    """What an admin has ordered about it."""
+    own_priority: int | None = None
+    """Its priority without the order; None: not known now."""
+    checks: tuple[CheckRecord, ...] = ()
+    """What admission checks say of it, by name."""
+    deadline: float | None = None
+    """When it has to be looked at again, if it still holds quota then."""
 
     @property
     def uid(self) -> str:
         return self.record.workload.uid
 
     @property
+    def object(self) -> Object | None:
+        """The Kubernetes object as last seen, unpacked anew each time: patches are made from it."""
+        return None if self.raw is None else orjson.loads(self.raw)
+
+    @object.setter  # noqa: A003
+    def object(self, obj: Object | None) -> None:
+        self.raw = None if obj is None else packed(obj)
+
+    @property
     def holds_quota(self) -> bool:
         return self.record.state in (State.ADMITTED, State.EVICTING)
+
+    @property
+    def updates(self) -> tuple[PodSetUpdate, ...]:
+        """What admission checks add to its pods."""
+        return tuple(update for check in self.checks for update in check.pod_set_updates)
 
     def change(self, **fields: Any) -> WorkloadRecord:
         """Replace fields of the record; it is written by the commit that the caller adds it to."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from admission.kinds.limits import NamespaceContext
+    from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet
 
@@ -25,6 +26,8 @@ HOLD: Final = "sluice.dev/hold"
 """Label or annotation; `"true"` keeps the workload out of every cycle."""
 SUBMITTED_BY: Final = "sluice.dev/submitted-by"
 """Annotation that only the webhook writes."""
+MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
+"""Label: how long the workload may run, over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
 
 
@@ -34,6 +37,7 @@ class Conventions:
 
     queue_labels: tuple[str, ...] = (QUEUE_NAME, f"{KUEUE}queue-name")
     priority_labels: tuple[str, ...] = (PRIORITY_CLASS, f"{KUEUE}priority-class")
+    time_labels: tuple[str, ...] = (MAX_EXEC_TIME, f"{KUEUE}max-exec-time-seconds")
     queued_owners: frozenset[tuple[str, str]] = frozenset()
     """(API group, kind) of what is queued itself: only the topmost object of a tree is."""
 
@@ -42,7 +46,7 @@ class Conventions:
         """Our own labels and, if wanted, Kueue's after them."""
         if kueue_labels:
             return cls(queued_owners=queued_owners)
-        return cls((QUEUE_NAME,), (PRIORITY_CLASS,), queued_owners)
+        return cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), queued_owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,19 @@ class Observed:
     """How many pods it asks for at a time."""
     deleting: bool
     finished: Outcome | None
+    left: int | None = None
+    """How many pods have still to end well, whatever may run at a time; None: that is not known."""
+    busy: int = 0
+    """How many pods there are, those that are being stopped included."""
+    ready: bool = False
+    """Whether all pods that it asks for are ready, or have ended well."""
+    max_seconds: int | None = None
+    """How long it may run, over all of its admissions; None: as long as it likes."""
+
+    @property
+    def needed(self) -> int:
+        """How many pods can still run at a time."""
+        return self.pods if self.left is None else min(self.pods, self.left)
 
     @property
     def key(self) -> str:
@@ -127,19 +144,27 @@ class Kind(Protocol):
         """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
 
     def start_patch(
-        self, obj: Object, admission: Admission, flavors: Mapping[str, ResourceFlavor]
+        self,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
         """The JSON patch that injects and unsuspends at once, and the original. Raises Misconfigured.
 
-        It tests uid and generation, so that it fails where the spec was edited meanwhile, but not where only a status
-        or a label was written. `obj` must not carry an injection already.
+        `updates` are what admission checks ask for, beside the flavors. The patch tests uid and generation, so that it
+        fails where the spec was edited meanwhile, but not where only a status or a label was written. `obj` must not
+        carry an injection already.
         """
 
     def resume_patch(self, obj: Object) -> list[Object]:
         """The JSON patch that unsuspends what carries its injection already."""
 
-    def stop_patch(self, obj: Object) -> Object:
-        """The merge patch that suspends, whatever else was written meanwhile."""
+    def stop_patch(self, obj: Object) -> list[Object]:
+        """The JSON patch that suspends.
+
+        It tests uid and generation, so that a replica that led once cannot stop what its successor has started again.
+        """
 
     def clear_start_time_patch(self, obj: Object) -> Object:
         """The merge patch of the status that API servers before 1.36 need before `restore_patch`."""

@@ -17,14 +17,16 @@ from admission.model import names
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from admission.kinds.limits import NamespaceContext
+    from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet
 
 _CONTROLLER = "kubernetes.io/job-controller"
-_MIN_PARALLELISM = (f"{KUEUE}job-min-parallelism", "sluice.dev/job-min-parallelism")
+MIN_PARALLELISM = (f"{KUEUE}job-min-parallelism", "sluice.dev/job-min-parallelism")
+"""The annotations that name the fewest pods a Job may run with."""
 _COMPLETIONS_FOLLOW = (f"{KUEUE}job-completions-equal-parallelism", "sluice.dev/job-completions-equal-parallelism")
 _TEMPLATE = "spec.template"
 _NOTHING: dict[str, Any] = {}
@@ -82,10 +84,16 @@ class JobKind:
             pods=_count(spec),
             deleting="deletionTimestamp" in metadata,
             finished=finished,
+            left=_left(spec, status),
+            busy=(status.get("active") or 0) + (status.get("terminating") or 0),
+            ready=_ready(spec, status),
+            max_seconds=self._max_seconds(labels),
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """One pod set, `main`. Raises Misconfigured."""
+        """One pod set, `main`, of the pods that are still needed. Raises Misconfigured."""
+        if fault := self._time_fault(obj["metadata"].get("labels") or _NOTHING):
+            raise Misconfigured(": ".join(fault))
         return _pod_sets(_essence(obj), context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
@@ -98,6 +106,8 @@ class JobKind:
         for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
             if label in labels and not names.is_dns_subdomain(labels[label]):
                 yield f"metadata.labels[{label}]", f'"{labels[label]}" can be the name of nothing'
+        if fault := self._time_fault(labels):
+            yield fault
         yield from _boolean_faults("metadata.labels", labels, HOLD)
         yield from _boolean_faults("metadata.annotations", annotations, HOLD, *_COMPLETIONS_FOLLOW)
         try:
@@ -107,6 +117,16 @@ class JobKind:
             path, _, message = str(error).partition(": ")
             yield path, message
 
+    def _max_seconds(self, labels: Mapping[str, str]) -> int | None:
+        text = _first(labels, self.conventions.time_labels)
+        return int(text) if text and _is_positive(text) else None
+
+    def _time_fault(self, labels: Mapping[str, str]) -> tuple[str, str] | None:
+        for label in self.conventions.time_labels:
+            if label in labels and not _is_positive(labels[label]):
+                return f"metadata.labels[{label}]", f'must be a number of seconds from 1, not "{labels[label]}"'
+        return None
+
     def gate(self, obj: Object) -> list[Object]:
         """The JSON patch that suspends the Job; empty if it is suspended."""
         if obj["spec"].get("suspend") is True:
@@ -114,14 +134,19 @@ class JobKind:
         return [{"op": "add", "path": "/spec/suspend", "value": True}]
 
     def start_patch(
-        self, obj: Object, admission: Admission, flavors: Mapping[str, ResourceFlavor]
+        self,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """Node selectors and tolerations of the flavors, the admitted parallelism, and `suspend: false`."""
+        """What flavors and checks add to the template, the admitted parallelism, and `suspend: false`."""
         (assignment,) = admission.pod_sets
-        given = {name: flavors[name] for name in assignment.flavors.values()}
-        template, original = templates.inject(obj["spec"]["template"], given.values(), path=_TEMPLATE)
+        given = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+        asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
+        template, original = templates.inject(obj["spec"]["template"], (*given, *asked), path=_TEMPLATE)
         spec: Object = {"template": template, "suspend": False}
-        if assignment.count != _count(obj["spec"]):
+        if assignment.count < _needed(obj):
             spec["parallelism"] = assignment.count
             original["parallelism"] = obj["spec"].get("parallelism", 1)
             annotations = obj["metadata"].get("annotations")
@@ -134,9 +159,9 @@ class JobKind:
         """`suspend: false` alone."""
         return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": False}]
 
-    def stop_patch(self, obj: Object) -> Object:
+    def stop_patch(self, obj: Object) -> list[Object]:
         """`suspend: true`."""
-        return {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": {"suspend": True}}
+        return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": True}]
 
     def clear_start_time_patch(self, obj: Object) -> Object:
         """No start time; the Job controller of 1.36 does the same by itself."""
@@ -190,9 +215,43 @@ def _count(spec: Mapping[str, Any]) -> int:
     return parallelism if completions is None else min(parallelism, completions)
 
 
+def _left(spec: Mapping[str, Any], status: Mapping[str, Any]) -> int:
+    """How many pods have still to succeed. Of an Indexed Job, an index that has failed for good is over, too."""
+    completions: int | None = spec.get("completions")
+    if completions is None:  # the pods decide among themselves when the work is done; once one ends, none is started
+        completions = spec.get("parallelism", 1)
+    over: int = status.get("succeeded") or 0
+    if spec.get("completionMode") == "Indexed" and (status.get("completedIndexes") or status.get("failedIndexes")):
+        over = sum(_indexes(status.get(field) or "") for field in ("completedIndexes", "failedIndexes"))
+    return max(completions - over, 0)
+
+
+def _indexes(text: str) -> int:
+    """How many there are in a list such as `1,3-5,7`."""
+    total = 0
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def _needed(obj: Object) -> int:
+    """How many pods can still run at a time."""
+    return min(_count(obj["spec"]), _left(obj["spec"], obj.get("status") or _NOTHING))
+
+
+def _ready(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    ended = (status.get("uncountedTerminatedPods") or _NOTHING).get("succeeded") or ()
+    return (status.get("ready") or 0) + (status.get("succeeded") or 0) + len(ended) >= _count(spec)
+
+
+def _is_positive(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
+
+
 def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int | None:
     """The smallest parallelism that may be admitted; None unless it is asked for and less than the whole."""
-    for key in _MIN_PARALLELISM:
+    for key in MIN_PARALLELISM:
         if (text := annotations.get(key)) is not None:
             count = _count(spec)
             if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= max(count, 1)):
@@ -215,9 +274,10 @@ def _essence(obj: Object) -> bytes:
     annotations = obj["metadata"].get("annotations") or _NOTHING
     spec = obj["spec"]
     essence = {
-        "annotations": {key: annotations[key] for key in _MIN_PARALLELISM if key in annotations},
+        "annotations": {key: annotations[key] for key in MIN_PARALLELISM if key in annotations},
         "parallelism": spec.get("parallelism", 1),
         "completions": spec.get("completions"),
+        "needed": _needed(obj),
         "template": templates.digest_parts(spec["template"]),
     }
     return orjson.dumps(essence, option=orjson.OPT_SORT_KEYS)
@@ -227,5 +287,7 @@ def _essence(obj: Object) -> bytes:
 def _pod_sets(essence: bytes, context: NamespaceContext) -> tuple[PodSet, ...]:
     spec = orjson.loads(essence)
     min_count = _min_count(spec["annotations"], spec)
-    template, count = spec["template"], _count(spec)
+    template, count = spec["template"], spec["needed"]
+    if min_count is not None and min_count >= count:
+        min_count = None
     return (templates.pod_set("main", template, context, path=_TEMPLATE, count=count, min_count=min_count),)

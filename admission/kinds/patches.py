@@ -24,3 +24,17 @@ def additions(target: Mapping[str, Any], wanted: Mapping[str, Any], path: str) -
             yield from additions(present, value, where)
         elif value != present:
             yield {"op": "add", "path": where, "value": value}
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
+    """`target` after a JSON merge patch (RFC 7396); neither is changed."""
+    result = dict(target)
+    for key, value in patch.items():
+        present = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = merged(present if isinstance(present, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from admission.kinds.requests import pod_requests
 from admission.model.errors import Misconfigured
@@ -13,12 +13,19 @@ if TYPE_CHECKING:
 
     from admission.kinds.base import Object
     from admission.kinds.limits import NamespaceContext
+    from admission.model.checks import PodSetUpdate
     from admission.model.queues import FlavorToleration, ResourceFlavor
 
 _POD_FIELDS = ("resources", "nodeSelector", "tolerations", "runtimeClassName", "overhead", "resourceClaims")
 _CONTAINER_FIELDS = ("resources", "restartPolicy")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _GROUP = "kueue.x-k8s.io/podset-group-name"
+_MAPS = {
+    "nodeSelector": ("spec", "node_selector"),
+    "labels": ("metadata", "labels"),
+    "annotations": ("metadata", "annotations"),
+}
+"""The maps of a template that are added to: where they are, and their name in an `Addition`."""
 
 
 def digest_parts(template: Mapping[str, Any]) -> Object:
@@ -68,45 +75,69 @@ def pod_set(
     )
 
 
-def inject(template: Mapping[str, Any], flavors: Iterable[ResourceFlavor], *, path: str) -> tuple[Object, Object]:
-    """The merge patch of a template that sends its pods to the flavors' nodes, and the original of what it changes.
+class Addition(NamedTuple):
+    """What somebody puts into a pod template."""
 
-    Raises Misconfigured if the template or another flavor wants another value for one of the node labels.
+    who: str
+    node_selector: Mapping[str, str]
+    tolerations: tuple[FlavorToleration, ...]
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+def of_flavor(flavor: ResourceFlavor) -> Addition:
+    """What sends pods to the nodes of a flavor."""
+    return Addition(f'ResourceFlavor "{flavor.name}"', flavor.spec.node_labels, flavor.spec.tolerations)
+
+
+def of_check(update: PodSetUpdate) -> Addition:
+    """What an admission check asks for."""
+    return Addition("an admission check", update.node_selector, update.tolerations, update.labels, update.annotations)
+
+
+def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: str) -> tuple[Object, Object]:
+    """The merge patch of a template that puts all additions in, and the original of what it changes.
+
+    Raises Misconfigured if the template or another addition wants another value for one of the keys.
     """
-    spec = template.get("spec") or {}
-    had = spec.get("nodeSelector") or {}
-    selector = dict(had)
-    tolerations: list[Object] = list(spec.get("tolerations") or ())
-    for flavor in flavors:
-        _merge(selector, flavor.spec.node_labels, f"{path}.spec.nodeSelector", f'ResourceFlavor "{flavor.name}"')
-        for toleration in map(_toleration_json, flavor.spec.tolerations):
-            if toleration not in tolerations:
-                tolerations.append(toleration)
+    additions = list(additions)
     patch: Object = {}
     original: Object = {}
-    if selector != had:
-        patch["nodeSelector"] = {key: value for key, value in selector.items() if key not in had}
-        original["nodeSelector"] = spec.get("nodeSelector")
-    if tolerations != (spec.get("tolerations") or []):
-        patch["tolerations"] = tolerations
-        original["tolerations"] = spec.get("tolerations")
-    return ({"spec": patch} if patch else {}), original
+    for field, (part, source) in _MAPS.items():
+        had = (template.get(part) or {}).get(field) or {}
+        wanted = dict(had)
+        for addition in additions:
+            _merge(wanted, getattr(addition, source), f"{path}.{part}.{field}", addition.who)
+        if wanted != had:
+            patch.setdefault(part, {})[field] = {key: value for key, value in wanted.items() if key not in had}
+            original[field] = (template.get(part) or {}).get(field)
+    given = (template.get("spec") or {}).get("tolerations")
+    tolerations: list[Object] = list(given or ())
+    for toleration in (_toleration_json(one) for addition in additions for one in addition.tolerations):
+        if toleration not in tolerations:
+            tolerations.append(toleration)
+    if tolerations != (given or []):
+        patch.setdefault("spec", {})["tolerations"] = tolerations
+        original["tolerations"] = given
+    return patch, original
 
 
 def restore(template: Mapping[str, Any], original: Mapping[str, Any]) -> Object:
     """The merge patch of a template that brings back what `inject` changed; empty if nothing is left to do."""
-    spec = template.get("spec") or {}
     patch: Object = {}
-    if "nodeSelector" in original:
-        had, has = original["nodeSelector"], spec.get("nodeSelector")
+    for field, (part, _) in _MAPS.items():
+        if field not in original:
+            continue
+        had, has = original[field], (template.get(part) or {}).get(field)
         if has and not had:
-            patch["nodeSelector"] = None
+            patch.setdefault(part, {})[field] = None
         elif (has or {}) != (had or {}):
             dropped = dict.fromkeys(key for key in has or {} if key not in had)
-            patch["nodeSelector"] = {**dropped, **had}
+            patch.setdefault(part, {})[field] = {**dropped, **had}
+    spec = template.get("spec") or {}
     if "tolerations" in original and (spec.get("tolerations") or []) != (original["tolerations"] or []):
-        patch["tolerations"] = original["tolerations"]
-    return {"spec": patch} if patch else {}
+        patch.setdefault("spec", {})["tolerations"] = original["tolerations"]
+    return patch
 
 
 def _merge(selector: dict[str, str], added: Mapping[str, str], path: str, who: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
 from admission.model import names
@@ -18,7 +18,12 @@ class Model(BaseModel):
     """Frozen, and closed: an unknown field is an error, because it is most often a misspelt one."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,  # they are what `kubectl explain` tells
     )
 
 
@@ -68,15 +73,33 @@ def _quantity(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-Name = Annotated[str, AfterValidator(_dns_subdomain)]
-OptionalName = Annotated[str, AfterValidator(lambda text: text and _dns_subdomain(text))]
-Namespace = Annotated[str, AfterValidator(lambda text: text and _dns_label(text))]
-QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
-OptionalQualifiedName = Annotated[str, AfterValidator(lambda text: text and _qualified_name(text))]
-LabelValue = Annotated[str, AfterValidator(_label_value)]
+def _text(pattern: str, longest: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "maxLength": longest})
+
+
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_QUALIFIED = rf"({_SUBDOMAIN}/)?{_PART}"
+
+Name = Annotated[str, AfterValidator(_dns_subdomain), _text(f"^{_SUBDOMAIN}$", 253)]
+OptionalName = Annotated[
+    str, AfterValidator(lambda text: text and _dns_subdomain(text)), _text(f"^({_SUBDOMAIN})?$", 253)
+]
+Namespace = Annotated[
+    str, AfterValidator(lambda text: text and _dns_label(text)), _text(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", 63)
+]
+QualifiedName = Annotated[str, AfterValidator(_qualified_name), _text(f"^{_QUALIFIED}$", 317)]
+OptionalQualifiedName = Annotated[
+    str, AfterValidator(lambda text: text and _qualified_name(text)), _text(f"^({_QUALIFIED})?$", 317)
+]
+LabelValue = Annotated[str, AfterValidator(_label_value), _text(f"^({_PART})?$", 63)]
 Int32 = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 Labels = Mapping[QualifiedName, LabelValue]
-Quantity = Annotated[str, BeforeValidator(_quantity)]
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+]
 """A non-negative quantity, as the text that was written."""
 
 _SERVER_SIDE = frozenset(
@@ -88,15 +111,27 @@ class ObjectMeta(Model):
     """The part of Kubernetes' metadata that means something for a queue object."""
 
     name: Name
+    """The name, unique among the objects of its kind (in its namespace). It cannot be changed."""
     namespace: Namespace = ""
+    """The namespace, for a kind that has one. It cannot be changed."""
     labels: Labels = Field(default_factory=dict)
+    """Keys and values to select objects by."""
     annotations: Mapping[QualifiedName, str] = Field(default_factory=dict)
+    """Keys and values of no meaning to Sluice, except `sluice.dev/change-reason`: why the last change was made."""
     uid: str = ""
+    """Identifies the object among all that ever were; given by Sluice."""
     generation: int = 0
+    """How often what the object says beside its metadata has changed; given by Sluice."""
     resource_version: str = ""
+    """The version of the object. In a write: the object must not have changed since."""
     creation_timestamp: datetime | None = None
+    """When it was created; given by Sluice."""
     deletion_timestamp: datetime | None = None
+    """Not used: queue objects are deleted at once."""
     finalizers: tuple[str, ...] = ()
+    """Not kept: queue objects are deleted at once."""
+    managed_fields: tuple[Mapping[str, Any], ...] = ()
+    """Which fields were set by which field manager. Kept by the API; what a manifest says of it is not read."""
 
     @model_validator(mode="before")
     @classmethod
@@ -110,8 +145,11 @@ class SelectorRequirement(Model):
     """One `matchExpressions` entry of a label selector."""
 
     key: QualifiedName
+    """The label that this is about."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label relates to the values."""
     values: tuple[LabelValue, ...] = ()
+    """The values, for In and NotIn."""
 
     @model_validator(mode="after")
     def _values_fit_the_operator(self) -> Self:
@@ -138,7 +176,9 @@ class LabelSelector(Model):
     """A metav1.LabelSelector; the empty one matches everything."""
 
     match_labels: Labels = Field(default_factory=dict)
+    """Labels that must be there with these values."""
     match_expressions: tuple[SelectorRequirement, ...] = ()
+    """Further requirements, all of which must be met."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""

@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["API_VERSION", "Document", "parse_documents", "parse_manifest", "to_manifest"]
+__all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manifest", "to_manifest"]
 
 API_VERSION: Final = "sluice.dev/v1"
 _API_VERSIONS: Final = (API_VERSION, "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+_OURS: Final = __name__.rpartition(".")[0]
 _KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 
-def parse_manifest(document: Mapping[str, Any], *, source: str = "", namespace: str = "default") -> QueueObject:
+def parse_manifest(
+    document: Mapping[str, Any], *, source: str = "", namespace: str = "default", unknown: list[str] | None = None
+) -> QueueObject:
     """One manifest as the object it describes.
 
     `source` (a file, a document in it) opens the message of an error. `namespace` is for a namespaced object that
-    names none. Raises InvalidObject with the path and the fault of each wrong field.
+    names none. Fields that there are not are left out, and a sentence about each added to `unknown`, if that is given.
+    Raises InvalidObject with the path and the fault of each wrong field.
     """
     body = _without_nulls(document)
     cls = _kind_of(body, source)
@@ -42,16 +46,27 @@ def parse_manifest(document: Mapping[str, Any], *, source: str = "", namespace: 
     if api_version.endswith("/v1beta1"):
         _upgrade(cls.kind, body)
     _settle_namespace(cls, body, namespace, subject)
-    try:
-        return cls.model_validate(body)
-    except ValidationError as error:
-        causes = [cause for detail in _details(error) for cause in _causes(detail)]
-        raise InvalidObject(causes, subject=subject) from error
+    while True:
+        try:
+            return cls.model_validate(body, by_alias=True, by_name=False)
+        except ValidationError as error:
+            strangers = [detail for detail in _details(error) if detail["type"] == "extra_forbidden"]
+            if unknown is None or not strangers:
+                raise InvalidObject(faults(error), subject=subject) from error
+            for detail in strangers:
+                place = detail["loc"]
+                unknown.append(_message(detail).replace("unknown field", f'unknown field "{_path(place)}"'))
+                _remove(body, place)
+
+
+def faults(error: ValidationError) -> list[tuple[str, str]]:
+    """What a model found wrong: the field path and a message for each fault."""
+    return [cause for detail in _details(error) for cause in _causes(detail)]
 
 
 def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, Any]:
     """The object as a JSON document that `parse_manifest` reads back as an equal object; defaults are spelt out."""
-    metadata = item.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    metadata = item.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"managed_fields"})
     rest = item.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"metadata"})
     return {"apiVersion": api_version, "kind": item.kind, "metadata": metadata, **_without_empty(rest)}
 
@@ -95,6 +110,8 @@ def _upgrade(kind: str, body: dict[str, Any]) -> None:
         return
     if kind == "Cohort":
         _rename(spec, "parent", "parentName")
+    elif kind == "AdmissionCheck":
+        spec.pop("retryDelayMinutes", None)  # of no effect in Kueue, either
     elif kind == "ClusterQueue":
         _rename(spec, "cohort", "cohortName")
         if isinstance(checks := spec.get("admissionChecks"), list) and "admissionChecksStrategy" not in spec:
@@ -122,6 +139,12 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
+def _remove(value: Any, place: Sequence[int | str]) -> None:
+    for part in place[:-1]:
+        value = value[part]
+    del value[place[-1]]
+
+
 def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
     # An empty namespaceSelector selects all namespaces, none at all selects none: it is the one that must stay.
     pruned = {key: _prune(item) for key, item in value.items()}
@@ -132,6 +155,11 @@ def _prune(value: Any) -> Any:
     if isinstance(value, dict):
         return _without_empty(value)
     return [_prune(item) for item in value] if isinstance(value, list) else value
+
+
+def field_causes(error: ValidationError) -> list[tuple[str, str]]:
+    """(field path, message) of all that is wrong with what a user wrote."""
+    return [cause for detail in _details(error) for cause in _causes(detail)]
 
 
 def _details(error: ValidationError) -> list[ErrorDetails]:
@@ -196,5 +224,6 @@ def _field_names() -> set[str]:
     while pending:
         cls = pending.pop()
         pending.extend(cls.__subclasses__())
-        found.update(field.alias or name for name, field in cls.model_fields.items())
+        if cls.__module__.startswith(_OURS):  # others describe what users do not write
+            found.update(field.alias or name for name, field in cls.model_fields.items())
     return found

@@ -19,9 +19,13 @@ class ResourceQuota(Model):
     """How much of one resource there is in one flavor, and how much of it may be borrowed and lent."""
 
     name: QualifiedName
+    """The resource, such as cpu, memory or nvidia.com/gpu."""
     nominal_quota: Quantity
+    """How much of it the queue has for itself."""
     borrowing_limit: Quantity | None = None
+    """How much more it may borrow from the Cohort; not given: all that is idle there."""
     lending_limit: Quantity | None = None
+    """How much of the nominal quota others may borrow while it is idle; not given: all of it."""
 
     @property
     def nominal(self) -> int:
@@ -43,14 +47,18 @@ class FlavorQuotas(Model):
     """The quota of one flavor: one entry for each covered resource of its group, in the same order."""
 
     name: Name
+    """The ResourceFlavor."""
     resources: Annotated[tuple[ResourceQuota, ...], Field(min_length=1, max_length=64)]
+    """The quota of each covered resource, in the order of coveredResources."""
 
 
 class ResourceGroup(Model):
     """Resources that are always taken from the same flavor, and the flavors in the order in which they are tried."""
 
     covered_resources: Annotated[tuple[QualifiedName, ...], Field(min_length=1, max_length=64)]
+    """The resources that this group has quota for. No two groups of a queue share one."""
     flavors: Annotated[tuple[FlavorQuotas, ...], Field(min_length=1, max_length=64)]
+    """The flavors and their quota, in the order in which they are tried."""
 
 
 ResourceGroups: TypeAlias = Annotated[tuple[ResourceGroup, ...], Field(max_length=16)]
@@ -60,6 +68,7 @@ class FairSharing(Model):
     """The weight in the division of what is borrowed; 0 stands behind everyone else."""
 
     weight: Quantity = "1"
+    """The share of what is idle, compared with those of the others in the same Cohort."""
 
     @property
     def value(self) -> float:

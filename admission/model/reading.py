@@ -44,7 +44,7 @@ def parse_documents(text: str, *, source: str) -> list[Document]:
             continue
         if not isinstance(body, dict):
             raise InvalidObject([("", "is not an object with apiVersion and kind")], subject=where)
-        _check_size(body, where)
+        check_size(body, where)
         documents.extend(_flatten(body, where))
     return documents
 
@@ -96,8 +96,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _check_size(body: dict[str, Any], where: str) -> None:
-    """Aliases make a short text stand for a huge document; this walk sees it as large as it would be written out."""
+def check_size(body: Any, where: str) -> None:
+    """Raise InvalidObject for a document that is too large, too deep, or of other values than JSON has.
+
+    Aliases make a short text stand for a huge document; this walk sees it as large as it would be written out.
+    """
     stack: list[tuple[Any, int]] = [(body, 1)]
     nodes = 0
     while stack:

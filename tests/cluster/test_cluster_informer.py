@@ -259,6 +259,13 @@ async def test_what_was_told_before_is_not_told_again(server, observe):
     assert seen[2:] == [("DELETED", "b", "11"), ("MODIFIED", "a", "12")]
 
 
+async def test_a_new_object_counts_though_something_newer_was_told_before_it(server, observe):
+    reordered = [event("ADDED", job("b", 7)), event("ADDED", job("a", 6)), event("MODIFIED", job("b", 5))]
+    again = [event("ADDED", job("gone", 3)), event("ADDED", job("c", 9))]  # from before the watch began
+    seen = await observe(3, listing(4), watch(*reordered), watch(*again, end="hang"))
+    assert seen == [("ADDED", "b", "7"), ("ADDED", "a", "6"), ("ADDED", "c", "9")]
+
+
 async def test_a_name_taken_by_another_object_is_a_deletion_and_an_addition(server, observe):
     seen = await observe(3, listing(10, job("a", 8, "one")), watch(event("ADDED", job("a", 12, "two")), end="hang"))
     assert seen[1:] == [("DELETED", "a", None), ("ADDED", "a", "12")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,17 @@ import pytest
 from admission.cluster.client import Client
 from admission.controller import Controller
 from admission.kinds import all_kinds
+from admission.model.checks import CheckReport
 from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
 from admission.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from admission.controller.policy import Policy
     from admission.store.records import WorkloadRecord
 
 Object = dict[str, Any]
@@ -43,10 +47,23 @@ CUT: Object = {
 """A webhook that fails each request of Sluice's, for nobody is there to answer."""
 
 
+class Clock:
+    """The real time, and as much more as a test lets pass at once: for deadlines of minutes and hours."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
 class World:
     """What a test needs of cluster, database and controller."""
 
-    def __init__(self, sandbox: Sandbox, client: Client, store: Store, url: str) -> None:
+    def __init__(self, sandbox: Sandbox, client: Client, store: Store, url: str, clock: Clock) -> None:
         self.sandbox = sandbox
         self.client = client
         self.store = store
@@ -55,17 +72,30 @@ class World:
         self.controller: Controller | None = None
         self.leading: Store | None = None
         self.url = url
+        self.clock = clock
         self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, policy: Policy | None = None, *, audit_interval: float = 0.0) -> None:
         """Sluice starts, and knows all that there is when this returns."""
-        self.leading = await self._stack.enter_async_context(Store.open(self.url))
+        self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
         (kind,) = all_kinds()
         epoch = await self.leading.lead("test")
-        self.controller = Controller(store=self.leading, client=self.client, kind=kind, epoch=epoch)
-        self._running = asyncio.create_task(self.controller.run())
+        self.controller = Controller(
+            store=self.leading,
+            client=self.client,
+            kind=kind,
+            policy=policy,
+            clock=self.clock,
+            audit_interval=audit_interval,
+        )
+        self._running = asyncio.create_task(self._run(self.controller, epoch))
         await self.eventually(self._decides)
+
+    async def _run(self, controller: Controller, epoch: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controller.watch())
+            group.create_task(controller.decide(epoch=epoch))
 
     async def end(self) -> None:
         """Sluice is gone, in the middle of whatever it was doing."""
@@ -73,8 +103,35 @@ class World:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
-            self._running = None
+            self._running = self.leading = None
             await self._stack.aclose()
+
+    def pass_time(self, seconds: float) -> None:
+        """Sluice looks at its watch, and it is so much later. In the cluster it is not."""
+        assert self.controller is not None
+        self.clock.advance(seconds)
+        self.controller.inbox.wake()
+
+    async def order(self, name: str, namespace: str = "team-a", **ordered: Any) -> None:
+        """What an admin orders about a workload, as the API would."""
+        record = await self.store.workloads.get(namespace, name)
+        assert record is not None
+        store = self.leading or self.store
+        await store.orders.give(record.workload.uid, author=Author("ada", reason="because"), **ordered)
+
+    async def report(self, name: str, *reports: Object, namespace: str = "team-a") -> None:
+        """What the controllers of admission checks say of a workload, as the API would."""
+        record = await self.store.workloads.get(namespace, name)
+        assert record is not None
+        store = self.leading or self.store
+        answers = [CheckReport.model_validate(report) for report in reports]
+        await store.orders.report(record.workload.uid, answers, author=Author("checker"))
+
+    async def story(self, name: str, namespace: str = "team-a") -> list[tuple[str, str]]:
+        """(reason, message) of all that happened to a workload."""
+        record = await self.store.workloads.get(namespace, name)
+        assert record is not None
+        return [(line.reason, line.message) for line in await self.store.workloads.story(record.workload.uid)]
 
     async def apply(self, *manifests: Object) -> None:
         """Create or replace queue objects as the API would."""
@@ -82,7 +139,7 @@ class World:
         for obj in map(parse_manifest, manifests):
             known = {present.key for present in await store.queues.list(obj.kind)}
             write = store.queues.replace if obj.key in known else store.queues.create
-            await write(obj, author="test")
+            await write(obj, author=Author("test"))
 
     async def submit(self, job: Object) -> Object:
         return await self.user.create("jobs", job["metadata"]["namespace"], job)
@@ -146,14 +203,15 @@ def before_1_36() -> bool:
 @pytest.fixture
 async def world(database_url: str, tmp_path: Path, before_1_36: bool) -> AsyncIterator[World]:
     """A cluster with nodes, namespaces and no Sluice yet."""
+    clock = Clock()
     async with (
         Sandbox(speed=SPEED, before_1_36=before_1_36) as sandbox,
-        Store.open(database_url) as store,
+        Store.open(database_url, clock=clock) as store,
     ):
         kubeconfig = tmp_path / "kubeconfig"
         sandbox.write_kubeconfig(kubeconfig, "sluice")
         async with Client.from_kubeconfig(str(kubeconfig)) as client:
-            world = World(sandbox, client, store, database_url)
+            world = World(sandbox, client, store, database_url, clock)
             for namespace in ("team-a", "team-b"):
                 await world.user.create("namespaces", "", {"metadata": {"name": namespace}})
             for number in range(4):

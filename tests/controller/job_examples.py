@@ -102,3 +102,19 @@ def is_gated(obj: Object) -> bool:
 
 def is_done(obj: Object) -> bool:
     return any(c["type"] == "Complete" and c["status"] == "True" for c in obj.get("status", {}).get("conditions", ()))
+
+
+def admission_check(name: str) -> Object:
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": name},
+        "spec": {"controllerName": "example.com/nodes"},
+    }
+
+
+def asks(*names: str, **on_flavors: list[str]) -> Object:
+    """A ClusterQueue's admissionChecksStrategy: checks for all flavors, and checks for some."""
+    rules = [{"name": name} for name in names]
+    rules += [{"name": name, "onFlavors": flavors} for name, flavors in on_flavors.items()]
+    return {"admissionChecks": rules}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 
+from admission.store.audit import Author
+
 
 @pytest.fixture
 async def queues(world):
@@ -128,6 +130,86 @@ async def test_unsuspended_by_someone_while_down_is_gated_again(queues):
     await queues.start()
     await queues.job("pushy", is_gated)
     await queues.record("pushy", "pending", reason="WaitingForQuota")
+
+
+async def test_stopped_but_not_restored_is_restored_when_its_pods_are_gone(queues):
+    """Cut while the pods were ending."""
+    await queues.start()
+    before = await queues.submit(job("slow", terminationGracePeriodSeconds=60))
+    await queues.job("slow", runs)
+    await queues.patch("slow", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    stopping = await queues.job("slow", is_gated)
+    await queues.end()
+    assert "tolerations" in stopping["spec"]["template"]["spec"]
+
+    await queues.start()
+    await queues.record("slow", "pending", reason="OnHold")
+    restored = queues.user.get("jobs", "team-a", "slow")["spec"]["template"]["spec"]
+    assert restored == before["spec"]["template"]["spec"]
+    assert await free(queues)
+
+
+async def test_restored_but_not_released_gives_its_quota_back(queues):
+    """Cut between the PATCH that restores and the commit that frees the quota: the object is as it was already."""
+    await queues.start()
+    await queues.submit(job("slow", terminationGracePeriodSeconds=60))
+    await queues.job("slow", runs)
+    await queues.patch("slow", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await queues.job("slow", is_gated)
+    await queues.end()
+    await queues.job("slow", lambda obj: not obj["status"].get("active") and not obj["status"].get("terminating"))
+    await queues.patch("slow", {"spec": {"template": {"spec": {"tolerations": None, "nodeSelector": None}}}})
+    assert (await queues.record("slow", "evicting")).admission is not None
+
+    await queues.start()
+    await queues.record("slow", "pending", reason="OnHold")
+    assert await free(queues)
+    assert queues.controller.writer.outcomes == {}
+
+
+async def test_a_queue_that_was_renamed_while_down(queues):
+    """What ran, runs on; what waits is told that its queue is not there, and goes on in the one that it is moved to."""
+    await queues.start()
+    await queues.submit(job("runs", cpu="3"))
+    await queues.job("runs", runs)
+    await queues.submit(job("waits"))
+    await queues.job("waits", runs)
+    await queues.submit(job("later", cpu="1"))
+    await queues.record("later", "pending", reason="WaitingForQuota")
+    await queues.end()
+    await queues.store.queues.delete("LocalQueue", "lq", namespace="team-a", author=Author("test"))
+    await queues.apply(local_queue("renamed"))
+
+    await queues.start()
+    record = await queues.record("later", "pending", reason="Misconfigured")
+    assert record.message == "LocalQueue lq doesn't exist"
+    assert runs(queues.user.get("jobs", "team-a", "runs"))
+    await queues.record("runs", "admitted")
+    await queues.user.delete("jobs", "team-a", "waits", propagation="Background")
+    await queues.patch("later", {"metadata": {"labels": {"sluice.dev/queue-name": "renamed"}}})
+    await queues.job("later", runs)
+    assert (await queues.record("later", "admitted")).workload.queue == "renamed"
+
+
+async def test_a_label_that_was_taken_away_while_down(queues):
+    """It is not for Sluice any more, whatever it waited for."""
+    await queues.start()
+    await queues.submit(job("full", cpu="4"))
+    await queues.job("full", runs)
+    await queues.submit(job("leaves"))
+    await queues.record("leaves", "pending", reason="WaitingForQuota")
+    await queues.end()
+    await queues.patch("leaves", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
+
+    await queues.start()
+    assert (await queues.record("leaves", "finished")).outcome == "Dequeued"
+    assert is_gated(queues.user.get("jobs", "team-a", "leaves"))
+
+
+async def free(world) -> bool:
+    """Whether nothing is held."""
+    status = await world.store.workloads.cluster_queue_status()
+    return not any(numbers.usage for numbers in status.values())
 
 
 async def test_a_second_sluice_on_the_same_database_is_refused(queues):

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from admission.kinds import JobKind, NamespaceContext, Outcome, all_kinds
 from admission.kinds.base import Conventions
+from admission.kinds.patches import merged
+from admission.model.checks import PodSetUpdate
 from admission.model.errors import Misconfigured
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSetAssignment, Requirement, Toleration
@@ -45,19 +47,6 @@ def make_job(*, labels=None, annotations=None, status=None, owners=None, templat
     }
 
 
-def merge(target, patch):
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge(result.get(key), value)
-    return result
-
-
 def flavor(name, labels=None, tolerations=()):
     return parse_manifest(
         {
@@ -80,6 +69,10 @@ def admission(*flavors, count=3):
     return Admission("cq", (PodSetAssignment("main", by_resource, {}, count),))
 
 
+def update(**fields):
+    return PodSetUpdate.model_validate({"name": "main", **fields})
+
+
 # Observing --------------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +88,59 @@ def test_everything_that_matters_is_observed():
     assert (seen.queue, seen.priority_class, seen.pod_priority_class) == ("main", "high", "pods-high")
     assert (seen.user, seen.held, seen.pods, seen.deleting) == ("alice", True, 3, False)
     assert (seen.suspended, seen.active, seen.started, seen.finished) == (True, False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "left", "needed"),
+    [
+        ({}, {}, 6, 3),
+        ({}, {"succeeded": 3}, 3, 3),
+        ({}, {"succeeded": 5}, 1, 1),
+        ({"completions": None}, {"succeeded": 1}, 2, 2),
+        ({"parallelism": 9}, {"succeeded": 1}, 5, 5),
+        ({"completionMode": "Indexed"}, {"succeeded": 1, "completedIndexes": "1,3-5"}, 2, 2),
+        ({"completionMode": "Indexed"}, {"succeeded": 2, "completedIndexes": "0-1", "failedIndexes": "2-4"}, 1, 1),
+        ({"completionMode": "Indexed"}, {"succeeded": 2}, 4, 3),
+    ],
+)
+def test_the_pods_that_are_still_needed_are_observed_and_asked_quota_for(spec, status, left, needed):
+    job = make_job(status=status, **spec)
+    seen = JOBS.observe(job)
+    assert (seen.left, seen.needed) == (left, needed)
+    (pods,) = JOBS.pod_sets(job, EMPTY)
+    assert pods.count == needed
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        ({}, False),
+        ({"ready": 2, "active": 3}, False),
+        ({"ready": 3, "active": 3}, True),
+        ({"ready": 1, "succeeded": 2}, True),
+        ({"ready": 1, "succeeded": 1, "uncountedTerminatedPods": {"succeeded": ["a"]}}, True),
+    ],
+)
+def test_pods_are_ready_or_have_ended_well(status, ready):
+    assert JOBS.observe(make_job(status=status)).ready is ready
+
+
+@pytest.mark.parametrize("label", ["sluice.dev/max-exec-time-seconds", "kueue.x-k8s.io/max-exec-time-seconds"])
+def test_how_long_it_may_run_is_a_label(label):
+    labels = {"sluice.dev/queue-name": "main", label: "90"}
+    assert JOBS.observe(make_job(labels=labels)).max_seconds == 90
+    assert JOBS.faults(make_job(labels=labels)) == []
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1h", "9999999999", "٣"])
+def test_a_time_that_is_none_keeps_it_from_running(text):
+    job = make_job(labels={"sluice.dev/queue-name": "main", "sluice.dev/max-exec-time-seconds": text})
+    assert JOBS.observe(job).max_seconds is None
+    ((path, message),) = JOBS.faults(job)
+    assert path == "metadata.labels[sluice.dev/max-exec-time-seconds]"
+    assert "number of seconds" in message
+    with pytest.raises(Misconfigured, match="number of seconds"):
+        JOBS.pod_sets(job, EMPTY)
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -371,8 +417,9 @@ def test_resuming_only_unsuspends():
     assert JOBS.resume_patch(make_job()) == [*SAME, UNSUSPEND]
 
 
-def test_stopping_hits_this_object_whatever_its_version():
-    assert JOBS.stop_patch(make_job()) == {"metadata": {"uid": "u-1"}, "spec": {"suspend": True}}
+def test_stopping_hits_this_object_as_it_was_seen():
+    suspend = {"op": "add", "path": "/spec/suspend", "value": True}
+    assert JOBS.stop_patch(make_job()) == [*SAME, suspend]
 
 
 def test_the_start_time_is_forgotten_in_the_version_that_was_seen():
@@ -393,16 +440,51 @@ def test_the_object_is_given_back_exactly_as_it_was(selector, tolerated, given_f
     before = copy.deepcopy(job)
     started, original = start(job, *given_flavors, count=count)
     assert started["spec"]["suspend"] is False
-    stopped = merge(started, JOBS.stop_patch(started))
-    restored = merge(stopped, JOBS.restore_patch(stopped, original) or {})
+    stopped = jsonpatch.apply_patch(started, JOBS.stop_patch(started))
+    restored = merged(stopped, JOBS.restore_patch(stopped, original) or {})
     assert restored == before == job
     assert JOBS.restore_patch(restored, original) is None
+
+
+def test_what_checks_add_is_injected_and_taken_out_again():
+    job = make_job(template={"nodeSelector": {"zone": "a"}})
+    toleration = {"key": "new", "operator": "Exists"}
+    updates = [
+        update(nodeSelector={"zone": "a", "node": "n1"}, tolerations=[toleration]),
+        update(labels={"team": "x"}, annotations={"note": "y"}),
+        PodSetUpdate.model_validate({"name": "another", "labels": {"never": "seen"}}),
+    ]
+    patch, original = JOBS.start_patch(job, admission("spot"), FLAVORS, updates)
+    started = jsonpatch.apply_patch(job, patch)
+    template = started["spec"]["template"]
+    assert template["spec"]["nodeSelector"] == {"zone": "a", "pool": "spot", "node": "n1"}
+    assert template["spec"]["tolerations"][-1] == toleration
+    assert template["metadata"] == {"labels": {"job-name": "train", "team": "x"}, "annotations": {"note": "y"}}
+    restored = merged(started, JOBS.restore_patch(started, original))
+    assert restored["spec"]["template"]["spec"] == job["spec"]["template"]["spec"]
+    assert restored["spec"]["template"]["metadata"]["labels"] == {"job-name": "train"}
+    assert not restored["spec"]["template"]["metadata"].get("annotations")
+    assert JOBS.restore_patch(restored, original) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "path"),
+    [
+        ({"nodeSelector": {"pool": "other"}}, "spec.template.spec.nodeSelector[pool]: is spot"),
+        ({"labels": {"job-name": "other"}}, "spec.template.metadata.labels[job-name]: is train"),
+    ],
+)
+def test_checks_may_not_change_what_is_there(one, path):
+    with pytest.raises(Misconfigured) as raised:
+        JOBS.start_patch(make_job(), admission("spot"), FLAVORS, [update(**one)])
+    assert path in str(raised.value)
+    assert "an admission check needs other" in str(raised.value)
 
 
 def test_labels_that_the_api_server_wrote_into_the_template_stay():
     job = make_job()
     started, original = start(job, "spot")
-    restored = merge(started, JOBS.restore_patch(started, original))
+    restored = merged(started, JOBS.restore_patch(started, original))
     assert restored["spec"]["template"]["metadata"]["labels"] == {"job-name": "train"}
 
 

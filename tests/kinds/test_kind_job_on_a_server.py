@@ -70,7 +70,7 @@ async def test_a_job_is_started_stopped_and_given_back_as_it_was(client, pod):
     assert JOBS.observe(started).active
     assert JOBS.observe(started).pods == 2
 
-    stopped = await client.patch(PATH, JOBS.stop_patch(started))
+    stopped = await client.patch(PATH, JOBS.stop_patch(started), patch_type=PatchType.JSON)
     assert not JOBS.observe(stopped).active
     restored = await client.patch(PATH, JOBS.restore_patch(stopped, original))
     assert restored["spec"] == created["spec"]
@@ -99,5 +99,5 @@ async def test_another_job_of_the_same_name_is_neither_started_nor_stopped(clien
     with pytest.raises(ClusterError):
         await start(client, created)
     with pytest.raises(ClusterError):
-        await client.patch(PATH, JOBS.stop_patch(created))
+        await client.patch(PATH, JOBS.stop_patch(created), patch_type=PatchType.JSON)
     assert (await client.get(PATH))["spec"]["suspend"] is False

@@ -113,8 +113,11 @@ async def test_registration_is_kept_up_for_ever(client, registration, certificat
         if len(rounds) == 3:
             raise Stopped
 
+    async def refresh():
+        certificates.refresh()
+
     with pytest.raises(Stopped):
-        await keep_registered(client, registration, certificates, sleep=sleep)
+        await keep_registered(client, registration, certificates, refresh=refresh, sleep=sleep)
     both = ["jobs.mutate.sluice.dev", "jobs.validate.sluice.dev"]
     assert rounds == [[], both, both]
     (hook, _) = await configurations(client)

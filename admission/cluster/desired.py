@@ -1,0 +1,45 @@
+"""Objects of ours in the cluster, kept as they should be: what others change is put right, what they add stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.cluster.errors import AlreadyExists, NotFound
+
+if TYPE_CHECKING:
+    from admission.cluster.client import Client, Object
+
+
+async def ensure(client: Client, collection: str, wanted: Object) -> bool:
+    """Create the object `wanted` in `collection`, or patch the one of its name where it differs.
+
+    Whether anything had to be done. Raises ClusterError.
+    """
+    path = f"{collection}/{wanted['metadata']['name']}"
+    try:
+        present = await client.get(path)
+    except NotFound:
+        try:
+            await client.create(collection, wanted)
+        except AlreadyExists:  # another replica was faster; what it wrote may be of another version
+            present = await client.get(path)
+        else:
+            return True
+    if _covers(present, wanted):
+        return False
+    labels = {"metadata": {"labels": wanted["metadata"].get("labels", {})}}
+    await client.patch(path, labels | {key: wanted[key] for key in wanted.keys() - {"apiVersion", "kind", "metadata"}})
+    return True
+
+
+def _covers(present: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is there; the API server adds defaults of its own."""
+    if isinstance(wanted, dict):
+        return isinstance(present, dict) and all(_covers(present.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            isinstance(present, list)
+            and len(present) == len(wanted)
+            and all(_covers(one, other) for one, other in zip(present, wanted, strict=True))
+        )
+    return bool(present == wanted)

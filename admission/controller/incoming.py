@@ -1,0 +1,93 @@
+"""What arrives, told to those whom it concerns: changes in the cluster, outcomes of requests, orders of admins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.controller.inbox import ContextChanged, Due, ObjectsChanged, PodsGone, StepDone
+from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
+from admission.model.queues import ClusterQueue, WorkloadPriorityClass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.cluster.informer import Change
+    from admission.controller.acting import Acting
+    from admission.controller.context import Context
+    from admission.controller.desk import Desk
+    from admission.controller.inbox import Message
+    from admission.controller.observing import Observing
+    from admission.controller.upkeep import Upkeep
+    from admission.kinds.base import Kind
+    from admission.store.orders import News
+    from admission.store.records import QueueObjectVersion
+
+
+class Incoming:
+    """The distribution; what follows is decided by the others."""
+
+    def __init__(
+        self, *, kind: Kind, context: Context, desk: Desk, observing: Observing, acting: Acting, upkeep: Upkeep
+    ) -> None:
+        self._kind = kind
+        self._context = context
+        self._desk = desk
+        self._observing = observing
+        self._acting = acting
+        self._upkeep = upkeep
+
+    def messages(self, messages: Iterable[Message]) -> None:
+        """What was in the inbox."""
+        for message in messages:
+            match message:
+                case ObjectsChanged(changes):
+                    for change in changes:
+                        self._object_changed(change)
+                case StepDone():
+                    self._acting.done(message)
+                case Due():
+                    self._acting.due(message)
+                case PodsGone(uid):
+                    if (tracked := self._desk.registry.get(uid)) is not None:
+                        self._observing.pods_gone(tracked)
+                case ContextChanged(namespace):
+                    self._context_changed(namespace)
+
+    def _object_changed(self, change: Change) -> None:
+        if change.type != "DELETED" and change.object is not None:
+            self._observing.see(change.object)
+        elif (tracked := self._desk.registry.get(change.uid)) is not None:
+            if change.object is not None:
+                tracked.seen = self._kind.observe(change.object)
+            self._observing.gone(tracked)
+
+    def _context_changed(self, namespace: str) -> None:
+        if namespace:
+            self._desk.tell(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
+        for tracked in list(self._desk.registry):
+            if not namespace or tracked.record.workload.namespace == namespace:
+                self._observing.look_again(tracked)
+
+    def versions(self, versions: Iterable[QueueObjectVersion]) -> None:
+        """Queue objects that were written or deleted, in this order. Telling the same again changes nothing."""
+        for version in versions:
+            self._desk.freed = True
+            kind, namespace, name = version.object.key
+            rules = self._context.check_rules(name)
+            if version.operation == "delete":
+                self._context.forget_queue_object(kind, name)
+                self._desk.tell(QueueObjectDeleted(kind, namespace, name))
+            else:
+                self._context.see_queue_object(version.object)
+                self._desk.tell(QueueObjectChanged(version.object))
+            if kind == WorkloadPriorityClass.kind:
+                self._context_changed("")
+            if kind == ClusterQueue.kind and self._context.check_rules(name) != rules:
+                self._upkeep.rules_changed(name)
+
+    def news(self, news: News) -> None:
+        """What admins have ordered and checks have answered. Telling the same again changes nothing."""
+        for order in news.orders:
+            self._observing.ordered(order)
+        for check in news.checks:
+            self._upkeep.said(check)

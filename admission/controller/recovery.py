@@ -1,0 +1,55 @@
+"""From what is on record to what a lead works on: all that is committed, told to an empty engine and registry.
+
+What follows in the controller is to compare that with the cluster, and each difference has one rule:
+
+| on record   | in the cluster                   | what is done                                                  |
+| ----------- | -------------------------------- | ------------------------------------------------------------- |
+| admitted    | gated                            | started: the PATCH after the commit was cut off               |
+| admitted    | runs                             | nothing                                                       |
+| pending     | runs                             | stopped: nobody gave it quota, or somebody took the gate away |
+| nothing     | runs or gated, queued            | recorded as pending, and stopped if it runs                   |
+| evicting    | runs                             | stopped: the PATCH after the commit was cut off               |
+| evicting    | stopped, with what was injected  | restored, then its quota is free                              |
+| evicting    | stopped, as it was               | its quota is free, and it waits again                         |
+| unfinished  | has ended                        | finished with its outcome; its quota is free                  |
+| holds quota | gone                             | its quota is free when no pod of it is left                   |
+| pending     | gone                             | finished, as deleted                                          |
+| pending     | edited, moved to another queue   | waits as what it is now                                       |
+| admitted    | gated, edited                    | evicted: what it holds is not what it asks for                |
+| admitted    | in a queue that is there no more | runs on; what waits is told that the queue is not there       |
+| unfinished  | not queued any more              | finished if it waits; what runs, runs on                      |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.events import NamespaceChanged, QueueObjectChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.controller.context import Context
+    from admission.controller.desk import Desk
+    from admission.engine.events import LocalQueueUsed
+    from admission.store.records import CheckRecord, LoadedState
+
+
+def restore(state: LoadedState, used: Iterable[LocalQueueUsed], *, desk: Desk, context: Context, now: float) -> None:
+    """Put all of `state` onto an empty desk, the queue objects also into the context; `used`: what was used lately."""
+    context.forget_queue_objects()
+    for namespace in context.namespaces():
+        desk.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
+    for obj in state.queue_objects:
+        context.see_queue_object(obj)
+        desk.tell(QueueObjectChanged(obj))
+    desk.engine.settle(now=now)  # the trees are built now, and not anew around all workloads
+    for amounts in used:
+        desk.tell(amounts)
+    orders = {order.uid: order for order in state.orders}
+    checks: dict[str, list[CheckRecord]] = {}
+    for check in state.checks:
+        checks.setdefault(check.uid, []).append(check)
+    for record in state.workloads:
+        uid = record.workload.uid
+        desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())))

@@ -1,0 +1,29 @@
+"""Kueue's `waitForPodsReady.blockAdmission`: one admission at a time, none before the pods of the last are ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission.engine.events import Park
+
+if TYPE_CHECKING:
+    from admission.engine import Engine
+    from admission.engine.events import Decisions
+
+WAITING = "WaitingForPodsReady", "waiting for all admitted workloads to be in PodsReady condition"
+"""Reason and message of those whose turn has not come."""
+
+
+def one_at_a_time(engine: Engine, *, now: float, blocked: bool) -> Decisions:
+    """As `Engine.settle`, but for what would be admitted too early: that waits. Evictions are decided all the same.
+
+    A workload that never becomes ready blocks the others until its timeout, which is why there has to be one.
+    """
+    decisions = engine.settle(now, until_admitted=True)
+    admitted = () if blocked else decisions.admitted[:1]
+    early = decisions.admitted[len(admitted) :]
+    for admit in reversed(early):
+        engine.forget(admit)
+    parked = [Park(admit.workload, *WAITING) for admit in early]
+    return replace(decisions, admitted=admitted, parked=(*decisions.parked, *parked))

@@ -1,0 +1,322 @@
+"""One Lease, several candidates, in virtual time against the real sandbox: never two leaders, never none for long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+from scripted_server import failure, reply
+
+from admission.cluster.client import Client
+from admission.cluster.errors import LeaseLost
+from admission.cluster.lease import Elector, Timing
+from admission.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+TIMING = Timing()
+
+CUT = {
+    "metadata": {"name": "cut"},
+    "webhooks": [
+        {
+            "name": "cut.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1:1/nobody-listens"},
+            "rules": [
+                {
+                    "apiGroups": ["coordination.k8s.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["leases"],
+                }
+            ],
+        }
+    ],
+}
+"""A webhook that fails each write of a Lease, for nobody is there to answer."""
+
+
+class Time:
+    """Seconds that pass when nobody has anything left to do in the present one."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.frozen: set[str] = set()
+        self._sleeping: list[tuple[float, int, str, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._changed = asyncio.Event()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, who: str) -> Callable[[float], Awaitable[None]]:
+        async def sleep(seconds: float) -> None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            entry = (self.now + seconds, next(self._numbers), who, future)
+            self._sleeping.append(entry)
+            self._changed.set()
+            try:
+                await future
+            finally:
+                if entry in self._sleeping:
+                    self._sleeping.remove(entry)
+
+        return sleep
+
+    def start(self, who: str, what: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(what)
+        task.add_done_callback(lambda _: self._changed.set())
+        self.tasks[who] = task
+        return task
+
+    async def stop(self, who: str) -> None:
+        """It is gone from one moment to the next."""
+        self.tasks[who].cancel()
+        with suppress(asyncio.CancelledError):
+            await self.tasks[who]
+
+    async def settle(self) -> None:
+        """Until everybody sleeps or has ended."""
+        while sum(not task.done() for task in self.tasks.values()) > len(self._sleeping):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def step(self, end: float = float("inf")) -> bool:
+        """To the next moment at which somebody wakes who is not frozen; False if that is not before `end`."""
+        await self.settle()
+        awake = [entry for entry in self._sleeping if entry[2] not in self.frozen]
+        if not awake or min(awake)[0] > end:
+            self.now = end
+            return False
+        entry = until, _, _, future = min(awake)
+        self.now = max(self.now, until)
+        self._sleeping.remove(entry)
+        future.set_result(None)
+        await self.settle()
+        return True
+
+    async def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while await self.step(end):
+            pass
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(controllers=False) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def time() -> AsyncIterator[Time]:
+    time = Time()
+    yield time
+    for who in time.tasks:
+        with suppress(LeaseLost):
+            await time.stop(who)
+
+
+@pytest.fixture
+async def candidate(sandbox, time, tmp_path) -> AsyncIterator[Callable[[str], Elector]]:
+    sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
+
+        def make(who: str, identity: str = "", now: Callable[[], float] = lambda: 1_750_000_000 + time.now) -> Elector:
+            return Elector(
+                client,
+                namespace="default",
+                name="sluice",
+                identity=identity or who,
+                clock=time,
+                now=now,
+                sleep=time.sleep(who),
+            )
+
+        yield make
+
+
+async def lead(elector: Elector) -> None:
+    await elector.acquire()
+    await elector.keep()
+
+
+async def leader(time: Time, *electors: Elector) -> Elector:
+    """Whoever leads next; nobody else does."""
+    while not any(elector.leads() for elector in electors):
+        assert await time.step()
+    (leads,) = [elector for elector in electors if elector.leads()]
+    return leads
+
+
+async def test_the_first_one_leads_and_the_others_see_who_does(sandbox, time, candidate):
+    first, second = candidate("a"), candidate("b")
+    time.start("a", lead(first))
+    await time.settle()
+    lease = sandbox.local("admin").get("leases", "default", "sluice")
+    assert lease["spec"] == {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2025-06-15T15:23:20.000000Z",
+        "renewTime": "2025-06-15T15:23:20.000000Z",
+        "leaseTransitions": 0,
+    }
+    time.start("b", lead(second))
+    for _ in range(100):
+        await time.step()
+        assert first.leads()
+        assert not second.leads()
+    assert second.holder == "a"
+
+
+async def test_after_a_crash_another_one_leads_when_the_lease_has_run_out(sandbox, time, candidate):
+    first, second = candidate("a"), candidate("b")
+    time.start("a", lead(first))
+    await time.settle()
+    time.start("b", lead(second))
+    await time.run(60)
+    await time.stop("a")
+    died = time.now
+    assert await leader(time, second) is second
+    assert not first.leads()
+    # Its last renewal was up to a retry period before, and was seen up to half a period later.
+    assert died + TIMING.lease_duration - TIMING.retry_period <= time.now <= died + TIMING.lease_duration + 1
+    assert sandbox.local("admin").get("leases", "default", "sluice")["spec"]["leaseTransitions"] == 1
+
+
+async def test_what_is_released_is_taken_at_once(time, candidate):
+    first, second = candidate("a"), candidate("b")
+    time.start("a", lead(first))
+    await time.settle()
+    time.start("b", lead(second))
+    await time.run(60)
+    await time.stop("a")
+    await first.release()
+    assert not first.leads()
+    released = time.now
+    assert await leader(time, second) is second
+    assert time.now <= released + TIMING.retry_period / 2
+
+
+async def test_a_frozen_leader_leads_no_more_before_another_does(time, candidate):
+    first, second = candidate("a"), candidate("b")
+    kept = time.start("a", lead(first))
+    await time.settle()
+    time.start("b", lead(second))
+    await time.run(60)
+    time.frozen.add("a")
+    while not second.leads():
+        assert first.leads() <= (time.now < 1060 + TIMING.renew_deadline)
+        await time.step()
+        assert not (first.leads() and second.leads())
+    assert not first.leads()  # nothing of it has run since
+    time.frozen.clear()
+    await time.run(1)
+    with pytest.raises(LeaseLost, match="stood still"):
+        await kept
+    assert await leader(time, first, second) is second
+    again = time.start("a", lead(first))
+    await time.run(60)
+    assert not again.done()
+    assert not first.leads()
+
+
+async def test_an_api_server_that_refuses_ends_the_lead_at_the_renew_deadline(sandbox, time, candidate):
+    first = candidate("a")
+    kept = time.start("a", lead(first))
+    await time.run(60)
+    await sandbox.local("admin").create("validatingwebhookconfigurations", "", CUT)
+    cut = time.now
+    while not kept.done():
+        await time.step()
+    with pytest.raises(LeaseLost, match=r"the Lease default/sluice was not renewed in time: .*webhook"):
+        await kept
+    assert cut + TIMING.renew_deadline - TIMING.retry_period <= time.now <= cut + TIMING.renew_deadline
+    assert not first.leads()
+
+    time.start("a", lead(first))
+    await time.run(60)
+    assert not first.leads()
+    await sandbox.local("admin").delete("validatingwebhookconfigurations", "", "cut")
+    await time.run(TIMING.retry_period)
+    assert first.leads()
+
+
+async def test_the_clocks_of_others_do_not_matter(time, candidate):
+    days = iter([1_750_000_000.0, 1.0, 3_000_000_000.0] * 1000)
+    first = candidate("a", now=lambda: next(days))
+    second = candidate("b", now=lambda: 3_000_000_000.0)
+    time.start("a", lead(first))
+    await time.settle()
+    time.start("b", lead(second))
+    await time.run(300)
+    assert first.leads()
+    assert not second.leads()
+
+
+async def test_somebody_elses_edit_does_not_cost_the_lead(sandbox, time, candidate):
+    first = candidate("a")
+    time.start("a", lead(first))
+    await time.settle()
+    admin = sandbox.local("admin")
+    for number in range(10):
+        await admin.patch("leases", "default", "sluice", {"metadata": {"labels": {"touched": str(number)}}})
+        await time.run(TIMING.retry_period)
+    assert first.leads()
+    assert admin.get("leases", "default", "sluice")["metadata"]["labels"] == {"touched": "9"}
+    await admin.delete("leases", "default", "sluice")
+    await time.run(20)
+    assert first.leads()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_there_are_never_two_whatever_is_killed_and_frozen(seed, time, candidate):
+    chance = random.Random(seed)
+    electors = {who: candidate(who) for who in "abcde"}
+    for who, elector in electors.items():
+        time.start(who, lead(elector))
+    led: set[str] = set()
+    for _ in range(600):
+        await time.step()
+        leading = [who for who, elector in electors.items() if elector.leads()]
+        assert len(leading) <= 1
+        led.update(leading)
+        if chance.random() < 0.05:  # somebody freezes or thaws; one at least goes on
+            time.frozen = (time.frozen ^ {chance.choice("abcde")}) - {"a"}
+        if leading and chance.random() < 0.05:
+            await time.stop(leading[0])
+        for who, task in time.tasks.items():
+            if task.done() and (who == "a" or chance.random() < 0.02):
+                with suppress(LeaseLost, asyncio.CancelledError):
+                    await task
+                electors[who] = candidate(who, f"{who}{time.now}")
+                time.start(who, lead(electors[who]))
+    assert len(led) > 1
+
+
+async def test_a_server_that_never_answers(server, client):
+    async def hang(_request):
+        await asyncio.Event().wait()
+
+    made = {"metadata": {"name": "sluice", "resourceVersion": "1"}, "spec": {"holderIdentity": "a"}}
+    server.script = [failure(404, "NotFound"), reply(made, 201), *[hang] * 20]
+    timing = Timing(lease_duration=1, renew_deadline=0.3, retry_period=0.1)
+    elector = Elector(client, namespace="default", name="sluice", identity="a", timing=timing)
+    await elector.acquire()
+    with pytest.raises(LeaseLost, match="no answer in time"):
+        await elector.keep()
+    assert not elector.leads()
+
+
+@pytest.mark.parametrize("wrong", [(15, 15, 2), (15, 10, 6), (15, 10, 0), (0.5, 0.3, 0.1)])
+def test_times_that_cannot_work_are_refused(wrong):
+    with pytest.raises(ValueError, match="the lease duration must be longer"):
+        Timing(*wrong)

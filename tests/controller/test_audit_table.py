@@ -1,0 +1,104 @@
+"""Each difference that the audit knows, and what is none, by what is on record and what is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.controller.audit import Cure, Owner, Problem, View, differences
+from admission.kinds.base import Observed, Outcome
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.records import State, WorkloadRecord
+
+WORKLOAD = Workload("u", "team-a", "one", "lq", 0, 0.0, (PodSet("main", 1, {}),))
+HELD = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+SUSPENDED = Observed(
+    uid="u",
+    namespace="team-a",
+    name="one",
+    resource_version="1",
+    generation=1,
+    created=0.0,
+    queue="lq",
+    priority_class="",
+    pod_priority_class="",
+    user="",
+    held=False,
+    suspended=True,
+    active=False,
+    started=False,
+    pods=1,
+    deleting=False,
+    finished=None,
+)
+RUNNING = replace(SUSPENDED, suspended=False, active=True)
+ENDED = replace(RUNNING, finished=Outcome(True, "", ""))
+STOPPING = replace(SUSPENDED, active=True)
+FOREIGN = replace(SUSPENDED, queue="")
+POT = {("cq", "default", "cpu"): 1000}
+
+
+def view(state: State | None, seen: Observed | None, *, pods: int = 0, checks: bool = False, **fields) -> View:
+    admission = HELD if state in (State.ADMITTED, State.EVICTING) else None
+    record = state and WorkloadRecord(WORKLOAD, state, 0.0, admission=admission, checks_pending=checks)
+    known = View(
+        records={"u": record} if record else {},
+        objects={"u": seen} if seen else {},
+        owners={"u": Owner("team-a/one", pods, True)} if pods else {},
+        tracked={"u": (state, admission)} if state else {},
+        held=POT if admission else {},
+        engine=POT if admission else {},
+    )
+    return replace(known, **fields)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        view(None, None),
+        view(None, ENDED, pods=1),
+        view(None, FOREIGN, pods=1),
+        view(State.PENDING, SUSPENDED),
+        view(State.PENDING, STOPPING),
+        view(State.ADMITTED, RUNNING, pods=1),
+        view(State.ADMITTED, SUSPENDED, checks=True),
+        view(State.ADMITTED, replace(RUNNING, queue="")),
+        view(State.EVICTING, STOPPING),
+        view(State.EVICTING, SUSPENDED, pods=1),
+        view(State.EVICTING, None, pods=1),
+    ],
+)
+def test_what_is_as_it_should_be(fine):
+    assert differences(fine) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (view(State.PENDING, RUNNING), Problem.RUNS_WITHOUT_ADMISSION),
+        (view(None, SUSPENDED), Problem.NOT_ON_RECORD),
+        (view(None, RUNNING), Problem.NOT_ON_RECORD),
+        (view(State.ADMITTED, SUSPENDED), Problem.NOT_STARTED),
+        (view(State.ADMITTED, RUNNING, checks=True), Problem.NOT_STOPPED),
+        (view(State.EVICTING, RUNNING), Problem.NOT_STOPPED),
+        (view(State.EVICTING, SUSPENDED), Problem.NOT_RELEASED),
+        (view(State.PENDING, ENDED), Problem.NOT_FINISHED),
+        (view(State.ADMITTED, ENDED), Problem.NOT_FINISHED),
+        (view(State.PENDING, FOREIGN), Problem.NOT_FINISHED),
+        (view(State.PENDING, None), Problem.RECORD_OF_GONE),
+        (view(State.ADMITTED, None), Problem.ADMISSION_OF_GONE),
+        (view(State.PENDING, SUSPENDED, pods=2), Problem.PODS_WITHOUT_ADMISSION),
+        (view(None, None, pods=2), Problem.PODS_WITHOUT_ADMISSION),
+        (view(State.ADMITTED, RUNNING, otherwise={"u"}), Problem.FLAVORS_DIFFER),
+        (view(State.ADMITTED, RUNNING, tracked={}), Problem.MEMORY_DIFFERS),
+        (view(None, None, tracked={"u": (State.PENDING, None)}), Problem.MEMORY_DIFFERS),
+        (view(State.ADMITTED, RUNNING, tracked={"u": (State.EVICTING, HELD)}), Problem.MEMORY_DIFFERS),
+        (view(State.ADMITTED, RUNNING, engine={}), Problem.USAGE_DIFFERS),
+    ],
+)
+def test_what_is_not(wrong, problem):
+    (difference,) = differences(wrong)
+    assert difference.problem is problem
+    assert difference.found != difference.expected
+    assert (problem.cure is Cure.NONE) == problem.remedy.startswith("nothing;")

@@ -1,0 +1,222 @@
+"""Differences made by hand, in the cluster and in the database, as the audit finds and repairs them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+from sqlalchemy import text
+
+from admission.controller.audit import Difference, Problem
+from admission.engine.events import WorkloadGone
+
+REOPEN = "UPDATE admissions SET to_at = NULL, to_revision = NULL, end_reason = NULL WHERE workload_uid = :uid"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # what is compared comes from the store, whatever that stands on
+
+
+@pytest.fixture
+async def queues(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    world.controller.auditor.grace = 0.0
+    return world
+
+
+async def found(world, *problems: Problem) -> list[dict[str, str]]:
+    """The differences, as soon as there are those of all these kinds."""
+
+    async def look():
+        documents = await world.controller.audit(repair=False)
+        return documents if {document["problem"] for document in documents} >= {p.value for p in problems} else None
+
+    return await world.eventually(look)
+
+
+async def repaired(world) -> None:
+    async def look():
+        return not await world.controller.audit(repair=True)
+
+    await world.eventually(look)
+
+
+async def sql(world, statement: str, name: str) -> None:
+    """What somebody writes into the database by hand."""
+    record = await world.store.workloads.get("team-a", name)
+    async with world.store._database.write() as connection:
+        await connection.execute(text(statement), {"uid": record.workload.uid})
+
+
+async def test_nothing_differs_where_jobs_run_wait_and_end(queues):
+    await queues.submit(job("ends", cpu="4", seconds=60))
+    await queues.job("ends", is_done)
+    await queues.record("ends", "finished")
+    await queues.submit(job("runs", cpu="3"))
+    await queues.job("runs", runs)
+    await queues.submit(job("waits", cpu="3"))
+    await queues.record("waits", "pending", reason="WaitingForQuota")
+    assert await queues.controller.audit(repair=False) == []
+
+
+async def test_runs_without_admission(queues):
+    await queues.submit(job("waits", cpu="9"))
+    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+    await queues.cut_off()
+    await queues.patch("waits", {"spec": {"suspend": False}})
+    documents = await found(queues, Problem.RUNS_WITHOUT_ADMISSION)
+    assert documents[0]["object"] == "Job team-a/waits"
+    await queues.reconnect()
+    await repaired(queues)
+    assert is_gated(queues.user.get("jobs", "team-a", "waits"))
+
+
+async def test_not_started(queues):
+    await queues.cut_off()
+    await queues.submit(job("cut"))
+    await found(queues, Problem.NOT_STARTED)
+    await queues.reconnect()
+    await queues.job("cut", runs)
+    await repaired(queues)
+
+
+async def test_not_stopped(queues):
+    await queues.submit(job("evicted"))
+    await queues.job("evicted", runs)
+    await queues.cut_off()
+    await queues.patch("evicted", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await found(queues, Problem.NOT_STOPPED)
+    await queues.reconnect()
+    await repaired(queues)
+    assert is_gated(queues.user.get("jobs", "team-a", "evicted"))
+
+
+async def test_not_released(queues):
+    await queues.cut_off()
+    await queues.submit(job("cut"))
+    await queues.record("cut", "admitted")
+    await sql(queues, "UPDATE workloads SET state = 'evicting' WHERE uid = :uid", "cut")
+    await found(queues, Problem.NOT_RELEASED, Problem.MEMORY_DIFFERS)
+    await queues.reconnect()
+    await repaired(queues)
+    await queues.job("cut", runs)
+
+
+async def test_a_record_that_does_not_end(queues):
+    await queues.submit(job("ends", seconds=60))
+    await queues.record("ends", "finished")
+    await sql(queues, "UPDATE workloads SET state = 'pending' WHERE uid = :uid", "ends")
+    await found(queues, Problem.NOT_FINISHED, Problem.MEMORY_DIFFERS)
+    await repaired(queues)
+    assert (await queues.record("ends", "finished")).outcome == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"), [("pending", Problem.RECORD_OF_GONE), ("admitted", Problem.ADMISSION_OF_GONE)]
+)
+async def test_records_of_what_is_gone(queues, state, problem):
+    await queues.submit(job("gone"))
+    await queues.job("gone", runs)
+    await queues.user.delete("jobs", "team-a", "gone", propagation="Background")
+    await queues.record("gone", "finished")
+    if state == "admitted":
+        await sql(queues, REOPEN, "gone")
+    await sql(queues, f"UPDATE workloads SET state = '{state}' WHERE uid = :uid", "gone")
+    await found(queues, problem, Problem.MEMORY_DIFFERS)
+    await repaired(queues)
+    await queues.record("gone", "finished")
+
+
+async def test_not_on_record(queues):
+    await queues.submit(job("waits", cpu="9"))
+    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+    await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
+    await found(queues, Problem.NOT_ON_RECORD, Problem.MEMORY_DIFFERS)
+    await repaired(queues)
+    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+
+
+async def test_what_nobody_knows_is_taken_in(queues):
+    await queues.submit(job("waits", cpu="9"))
+    record = await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+    await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
+    queues.controller._desk.registry.remove(record.workload.uid)
+    (document,) = await found(queues, Problem.NOT_ON_RECORD)
+    assert document["found"] == "suspended in LocalQueue lq, but not on record"
+    await repaired(queues)
+    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+
+
+async def test_a_repair_reads_the_object_again(queues):
+    await queues.submit(job("runs"))
+    await queues.job("runs", runs)
+    record = await queues.record("runs", "admitted")
+    reads = queues.client.requests["GET"]
+    look = Difference(Problem.NOT_STARTED, "Job team-a/runs", record.workload.uid, "", "")
+    await queues.controller.auditor.repair([look])
+    await queues.eventually(lambda: asyncio.sleep(0, queues.client.requests["GET"] > reads))
+
+
+async def test_the_engine_counts_something_else(queues):
+    await queues.submit(job("runs", cpu="3"))
+    await queues.job("runs", runs)
+    record = await queues.record("runs", "admitted")
+    queues.controller.engine().observe(WorkloadGone(record.workload.uid), now=queues.clock())
+    (document,) = await found(queues, Problem.USAGE_DIFFERS)
+    assert document["expected"] == "3000 cpu of flavor default in use"
+    await repaired(queues)
+    assert queues.controller.engine().usage()["cq"] == {"default": {"cpu": 3000}}
+
+
+async def test_a_flavor_that_is_elsewhere_now(queues):
+    await queues.submit(job("runs"))
+    await queues.job("runs", runs)
+    elsewhere = flavor()
+    elsewhere["spec"]["nodeLabels"] = {"type": "real"}
+    await queues.apply(elsewhere)
+    (document,) = await found(queues, Problem.FLAVORS_DIFFER)
+    assert document["remedy"].startswith("nothing;")
+    (document,) = await queues.controller.audit(repair=True)
+    assert document["left"] == "true"
+    assert runs(queues.user.get("jobs", "team-a", "runs"))
+
+
+async def test_more_than_there_is(queues):
+    await queues.submit(job("runs", cpu="3"))
+    await queues.job("runs", runs)
+    await sql(queues, "UPDATE admissions SET amount = 9000 WHERE workload_uid = :uid", "runs")
+    documents = await found(queues, Problem.OVER_QUOTA, Problem.MEMORY_DIFFERS)
+    over = [document for document in documents if document["problem"] == "OverQuota"]
+    assert over[0]["object"] == "ClusterQueue cq"
+    assert over[0]["found"].startswith("5000 cpu of flavor default more than there was")
+
+
+async def test_pods_that_outlive_their_quota(queues):
+    await queues.submit(job("waits", cpu="9"))
+    record = await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+    labels = {"batch.kubernetes.io/controller-uid": record.workload.uid, "batch.kubernetes.io/job-name": "waits"}
+    pod = {"metadata": {"name": "alone", "namespace": "team-a", "labels": labels}}
+    containers = [{"name": "main", "image": "pause"}]
+    await queues.user.create("pods", "team-a", {**pod, "spec": {"containers": containers}})
+    (document,) = await found(queues, Problem.PODS_WITHOUT_ADMISSION)
+    assert (document["object"], document["found"]) == ("Job team-a/waits", "1 pods are alive")
+
+
+async def test_it_repairs_by_itself(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start(audit_interval=0.01)
+    world.controller.auditor.grace = 0.0
+    await world.submit(job("waits", cpu="9"))
+    await world.record("waits", "pending", reason="ExceedsMaxQuota")
+    await sql(world, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
+    await world.record("waits", "pending", reason="ExceedsMaxQuota")
+    assert world.controller.auditor.counts["NotOnRecord"] > 0
+
+
+async def test_it_knows_nothing_while_another_decides(queues):
+    controller = queues.controller
+    await queues.end()
+    assert await controller.audit(repair=True) is None

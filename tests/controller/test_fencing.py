@@ -1,0 +1,116 @@
+"""A leader that was deposed and does not know it: what it decides is refused, what it sends changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
+
+from admission.cluster.client import PatchType
+from admission.cluster.errors import Invalid
+from admission.controller import Controller
+from admission.kinds import all_kinds
+from admission.store.errors import StaleEpoch
+from admission.store.store import Store
+
+
+@pytest.fixture
+def database_kind() -> str:
+    """On SQLite a second leader is kept out by a lock."""
+    return "postgresql"
+
+
+@pytest.fixture
+async def queues(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    return world
+
+
+async def test_a_late_commit_is_refused_and_the_successor_decides(queues):
+    await queues.start()
+    await queues.submit(job("before"))
+    await queues.job("before", runs)
+    running, queues._running = queues._running, None
+    async with Store.open(queues.url) as other:
+        epoch = await other.lead("successor", elected=True)
+        await queues.submit(job("late"))
+        with pytest.raises(ExceptionGroup) as caught:
+            await running
+        assert caught.group_contains(StaleEpoch, match="its epoch is 1", depth=2)
+        assert is_gated(queues.user.get("jobs", "team-a", "late"))
+        assert [record.workload.name for record in (await other.workloads.list()).workloads] == ["before"]
+
+        successor = Controller(store=other, client=queues.client, kind=all_kinds()[0])
+        tasks = [asyncio.create_task(successor.watch()), asyncio.create_task(successor.decide(epoch=epoch))]
+        await queues.job("late", runs)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert queues.user.get("jobs", "team-a", "before")["metadata"]["generation"] == 2
+    await queues._stack.aclose()
+
+
+async def test_it_may_lead_again_without_listing_anything(queues):
+    """Epoch after epoch, in one process."""
+    (kind,) = all_kinds()
+    async with Store.open(queues.url) as store:
+        controller = Controller(store=store, client=queues.client, kind=kind)
+        watching = asyncio.create_task(controller.watch())
+        for number in range(1, 4):
+            epoch = await store.lead("it", elected=True)
+            deciding = asyncio.create_task(controller.decide(epoch=epoch))
+            name = f"j{number}"
+            await queues.submit(job(name))
+            await queues.job(name, runs)
+            await store.lead("another one", elected=True)
+            await queues.submit(job(f"unseen-{number}", cpu="100"))
+            with pytest.raises(ExceptionGroup):
+                await deciding
+            assert controller.watching.failure() is None
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    assert queues.sandbox.requests["GET", "jobs", "sluice"] == 2  # one list, one watch
+    for number in range(1, 4):
+        assert queues.user.get("jobs", "team-a", f"j{number}")["metadata"]["generation"] == 2
+
+
+async def test_what_is_not_sure_to_lead_sends_nothing(queues):
+    (kind,) = all_kinds()
+    leads = False
+    async with Store.open(queues.url) as store:
+        controller = Controller(store=store, client=queues.client, kind=kind, leads=lambda: leads)
+        epoch = await store.lead("it", elected=True)
+        tasks = [asyncio.create_task(controller.watch()), asyncio.create_task(controller.decide(epoch=epoch))]
+        await queues.submit(job("waits"))
+        await queues.record("waits", "admitted")
+
+        async def refused() -> int:
+            return controller.writer.outcomes["NotPermitted"]
+
+        await queues.eventually(refused)
+        assert is_gated(queues.user.get("jobs", "team-a", "waits"))
+        assert queues.sandbox.requests["PATCH", "jobs", "sluice"] == 0
+        leads = True
+        await queues.job("waits", runs)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_stop_that_comes_late_does_not_stop_what_was_started_again(queues):
+    """Frozen between the commit of an eviction and its PATCH, while the successor went through all of it."""
+    (kind,) = all_kinds()
+    await queues.start()
+    await queues.submit(job("again"))
+    running = await queues.job("again", runs)
+    late = kind.stop_patch(running)
+    hold = "sluice.dev/hold"
+    await queues.patch("again", {"metadata": {"labels": {hold: "true"}}})
+    await queues.record("again", "pending", reason="OnHold")
+    await queues.patch("again", {"metadata": {"labels": {hold: None}}})
+    await queues.job("again", lambda obj: runs(obj) and obj["metadata"]["generation"] > 2)
+    path = "/apis/batch/v1/namespaces/team-a/jobs/again"
+    with pytest.raises(Invalid):
+        await queues.client.patch(path, late, patch_type=PatchType.JSON)
+    assert runs(queues.user.get("jobs", "team-a", "again"))

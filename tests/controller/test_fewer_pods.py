@@ -1,0 +1,126 @@
+"""Fewer pods than the object asks for: partial admission, and quota of pods that are not needed any more."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+
+@pytest.fixture
+async def sluice(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    return world
+
+
+def held(record):
+    return [assignment.usage for assignment in record.admission.pod_sets]
+
+
+async def holds(world, name, cpu):
+    record = await world.store.workloads.get("team-a", name)
+    return record.admission is not None and held(record) == [{"cpu": cpu}]
+
+
+def partial(name, minimum, **fields):
+    manifest = job(name, **fields)
+    manifest["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": str(minimum)}
+    return manifest
+
+
+async def test_a_job_that_may_start_with_fewer_pods_does_and_is_given_back_whole(sluice):
+    before = await sluice.submit(partial("flexible", 2, pods=6))
+    started = await sluice.job("flexible", runs)
+    assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 6)
+    record = await sluice.record("flexible", "admitted")
+    assert held(record) == [{"cpu": 4000}]
+    assert record.admission.pod_sets[0].count == 4
+
+    await sluice.order("flexible", held=True)
+    await sluice.record("flexible", "pending", reason="OnHold")
+    assert sluice.user.get("jobs", "team-a", "flexible")["spec"] == before["spec"]
+
+
+async def test_fewer_pods_than_the_minimum_are_not_started(sluice):
+    await sluice.submit(job("big", pods=3))
+    await sluice.job("big", runs)
+    await sluice.submit(partial("flexible", 2, pods=6))
+    await sluice.record("flexible", "pending", reason="ExceedsMaxQuota")  # said of all six
+
+
+async def test_the_quota_of_pods_that_are_not_needed_any_more_is_free(sluice):
+    manifest = job("shrinking", pods=4)
+    await sluice.submit(manifest)
+    await sluice.job("shrinking", runs)
+    await sluice.submit(job("next", cpu="2"))
+    await sluice.record("next", "pending", reason="WaitingForQuota")
+
+    await succeed(sluice, "shrinking", 2)
+    await sluice.job("next", runs)
+    await sluice.eventually(lambda: holds(sluice, "shrinking", 2000))
+    reclaimed = await ledger(sluice, "shrinking")
+    assert [(amount, reason) for amount, reason in reclaimed][-1] == (2000, None)
+    assert {reason for _, reason in reclaimed} == {"Reclaimed", None}
+    assert runs(sluice.user.get("jobs", "team-a", "shrinking"))
+
+    await sluice.end()
+    await sluice.start()
+    await sluice.submit(job("more", cpu="1"))
+    await sluice.record("more", "pending", reason="WaitingForQuota")
+    assert held(await sluice.record("shrinking", "admitted")) == [{"cpu": 2000}]
+
+
+async def test_a_job_that_is_evicted_half_done_asks_for_what_is_left(sluice):
+    before = await sluice.submit(job("half", pods=4))
+    await sluice.job("half", runs)
+    await succeed(sluice, "half", 3)
+    await sluice.eventually(lambda: holds(sluice, "half", 1000))
+    await sluice.order("half", held=True)
+    waiting = await sluice.record("half", "pending", reason="OnHold")
+    assert waiting.workload.pod_sets[0].count == 1
+    assert sluice.user.get("jobs", "team-a", "half")["spec"] == before["spec"]
+    await sluice.submit(job("big", cpu="3"))
+    await sluice.job("big", runs)
+    await sluice.order("half", held=False)
+    again = await sluice.job("half", runs)
+    assert again["spec"]["parallelism"] == 4
+    assert held(await sluice.record("half", "admitted")) == [{"cpu": 1000}]
+
+
+async def test_suspending_it_by_hand_in_between_changes_nothing(sluice):
+    await sluice.submit(job("paused", pods=4))
+    await sluice.job("paused", runs)
+    await succeed(sluice, "paused", 2)
+    await sluice.eventually(lambda: holds(sluice, "paused", 2000))
+    await sluice.patch("paused", {"spec": {"suspend": True}})
+    await sluice.job("paused", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 4)
+    assert "OutOfSync" not in [reason for reason, _ in await sluice.story("paused")]
+
+
+async def test_more_work_than_was_admitted_is_decided_anew(sluice):
+    manifest = job("grown", pods=2)
+    manifest["spec"]["completions"] = 9
+    await sluice.submit(manifest)
+    await sluice.job("grown", runs)
+    await sluice.patch("grown", {"spec": {"parallelism": 3}})
+    await sluice.eventually(lambda: holds(sluice, "grown", 3000))
+    assert "OutOfSync" in [reason for reason, _ in await sluice.story("grown")]
+
+
+async def succeed(world, name, count):
+    """So many of the Job's running pods end well."""
+
+    async def running():
+        pods = [pod for pod in world.user.list("pods", "team-a") if pod["status"].get("phase") == "Running"]
+        mine = [pod for pod in pods if pod["metadata"]["labels"].get("job-name") == name]
+        return mine if len(mine) >= count else None
+
+    for pod in (await world.eventually(running))[:count]:
+        body = {"status": {"phase": "Succeeded"}}
+        await world.user.patch("pods", "team-a", pod["metadata"]["name"], body, subresource="status")
+
+
+async def ledger(world, name):
+    """(amount, why it ended) of all that a workload held, in order."""
+    record = await world.store.workloads.get("team-a", name)
+    return [(row.amount, row.end_reason) for row in await world.store.workloads.ledger(record.workload.uid)]

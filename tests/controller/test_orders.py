@@ -1,0 +1,159 @@
+"""What admins order about single workloads outweighs what their objects ask for, and is in their story."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+from admission.store.orders import Place
+
+
+@pytest.fixture
+async def sluice(world):
+    """One queue of 4 CPU, and another one beside it."""
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster_queue("other"), local_queue("other", "other"))
+    await world.start()
+    return world
+
+
+@pytest.fixture
+async def full(sluice):
+    """All quota of the first queue is held; two Jobs wait, the eldest first."""
+    await sluice.submit(job("full", cpu="4"))
+    await sluice.job("full", runs)
+    for name in ("elder", "younger"):
+        await sluice.submit(job(name, cpu="4"))
+        await sluice.record(name, "pending", reason="WaitingForQuota")
+    return sluice
+
+
+async def make_room(world):
+    await world.user.delete("jobs", "team-a", "full", propagation="Background")
+
+
+async def test_a_waiting_workload_is_moved(full):
+    await full.order("younger", local_queue="other")
+    await full.job("younger", runs)
+    record = await full.record("younger", "admitted")
+    assert (record.cluster_queue, record.workload.queue) == ("other", "other")
+    assert ("Ordered", "moved to LocalQueue other by ada: because") in await full.story("younger")
+    # The label still says something else, and does not move it back.
+    await full.patch("younger", {"metadata": {"labels": {"team": "x"}}})
+    await full.order("younger", priority=3)
+    await full.eventually(lambda: _priority(full, "younger", 3))
+    assert (await full.record("younger", "admitted")).cluster_queue == "other"
+
+
+async def _priority(world, name, priority):
+    record = await world.store.workloads.get("team-a", name)
+    return record.workload.priority == priority
+
+
+async def test_an_admitted_workload_is_stopped_before_it_moves(full):
+    await full.order("full", local_queue="other")
+    await full.job("elder", runs)  # it got the quota
+    await full.job("full", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 5)
+    record = await full.record("full", "admitted")
+    assert record.cluster_queue == "other"
+    assert ("Moved", "it was moved to LocalQueue other") in await full.story("full")
+
+    await full.order("full", local_queue=None, held=True)
+    back = await full.record("full", "pending", reason="OnHold")
+    assert back.workload.queue == "lq"
+
+
+async def test_a_higher_priority_comes_first(full):
+    await full.order("younger", priority=10)
+    await make_room(full)
+    await full.job("younger", runs)
+    assert (await full.record("elder", "pending")).workload.priority == 0
+
+
+async def test_a_place_at_the_top_comes_first_and_changes_no_priority(full):
+    await full.order("younger", place=Place())
+    await make_room(full)
+    await full.job("younger", runs)
+    record = await full.record("younger", "admitted")
+    assert record.workload.priority == 0
+    assert ("Ordered", "another place in the queue by ada: because") in await full.story("younger")
+
+
+async def test_a_place_before_another_outlives_a_restart(full):
+    elder = await full.store.workloads.get("team-a", "elder")
+    await full.order("younger", place=Place(before=elder.workload.uid))
+    await full.eventually(lambda: _ordered(full, "younger"))
+    await full.end()
+    await full.start()
+    await make_room(full)
+    await full.job("younger", runs)
+
+
+async def _ordered(world, name):
+    return "Ordered" in [reason for reason, _ in await world.story(name)]
+
+
+async def test_the_priority_of_an_admitted_workload_decides_for_whom_it_is_evicted(sluice):
+    await sluice.apply(cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}))
+    await sluice.submit(job("victim", cpu="4"))
+    await sluice.job("victim", runs)
+    await sluice.order("victim", priority=5)
+    await sluice.eventually(lambda: _priority(sluice, "victim", 5))
+    await sluice.submit(job("strong", cpu="4"))
+    await sluice.record("strong", "pending")
+    await sluice.order("strong", priority=4)
+    await sluice.eventually(lambda: _priority(sluice, "strong", 4))
+    await sluice.record("strong", "pending", reason="WaitingForQuota")
+    assert (await sluice.record("victim", "admitted")).workload.priority == 5
+
+    await sluice.order("victim", priority=3)
+    await sluice.job("strong", runs)
+    assert ("Prioritized", "priority 3") in await sluice.story("victim")
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+async def test_what_is_held_waits_until_it_is_released(full, admitted):
+    name = "full" if admitted else "elder"
+    await full.order(name, held=True)
+    held = await full.record(name, "pending", reason="OnHold")
+    assert held.message == "ada holds it"
+    if not admitted:
+        await make_room(full)
+    await full.job("younger" if not admitted else "elder", runs)
+    await full.order(name, held=False)
+    await full.record(name, "pending", reason="WaitingForQuota")
+
+
+async def test_what_is_deactivated_is_out_of_the_queue_until_it_is_taken_back_in(full):
+    await full.order("full", active=False)
+    await full.job("elder", runs)
+    out = await full.record("full", "pending", reason="Deactivated")
+    assert (out.active, out.message) == (False, "The workload is deactivated")
+    await full.end()
+    await full.start()
+    assert (await full.record("full", "pending")).reason == "Deactivated"
+    await full.order("full", active=True)
+    assert (await full.record("full", "pending", reason="WaitingForQuota")).active
+
+
+async def test_orders_that_are_given_while_sluice_is_down_count_at_its_start(full):
+    await full.end()
+    await full.order("full", held=True)
+    await full.order("younger", priority=10)
+    await full.order("elder", active=False)
+    await full.start()
+    await full.job("younger", runs)
+    await full.record("full", "pending", reason="OnHold")
+    assert not (await full.record("elder", "pending", reason="Deactivated")).active
+    assert ("Ordered", "priority 10 by ada: because") in await full.story("younger")
+    assert (await full.record("younger", "admitted")).workload.priority == 10
+
+
+async def test_a_priority_that_is_not_ordered_any_more_is_that_of_its_class_again(full):
+    await full.order("younger", priority=10)
+    await full.eventually(lambda: _priority(full, "younger", 10))
+    await full.end()
+    await full.start()
+    await full.order("younger", priority=None)
+    await full.eventually(lambda: _priority(full, "younger", 0))
+    await make_room(full)
+    await full.job("elder", runs)

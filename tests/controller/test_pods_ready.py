@@ -1,0 +1,229 @@
+"""waitForPodsReady, the longest time that a workload may run, and coming back later after either."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
+
+from admission.controller.policy import Policy, WaitForPodsReady
+
+NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
+"""Pods of it are never placed, and so never ready."""
+
+
+def policy(**fields):
+    return Policy(pods_ready=WaitForPodsReady(**{"timeout": 300.0, "recovery_timeout": 120.0} | fields))
+
+
+@pytest.fixture
+async def queues(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    return world
+
+
+def is_ready(obj):
+    return obj["status"].get("ready", 0) >= 1
+
+
+async def test_pods_that_are_ready_in_time_are_left_alone(queues):
+    await queues.start(policy())
+    await queues.submit(job("good"))
+    await queues.job("good", is_ready)
+    await queues.eventually(lambda: _is_ready(queues, "good"))
+    queues.pass_time(3600)
+    await queues.submit(job("later"))
+    await queues.job("later", runs)
+    assert (await queues.record("good", "admitted")).unready_at is None
+
+
+async def _is_ready(world, name):
+    return (await world.store.workloads.get("team-a", name)).ready_at is not None
+
+
+async def test_pods_that_are_not_ready_in_time_cost_the_quota_and_the_workload_comes_back_later(queues):
+    await queues.start(policy())
+    await queues.submit(job("stuck", cpu="3", **NOWHERE))
+    await queues.job("stuck", runs)
+    await queues.submit(job("next", cpu="3"))
+    await queues.record("next", "pending", reason="WaitingForQuota")
+    queues.pass_time(290)
+    await queues.submit(job("small"))
+    await queues.job("small", runs)
+    await queues.record("stuck", "admitted")
+
+    queues.pass_time(20)
+    await queues.job("next", runs)
+    waiting = await queues.record("stuck", "pending")
+    assert ("PodsReadyTimeout", "Exceeded the PodsReady timeout team-a/stuck (WaitForStart)") in await queues.story(
+        "stuck"
+    )
+    assert waiting.requeues == 1
+    assert 50 < waiting.not_before - queues.clock() <= 60.006
+    assert 60 <= waiting.not_before - waiting.workload.queued_at < 60.1
+    await queues.user.delete("jobs", "team-a", "next", propagation="Background")
+    await queues.record("next", "finished")
+    assert (await queues.record("stuck", "pending")).requeues == 1
+
+    queues.pass_time(61)
+    again = await queues.record("stuck", "admitted")
+    assert again.requeues == 1
+    assert again.not_before is None
+
+
+async def test_the_backoff_outlives_a_restart(queues):
+    await queues.start(policy())
+    await queues.submit(job("stuck", **NOWHERE))
+    await queues.job("stuck", runs)
+    queues.pass_time(301)
+    await queues.record("stuck", "pending")
+    await queues.end()
+    await queues.start(policy())
+    await queues.submit(job("other"))
+    await queues.job("other", runs)
+    await queues.record("stuck", "pending")
+    queues.pass_time(61)
+    await queues.record("stuck", "admitted")
+
+
+async def test_the_timeout_goes_on_where_it_was_after_a_restart(queues):
+    await queues.start(policy())
+    await queues.submit(job("stuck", **NOWHERE))
+    await queues.job("stuck", runs)
+    await queues.end()
+    queues.clock.advance(301)
+    await queues.start(policy())
+    assert (await queues.record("stuck", "pending")).requeues == 1
+
+
+async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues):
+    await queues.start(policy())
+    await queues.submit(job("shaky"))
+    await queues.job("shaky", is_ready)
+    await queues.eventually(lambda: _is_ready(queues, "shaky"))
+    for number in range(4):
+        await queues.user.patch("nodes", "", f"node-{number}", {"spec": {"unschedulable": True}})
+    (pod,) = [pod for pod in queues.user.list("pods") if pod["metadata"]["labels"].get("job-name") == "shaky"]
+    await queues.user.delete("pods", "team-a", pod["metadata"]["name"])
+    await queues.eventually(lambda: _is_unready(queues, "shaky"))
+    queues.pass_time(100)
+    await queues.submit(job("other"))
+    await queues.record("other", "admitted")
+    await queues.record("shaky", "admitted")
+    queues.pass_time(21)
+    await queues.record("shaky", "pending")
+    assert ("PodsReadyTimeout", "Exceeded the PodsReady timeout team-a/shaky (WaitForRecovery)") in await queues.story(
+        "shaky"
+    )
+
+
+async def _is_unready(world, name):
+    return (await world.store.workloads.get("team-a", name)).unready_at is not None
+
+
+async def test_after_too_many_times_it_is_deactivated(queues):
+    await queues.start(policy(backoff_limit=1, backoff_base=10.0))
+    await queues.submit(job("stuck", **NOWHERE))
+    for requeues in (0, 1):
+        await queues.job("stuck", runs)
+        assert (await queues.record("stuck", "admitted")).requeues == requeues
+        queues.pass_time(301)
+        await queues.record("stuck", "pending")
+        queues.pass_time(11)
+    out = await queues.record("stuck", "pending", reason="DeactivatedDueToRequeuingLimitExceeded")
+    assert (out.active, out.requeues, out.not_before) == (False, 0, None)
+    assert out.message == "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+    await queues.order("stuck", active=True)
+    await queues.job("stuck", runs)
+
+
+async def test_only_one_at_a_time_until_its_pods_are_ready(queues):
+    await queues.start(policy(block_admission=True))
+    await queues.submit(job("stuck", **NOWHERE))
+    await queues.job("stuck", runs)
+    await queues.submit(job("first"))
+    await queues.submit(job("second"))
+    waiting = await queues.record("first", "pending", reason="WaitingForPodsReady")
+    assert waiting.message == "waiting for all admitted workloads to be in PodsReady condition"
+    queues.pass_time(301)  # the timeout opens the way
+    await queues.job("first", is_ready)
+    await queues.job("second", is_ready)
+    for name in ("first", "second"):
+        await queues.eventually(lambda name=name: _is_ready(queues, name))
+    records = [await queues.record(name, "admitted") for name in ("first", "second")]
+    earlier, later = sorted(records, key=lambda record: record.admitted_at)
+    assert earlier.ready_at <= later.admitted_at
+    await queues.record("stuck", "pending")
+
+
+async def test_who_comes_back_at_the_end_of_the_queue(queues):
+    await queues.start(policy(count_from_eviction=False, backoff_base=0.0))
+    await queues.submit(job("stuck", cpu="4", **NOWHERE))
+    await queues.job("stuck", runs)
+    await queues.submit(job("next", cpu="4"))
+    queues.pass_time(301)
+    again = await queues.record("stuck", "admitted", reason="Admitted")
+    await queues.eventually(lambda: _requeued(queues, "stuck", 1))
+    assert again.workload.queued_at is None
+    assert (await queues.record("next", "pending")).admitted_at is None
+
+
+async def _requeued(world, name, times):
+    return (await world.store.workloads.get("team-a", name)).requeues == times
+
+
+# --- how long it may run
+
+
+def limited(name, seconds, **fields):
+    manifest = job(name, **fields)
+    manifest["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = str(seconds)
+    return manifest
+
+
+async def test_a_workload_that_ran_too_long_is_out_of_the_queue(queues):
+    await queues.start()
+    await queues.submit(limited("long", 600, cpu="4"))
+    await queues.job("long", runs)
+    await queues.submit(job("next", cpu="4"))
+    queues.pass_time(590)
+    await queues.record("next", "pending", reason="WaitingForQuota")
+    await queues.record("long", "admitted")
+    queues.pass_time(11)
+    await queues.job("next", runs)
+    out = await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+    assert out.message == "The workload is deactivated due to exceeding the maximum execution time"
+    assert is_gated(queues.user.get("jobs", "team-a", "long"))
+    await queues.user.delete("jobs", "team-a", "next", propagation="Background")
+    await queues.order("long", active=True)
+    assert (await queues.record("long", "admitted")).past_seconds == 0
+
+
+async def test_former_admissions_and_restarts_count(queues):
+    await queues.start()
+    await queues.submit(limited("long", 600))
+    await queues.job("long", runs)
+    queues.pass_time(400)
+    await queues.order("long", held=True)
+    held = await queues.record("long", "pending", reason="OnHold")
+    assert 400 <= held.past_seconds < 410
+    queues.pass_time(10_000)  # does not run
+    await queues.order("long", held=False)
+    await queues.job("long", runs)
+    await queues.end()
+    queues.clock.advance(150)
+    await queues.start()
+    await queues.record("long", "admitted")
+    queues.pass_time(50)
+    await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+
+
+# --- the formula
+
+
+@pytest.mark.parametrize(
+    ("requeues", "pause"), [(1, 60.0), (2, 120.0), (3, 240.0), (6, 1920.0), (7, 3600.0), (99, 3600.0)]
+)
+def test_pauses_double_up_to_a_maximum(requeues, pause):
+    wait = WaitForPodsReady(timeout=1.0, recovery_timeout=None)
+    assert wait.pause(requeues, 0.0) == pause
+    assert wait.pause(requeues, 1.0) in (pause, pytest.approx(pause * 1.0001))

@@ -1,0 +1,120 @@
+"""What the ledger says was used is what can be seen at the API server: from a Job's start until its pods are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from job_examples import cluster_queue, flavor, is_done, job, local_queue
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from conftest import World
+
+
+class StoppedClock:
+    """Time passes when the test says so: when everybody has seen everything. So both sides can agree exactly."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now = round(self.now + seconds, 6)
+
+
+class Observer:
+    """Adds up core-seconds by namespace, from the Jobs alone: what was asked for, while there are pods or may be."""
+
+    def __init__(self, world: World) -> None:
+        self.used: defaultdict[str, float] = defaultdict(float)
+        self.held: dict[str, tuple[str, float, int]] = {}
+        self._world = world
+
+    async def watch(self) -> None:
+        with closing(self._world.user.watch("jobs")) as changes:
+            async for batch in changes:
+                for _, kind, obj, _ in batch:
+                    self._see(obj, gone=kind == "DELETED")
+
+    def _see(self, obj: dict[str, Any], *, gone: bool) -> None:
+        metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
+        name, now = metadata["name"], self._micros()
+        pods = status.get("active", 0) + status.get("terminating", 0)
+        holds = not gone and (bool(pods) or not (spec.get("suspend") or is_done(obj)))
+        if holds and name not in self.held:
+            request = spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            self.held[name] = metadata["namespace"], float(request) * spec["parallelism"], now
+        elif not holds and name in self.held:
+            namespace, cores, since = self.held.pop(name)
+            self.used[namespace] += cores * (now - since)
+
+    def until_now(self) -> dict[str, float]:
+        used = dict(self.used)
+        for namespace, cores, since in self.held.values():
+            used[namespace] = used.get(namespace, 0.0) + cores * (self._micros() - since)
+        return {namespace: found / 1_000_000 for namespace, found in used.items()}
+
+    def _micros(self) -> int:
+        return round(self._world.clock() * 1_000_000)
+
+
+@pytest.fixture
+async def observed(world: World) -> AsyncIterator[Observer]:
+    world.clock = StoppedClock(1_750_000_000.5)  # type: ignore[assignment]
+    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue(), local_queue(namespace="team-b"))
+    await world.start()
+    observer = Observer(world)
+    watching = asyncio.create_task(observer.watch())
+    yield observer
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+
+
+async def let_pass(world: World, observer: Observer, seconds: float, *, held: set[str]) -> None:
+    """As soon as the observer and the database agree that just these Jobs hold quota."""
+
+    async def agreed() -> bool:
+        records = (await world.store.load()).workloads
+        return {one.workload.name for one in records if one.admission} == held == observer.held.keys()
+
+    await world.eventually(agreed)
+    world.clock.advance(seconds)
+
+
+async def test_the_ledger_agrees_with_an_observer_of_the_api_server(world: World, observed: Observer):
+    start = world.clock()
+    await world.submit(job("runs-on", cpu="2"))
+    await world.submit(job("is-held", cpu="1", pods=3, namespace="team-b"))
+    await let_pass(world, observed, 1000.25, held={"runs-on", "is-held"})
+    await world.submit(job("waits", cpu="4", seconds=60))
+    await world.record("waits", "pending")
+    await let_pass(world, observed, 500.125, held={"runs-on", "is-held"})
+
+    await world.order("is-held", "team-b", held=True)
+    await world.job("waits", is_done)
+    await let_pass(world, observed, 50, held={"runs-on"})
+    await world.order("is-held", "team-b", held=False)
+    await let_pass(world, observed, 3600, held={"runs-on", "is-held"})
+    await world.patch("runs-on", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await let_pass(world, observed, 0.000001, held={"is-held"})
+    await world.submit(job("last", cpu="3"))
+    await let_pass(world, observed, 7, held={"is-held", "last"})
+
+    report = await world.leading.reports.usage(["namespace"], start=start, end=world.clock())
+    found = {row.of["namespace"]: row.amount_seconds / 1000 for row in report.rows}
+    assert found == pytest.approx(observed.until_now(), rel=1e-12)
+    assert found["team-b"] == pytest.approx(3 * (1000.25 + 500.125 + 3600 + 0.000001 + 7), rel=1e-12)
+    assert await world.leading.reports.violations() == ()
+    epoch = await world.leading.lead("test")
+    world.clock.advance(86400)
+    assert await world.leading.roll_up(epoch=epoch) >= 24
+    again = await world.leading.reports.usage(["namespace"], start=start, end=world.clock() - 86400)
+    assert {row.of["namespace"]: row.amount_seconds / 1000 for row in again.rows} == pytest.approx(found, rel=1e-12)
