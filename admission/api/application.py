@@ -2,75 +2,173 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
-from admission.api import discovery
+from admission.api import discovery, openapi
+from admission.api.audit_records import AuditRecords
+from admission.api.audits import Audits
 from admission.api.authentication import Authentication
-from admission.api.endpoints import QueueObjects, Workloads
+from admission.api.authorization import AUTHORIZATION, Authorization
 from admission.api.errors import AddressUnusable
+from admission.api.explanations import Explanations
 from admission.api.failures import RESOURCE, failures
+from admission.api.headers import secure
+from admission.api.histories import QueueObjectHistories, WorkloadHistories
+from admission.api.limits import Limits
+from admission.api.live import Live, Nobody
+from admission.api.login import Login
+from admission.api.previews import Previews
 from admission.api.probes import Probes
-from admission.api.registry import GROUP, PREFIX, RESOURCES
+from admission.api.queue_objects import QueueObjects
+from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
+from admission.api.reports import Reports
+from admission.api.sessions import Sessions
+from admission.api.watching import Watches
+from admission.api.workloads import Workloads
 from admission.model.reading import MAX_BYTES
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from admission.api.delegation import Delegation
+    from admission.api.front_proxy import FrontProxy
+    from admission.api.live import Deciding
     from admission.api.probes import Checks
     from admission.api.registry import Resource
     from admission.store.store import Store
 
-_METHODS = {"list": "GET", "get": "GET", "create": "POST", "update": "PUT", "delete": "DELETE"}
-_ON_COLLECTION = ("list", "create")
+    Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_METHODS = {
+    "create": "POST",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+    "get": "GET",
+    "list": "GET",
+    "patch": "PATCH",
+    "update": "PUT",
+}
+_ON_COLLECTION = ("create", "deletecollection", "list")
 _SHUTDOWN_SECONDS = 5.0
 
+REQUESTS_PER_SECOND, REQUESTS_AT_ONCE = 200.0, 2000.0
+"""What one user may ask for in the long run, and in a burst."""
 
-def create_app(store: Store, *, token: str, checks: Checks) -> web.Application:
-    """The API on `store`, behind `token`; `checks` decide about /readyz. Raises ValueError for an empty token."""
-    authentication = Authentication(token)
+
+def create_app(
+    store: Store,
+    *,
+    checks: Checks,
+    token: str | None = None,
+    delegation: Delegation | None = None,
+    front_proxy: FrontProxy | None = None,
+    deciding: Deciding | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.time,
+) -> web.Application:
+    """The API on `store`; `checks` decide about /readyz.
+
+    `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
+    `front_proxy` is believed about its users. `deciding` is the Sluice in this process, if there is one. `clock` gives
+    seconds that never go back, `now` those since the epoch. Raises ValueError if there is neither a token nor a
+    delegation.
+    """
+    sessions = Sessions(clock=clock)
+    limits = Limits(per_second=REQUESTS_PER_SECOND, at_once=REQUESTS_AT_ONCE, clock=clock)
+    authentication = Authentication(
+        token=token, delegation=delegation, front_proxy=front_proxy, sessions=sessions, limits=limits
+    )
+    authorization = Authorization(delegation)
+    login = Login(authentication, sessions, clock=clock)
     probes = Probes(checks, authentication)
-    app = web.Application(middlewares=[failures, authentication.middleware], client_max_size=MAX_BYTES)
+    app = web.Application(
+        middlewares=[failures, authentication.middleware, authorization.middleware], client_max_size=MAX_BYTES
+    )
+    app[AUTHORIZATION] = authorization
+    app.on_response_prepare.append(secure)
+    app.router.add_post("/login", login.login)
+    app.router.add_post("/logout", login.logout)
+    app.router.add_get("/session", login.session)
     app.router.add_get("/livez", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/healthz", probes.ready)
     app.router.add_get("/apis", discovery.groups)
     app.router.add_get(f"/apis/{GROUP}", discovery.group)
     app.router.add_get(PREFIX, discovery.resources)
-    for resource in RESOURCES:
-        endpoint = QueueObjects(store, resource, resource.model) if resource.model else Workloads(store, resource)
-        for verb in resource.verbs:
-            _route(app, resource, verb, getattr(endpoint, verb))
+    app.router.add_get("/openapi/v3", openapi.index)
+    app.router.add_get(f"/openapi/v3/{openapi.PLACE}", openapi.document)
+    app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
+    app.router.add_get(f"{PREFIX}/reports/usage", Reports(store).usage)
+    deciding = deciding or Nobody()
+    audits = Audits(store, deciding)
+    app.router.add_get(f"{PREFIX}/audits", audits.get)
+    app.router.add_post(f"{PREFIX}/audits", audits.post)
+    _add_resources(app, store, Live(store, deciding, clock=now), now=now)
     return app
 
 
+def _add_resources(app: web.Application, store: Store, live: Live, *, now: Callable[[], float]) -> None:
+    """All that is in the table of resources, and in that of subresources."""
+    watches, previews = Watches(store, now=now), Previews(live)
+    app.on_shutdown.append(lambda _: watches.close())
+    workloads = Workloads(store, WORKLOADS, watches, previews, now=now)
+    explanations = Explanations(store, workloads, live)
+    subresources: dict[tuple[str, str, str], Handler] = {
+        ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
+        ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,
+        ("workloads", "explain", "get"): explanations.explain,
+        ("workloads", "history", "get"): WorkloadHistories(store, workloads).get,
+        ("workloads", "status", "get"): workloads.get,
+        ("workloads", "status", "patch"): workloads.patch_status,
+    }
+    for resource in RESOURCES:
+        verbs: Workloads | QueueObjects = workloads
+        if resource.model is not None:
+            verbs = QueueObjects(store, resource, resource.model, watches, previews, now=now)
+            histories = QueueObjectHistories(store, resource, verbs)
+            subresources[resource.plural, "history", "get"] = histories.get
+            subresources[resource.plural, "rollback", "create"] = histories.rollback
+        for verb in resource.verbs:
+            if verb != "watch":  # which is a list, as requests go
+                _route(app, resource, verb, getattr(verbs, verb))
+    for row in SUBRESOURCES:
+        for verb in row.verbs:
+            _route(app, row.resource, verb, subresources[row.of, row.name, verb], f"/{row.name}")
+
+
 @asynccontextmanager
-async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+async def listening(
+    app: web.Application, host: str, port: int, *, ssl_context: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Serve `app` for the time of the block and give its URL; port 0 takes a free one. Raises AddressUnusable."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=ssl_context).start()
         except OSError as error:
             why = error.strerror or error
             raise AddressUnusable(f"the API cannot listen on {host}:{port} ({why}); choose another address") from error
         address, bound = runner.addresses[0][:2]
-        yield f"http://[{address}]:{bound}" if ":" in address else f"http://{address}:{bound}"
+        scheme = "http" if ssl_context is None else "https"
+        yield f"{scheme}://[{address}]:{bound}" if ":" in address else f"{scheme}://{address}:{bound}"
     finally:
         await runner.cleanup()
 
 
-def _route(
-    app: web.Application, resource: Resource, verb: str, handler: Callable[[web.Request], Awaitable[web.Response]]
-) -> None:
-    async def handle(request: web.Request) -> web.Response:
+def _route(app: web.Application, resource: Resource, verb: str, handler: Handler, subresource: str = "") -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
         request[RESOURCE] = resource
         return await handler(request)
 
     collection = resource.collection("{namespace}" if resource.namespaced else "")
-    app.router.add_route(_METHODS[verb], collection if verb in _ON_COLLECTION else f"{collection}/{{name}}", handle)
+    is_collection = verb in _ON_COLLECTION and not subresource
+    path = collection if is_collection else f"{collection}/{{name}}{subresource}"
+    app.router.add_route(_METHODS[verb], path, handle)
     if verb == "list" and resource.namespaced:
         app.router.add_route("GET", resource.collection(), handle)

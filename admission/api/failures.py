@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 import logging
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -11,16 +12,20 @@ from aiohttp import web
 from admission.api.errors import ApiError
 from admission.api.registry import GROUP, Resource
 from admission.api.replies import reply
+from admission.machinery.errors import InvalidSelector, NotAcceptable, PatchFailed
 from admission.model.errors import InvalidObject, StoreError
 from admission.store.errors import AlreadyExists, Conflict, DatabaseUnavailable, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from admission.api.replies import Document
 
 RESOURCE = web.RequestKey("resource", Resource)
 """What a request is about, for the details of its Status; set by the route."""
+
+NAME = web.RequestKey("name", str)
+"""That of the object in the body, if there is none in the path."""
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1
@@ -44,7 +49,20 @@ async def failures(
         return _failure(request, error.status, reason, message, headers=kept)
     except ApiError as error:
         headers = {"WWW-Authenticate": "Bearer"} if error.code == http.HTTPStatus.UNAUTHORIZED else {}
-        return _failure(request, error.code, error.reason, str(error), headers=headers)
+        details: Document = {"causes": list(error.causes)} if error.causes else {}
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+            details["retryAfterSeconds"] = error.retry_after
+        metadata = {"continue": error.continuation} if error.continuation else {}
+        return _failure(request, error.code, error.reason, str(error), headers=headers, metadata=metadata, **details)
+    except InvalidSelector as error:
+        return _failure(request, 400, "BadRequest", str(error))
+    except NotAcceptable as error:
+        return _failure(request, 406, "NotAcceptable", str(error))
+    except PatchFailed as error:
+        # kubectl shows the causes of what is invalid, and not the message.
+        causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]
+        return _failure(request, 422, "Invalid", str(error), causes=causes)
     except InvalidObject as error:
         causes = [{"reason": "FieldValueInvalid", "message": text, "field": field} for field, text in error.causes]
         return _failure(
@@ -52,6 +70,8 @@ async def failures(
         )
     except StoreError as error:
         return _store_failure(request, error)
+    except ConnectionError:  # whoever asked has gone, and wants no answer
+        raise
     except Exception:  # noqa: BLE001  the client is owed an answer, and the log the traceback
         _log.exception("%s %s failed", request.method, request.path)
         return _failure(request, 500, "InternalError", "an internal error occurred; Sluice's log has the details")
@@ -82,12 +102,13 @@ def _failure(
     message: str,
     *,
     headers: dict[str, str] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
     **details: Any,
 ) -> web.Response:
     status: Document = {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": dict(metadata),
         "status": "Failure",
         "message": message,
         "reason": reason,
@@ -95,7 +116,8 @@ def _failure(
     }
     resource = request.get(RESOURCE)
     if resource is not None:
-        about = {"name": request.match_info.get("name", ""), "group": GROUP, "kind": resource.plural}
+        name = request.match_info.get("name") or request.get(NAME, "")
+        about = {"name": name, "group": GROUP, "kind": resource.kind if reason == "Invalid" else resource.plural}
         status["details"] = {key: value for key, value in about.items() if value} | details
     return reply(status, code=code, headers=headers)
 

@@ -1,22 +1,32 @@
-"""Queue objects as the API shows them: the manifest, the status of those that have one, and what to warn about."""
+"""What the API shows: queue objects with their status, workloads with their orders and checks, and warnings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.api.status import cluster_queue_status, local_queue_status, missing_flavors
+from admission.api.status import (
+    Surroundings,
+    admission_check_status,
+    cluster_queue_status,
+    local_queue_status,
+    missing_checks,
+    missing_flavors,
+)
+from admission.api.workload_documents import workload_document
 from admission.model.manifests import to_manifest
-from admission.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
-from admission.store.records import QueueStatus
+from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor
+from admission.store.records import QueueStatus, State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from admission.api.replies import Document
     from admission.model.queues import QueueObject
+    from admission.store.records import CheckRecord, WorkloadRecord
     from admission.store.store import Store
 
 _NOTHING = QueueStatus()
+_FLAVOR, _CHECK, _QUEUE = ResourceFlavor.kind, AdmissionCheck.kind, ClusterQueue.kind
 
 
 async def documents(store: Store, objects: Sequence[QueueObject]) -> list[Document]:
@@ -26,57 +36,72 @@ async def documents(store: Store, objects: Sequence[QueueObject]) -> list[Docume
             statuses = await _cluster_queue_statuses(store, objects)
         case [LocalQueue(), *_]:
             statuses = await _local_queue_statuses(store, objects)
+        case [AdmissionCheck(), *_]:
+            statuses = [admission_check_status(item) for item in objects if isinstance(item, AdmissionCheck)]
         case _:
-            return [to_manifest(item) for item in objects]
-    return [to_manifest(item) | {"status": status} for item, status in zip(objects, statuses, strict=True)]
+            return [_manifest(item) for item in objects]
+    return [_manifest(item) | {"status": status} for item, status in zip(objects, statuses, strict=True)]
+
+
+def _manifest(item: QueueObject) -> Document:
+    document = to_manifest(item)
+    if item.metadata.managed_fields:
+        document["metadata"]["managedFields"] = [dict(entry) for entry in item.metadata.managed_fields]
+    return document
+
+
+async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *, now: float) -> list[Document]:
+    """The workloads as documents, with what is ordered and said about them."""
+    found = [*records]
+    news = await store.orders.of(record.workload.uid for record in found if record.state is not State.FINISHED)
+    orders = {order.uid: order for order in news.orders}
+    checks: dict[str, list[CheckRecord]] = {}
+    for check in news.checks:
+        checks.setdefault(check.uid, []).append(check)
+    return [
+        workload_document(
+            record, order=orders.get(record.workload.uid), checks=checks.get(record.workload.uid, ()), now=now
+        )
+        for record in found
+    ]
 
 
 async def warnings(store: Store, written: QueueObject) -> list[str]:
     """What was accepted, and yet will not work as written, or not before something else is there."""
     match written:
         case ClusterQueue():
-            missing = missing_flavors(written, await _flavors(store))
-            texts = [f"there is no ResourceFlavor {name}; nothing is admitted before it is created" for name in missing]
-            if written.spec.admission_checks_strategy is not None:
-                texts.append("spec.admissionChecksStrategy is not acted on: Sluice admits without admission checks")
-            return texts
+            surroundings = await _surroundings(store)
+            missing = [f"ResourceFlavor {name}" for name in missing_flavors(written, surroundings)]
+            missing += [f"AdmissionCheck {name}" for name in missing_checks(written, surroundings)]
+        case LocalQueue() if written.spec.cluster_queue not in (await store.queues.names(_QUEUE))[_QUEUE]:
+            missing = [f"ClusterQueue {written.spec.cluster_queue}"]
         case ResourceFlavor() if written.spec.topology_name is not None:
             return ["spec.topologyName is not acted on: Sluice does not look at the topology of nodes"]
-        case LocalQueue() if written.spec.cluster_queue not in await _cluster_queues(store):
-            return [f"there is no ClusterQueue {written.spec.cluster_queue}; nothing is admitted before it is created"]
         case _:
             return []
+    return [f"there is no {name}; nothing is admitted before it is created" for name in missing]
 
 
 async def _cluster_queue_statuses(store: Store, objects: Sequence[QueueObject]) -> list[Document]:
-    flavors = await _flavors(store)
-    numbers = await store.workloads.cluster_queue_status()
+    surroundings, numbers = await _surroundings(store), await store.workloads.cluster_queue_status()
     return [
-        cluster_queue_status(item, numbers.get(item.name, _NOTHING), flavors)
+        cluster_queue_status(item, numbers.get(item.name, _NOTHING), surroundings)
         for item in objects
         if isinstance(item, ClusterQueue)
     ]
 
 
 async def _local_queue_statuses(store: Store, objects: Sequence[QueueObject]) -> list[Document]:
-    flavors, targets = await _flavors(store), await _cluster_queues(store)
+    targets = await store.queues.list(ClusterQueue.kind)
+    surroundings = await _surroundings(store, (queue for queue in targets if isinstance(queue, ClusterQueue)))
     numbers = await store.workloads.local_queue_status()
     return [
-        local_queue_status(
-            item,
-            numbers.get((item.metadata.namespace, item.name), _NOTHING),
-            targets.get(item.spec.cluster_queue),
-            flavors,
-        )
+        local_queue_status(item, numbers.get((item.metadata.namespace, item.name), _NOTHING), surroundings)
         for item in objects
         if isinstance(item, LocalQueue)
     ]
 
 
-async def _flavors(store: Store) -> set[str]:
-    return {flavor.name for flavor in await store.queues.list(ResourceFlavor.kind)}
-
-
-async def _cluster_queues(store: Store) -> dict[str, ClusterQueue]:
-    found = await store.queues.list(ClusterQueue.kind)
-    return {queue.name: queue for queue in found if isinstance(queue, ClusterQueue)}
+async def _surroundings(store: Store, targets: Iterable[ClusterQueue] = ()) -> Surroundings:
+    names = await store.queues.names(_FLAVOR, _CHECK)
+    return Surroundings(names[_FLAVOR], names[_CHECK], {queue.name: queue for queue in targets})

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from admission.model.queues import ClusterQueue, Cohort, LocalQueue, QueueObject, ResourceFlavor, WorkloadPriorityClass
+from admission.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    QueueObject,
+    ResourceFlavor,
+    WorkloadPriorityClass,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,8 +23,7 @@ VERSION: Final = "v1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 PREFIX: Final = f"/apis/{API_VERSION}"
 
-_READ: Final = ("get", "list")
-_WRITE: Final = ("create", "delete", "get", "list", "update")
+_WRITE: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +56,53 @@ def _writable(model: type[QueueObject], *short_names: str) -> Resource:
     return Resource(model.plural, model.kind, model.namespaced, _WRITE, short_names, model)
 
 
-WORKLOADS: Final = Resource("workloads", "Workload", namespaced=True, verbs=_READ, short_names=("wl",))
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """What can be asked of, or done with, one object beside the verbs of its resource."""
+
+    of: str
+    """The plural of the resource."""
+    name: str
+    kind: str
+    """Of the answer."""
+    verbs: tuple[str, ...]
+
+    @property
+    def resource(self) -> Resource:
+        """Of whose objects it is."""
+        return next(resource for resource in RESOURCES if resource.plural == self.of)
+
+
+WORKLOADS: Final = Resource(
+    "workloads", "Workload", namespaced=True, verbs=("get", "list", "patch", "watch"), short_names=("wl",)
+)
 RESOURCES: Final = (
     _writable(ClusterQueue, "cq"),
     _writable(Cohort, "co"),
     _writable(LocalQueue, "lq", "queue", "queues"),
     _writable(ResourceFlavor, "rf", "flavor", "flavors"),
     _writable(WorkloadPriorityClass, "wpc"),
+    _writable(AdmissionCheck, "ac"),
     WORKLOADS,
 )
+
+
+AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False, verbs=("list",))
+REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))
+AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
+UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS)
+"""What is computed or only read: no objects that anybody would name on a command line."""
+
+SUBRESOURCES: Final = (
+    Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
+    Subresource("localqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
+    Subresource("workloads", "explain", "WorkloadExplanation", ("get",)),
+    Subresource("workloads", "history", "WorkloadHistory", ("get",)),
+    Subresource("workloads", "status", "Workload", ("get", "patch")),
+    *(Subresource(resource.plural, "history", "HistoryList", ("get",)) for resource in RESOURCES if resource.model),
+    *(Subresource(resource.plural, "rollback", "Rollback", ("create",)) for resource in RESOURCES if resource.model),
+)
+"""One row each; `admission.api.application` knows who answers."""
 
 
 def by_name(name: str, resources: Iterable[Resource] = RESOURCES) -> Resource | None:

@@ -1,67 +1,136 @@
-"""What a request says beside its path: the object in its body, and the options in its query."""
+"""What a request says in its query, and about deletions in its body: the options of each verb."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import orjson
 
-from admission.api.errors import BadRequest, UnsupportedMediaType
-from admission.api.registry import API_VERSION
+from admission.api.bodies import read_document
+from admission.api.errors import BadRequest, Expired
 from admission.model.errors import InvalidObject
-from admission.model.manifests import parse_documents, parse_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aiohttp import web
-
-    from admission.api.registry import Resource
-    from admission.api.replies import Document
-    from admission.model.queues import QueueObject
 
 Key: TypeAlias = tuple[str, str, str]
 """Namespace, name and uid: the order of every list. Queue objects have no two of one name, and leave the uid empty."""
-_YAML = ("application/yaml", "application/x-yaml", "text/yaml")
-_UNSUPPORTED = ("labelSelector", "fieldSelector", "watch")
+Validation: TypeAlias = Literal["Ignore", "Warn", "Strict"]
+"""What becomes of fields that there are not, or that are given twice."""
+
+CONTINUE_SECONDS = 900.0
+"""A list can be continued for so long."""
+LARGEST_PAGE = 10_000
+"""A longer list is given in pages, whether they were asked for or not."""
+_LONGEST_MANAGER = 128
+_FALSE = ("", "0", "f", "false")
+_VALIDATIONS: tuple[Validation, ...] = ("Ignore", "Warn", "Strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Where the next page of a list begins. The pages together show the list as of `revision` or later."""
+
+    after: Key
+    revision: int
+    since: float
+    """When the first page was given, in seconds since the epoch."""
+
+    def token(self) -> str:
+        """The opaque text for clients."""
+        return base64.urlsafe_b64encode(orjson.dumps([self.revision, int(self.since), *self.after])).decode()
+
+    @classmethod
+    def parse(cls, token: str) -> Continuation:
+        """From the text. Raises BadRequest."""
+        try:
+            parts = orjson.loads(base64.urlsafe_b64decode(token.encode()))
+        except (binascii.Error, UnicodeEncodeError, orjson.JSONDecodeError) as error:
+            raise BadRequest("continue: not a token that a list has given out; start without it") from error
+        match parts:
+            case [int(revision), int(since), str(namespace), str(name), str(uid)]:
+                return cls((namespace, name, uid), revision, since)
+            case _:
+                pass
+        raise BadRequest("continue: not a token that a list has given out; start without it")
 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which part of a list is wanted: at most `limit` objects (None: all) behind the key `after`."""
+    """Which part of a list is wanted: at most `limit` objects from the continuation (None: the beginning) on."""
 
-    limit: int | None
-    after: Key | None
+    limit: int
+    start: Continuation | None
+    resource_version: int | None
+    """The list must not be older than that; None: as it is."""
+    exact: bool = False
+    """... nor newer."""
 
     @classmethod
-    def of(cls, request: web.Request) -> Paging:
-        """From `limit` and `continue`. Raises BadRequest for those, and for options that lists do not have yet."""
-        for option in _UNSUPPORTED:
-            if request.query.get(option, "") not in ("", "false", "0"):
-                raise BadRequest(f"{option} is not supported by this version; leave it out")
-        limit = request.query.get("limit", "0")
-        if not (limit.isascii() and limit.isdecimal()) or len(limit) > 9:
-            raise BadRequest(f'limit: "{limit}" is not a number of objects')
+    def of(cls, request: web.Request, *, now: float) -> Paging:
+        """Raises BadRequest, and Expired for a continuation that is too old, with one that goes on."""
+        if request.query.get("sendInitialEvents"):
+            raise BadRequest("sendInitialEvents is for watches only")
+        asked = number(request, "limit") or LARGEST_PAGE
         token = request.query.get("continue", "")
-        return cls(int(limit) or None, _decode(token) if token else None)
+        version = resource_version(request)
+        match = request.query.get("resourceVersionMatch", "")
+        if match not in ("", "Exact", "NotOlderThan"):
+            raise BadRequest(f'resourceVersionMatch: "{match}" is not Exact or NotOlderThan')
+        if match and version is None:
+            raise BadRequest("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        if match == "Exact" and not version:
+            raise BadRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+        if token and version:
+            raise BadRequest("specifying resourceVersion is not allowed when using continue")
+        start = Continuation.parse(token) if token else None
+        if start is not None and now - start.since > CONTINUE_SECONDS:
+            anew = Continuation(start.after, 0, now).token()
+            raise Expired(
+                "the provided continue parameter is too old to give a consistent list; start a new list without it, or "
+                "go on inconsistently with the token in metadata.continue",
+                continuation=anew,
+            )
+        return cls(min(asked, LARGEST_PAGE), start, version or None, exact=match == "Exact")
 
 
-def continue_token(after: Key) -> str:
-    """The opaque text that makes the next request go on behind the key `after`."""
-    return base64.urlsafe_b64encode(orjson.dumps(after)).decode()
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a create, update or patch is meant."""
 
+    dry_run: bool
+    validation: Validation
+    manager: str
+    """The field manager; empty: not named."""
+    force: bool
+    """Whether a server-side apply takes fields from other managers."""
 
-def dry_run(request: web.Request) -> bool:
-    """Whether nothing is to be written. Raises BadRequest for an unknown directive."""
-    return _is_dry_run([value for value in request.query.getall("dryRun", []) if value])
+    @classmethod
+    def of(cls, request: web.Request, *, apply: bool = False) -> WriteOptions:
+        """`apply`: for a server-side apply. Raises BadRequest, and InvalidObject for what apply demands."""
+        validation = request.query.get("fieldValidation") or "Warn"
+        if validation not in _VALIDATIONS:
+            raise BadRequest(f'fieldValidation: "{validation}" is not one of {", ".join(_VALIDATIONS)}')
+        manager = request.query.get("fieldManager", "")
+        if len(manager) > _LONGEST_MANAGER or not manager.isprintable():
+            raise BadRequest(f"fieldManager: must be printable and not longer than {_LONGEST_MANAGER} characters")
+        if apply and not manager:
+            raise InvalidObject([("fieldManager", "is required for apply patch")], subject="PatchOptions")
+        force = flag(request, "force")
+        if force and not apply:
+            raise InvalidObject([("force", "may not be specified for non-apply patch")], subject="PatchOptions")
+        return cls(dry_run(request), validation, manager, force)
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a DELETE asks for beside the name: DeleteOptions in its body, and its query."""
+    """What a DELETE asks for beside the name: DeleteOptions in its body, and its query.
+
+    Nothing depends on queue objects by ownerReferences, so that propagation and grace have no meaning here.
+    """
 
     dry_run: bool
     uid: str = ""
@@ -78,68 +147,37 @@ class Deletion:
         return cls(dry, required.get("uid", ""), required.get("resourceVersion", ""))
 
 
-async def read_object(request: web.Request, resource: Resource) -> QueueObject:
-    """The object in the body, made to fit the path.
-
-    Raises UnsupportedMediaType, BadRequest for a body that is malformed or belongs to another path, InvalidObject.
-    """
-    document = await read_document(request)
-    if document is None:
-        raise BadRequest(f"the body is empty; send a {resource.kind}")
-    for field, expected in (("apiVersion", API_VERSION), ("kind", resource.kind)):
-        if document.get(field) != expected:
-            raise BadRequest(f"{field} must be {expected} on this path, not {_shown(document.get(field))}")
-    metadata = document.get("metadata")
-    if isinstance(metadata, dict):
-        _fit(metadata, "name", request.match_info)
-        _fit(metadata, "namespace", request.match_info)
-    return parse_manifest(document)
+def dry_run(request: web.Request) -> bool:
+    """Whether nothing is to be written. Raises BadRequest for an unknown directive."""
+    return _is_dry_run([value for value in request.query.getall("dryRun", []) if value])
 
 
-async def read_document(request: web.Request) -> Document | None:
-    """The JSON or YAML object in the body; None for no body. Raises UnsupportedMediaType and BadRequest."""
-    body = await request.read()
-    if not body.strip():
+def flag(request: web.Request, name: str) -> bool:
+    """Whether a boolean parameter is there and not false."""
+    return request.query.get(name, "").lower() not in _FALSE
+
+
+def number(request: web.Request, name: str) -> int | None:
+    """A parameter that is a count; None if it is missing. Raises BadRequest."""
+    text = request.query.get(name, "")
+    if not text:
         return None
-    is_json = request.content_type in ("application/json", "application/octet-stream")
-    if not is_json and request.content_type not in _YAML:
-        raise UnsupportedMediaType(
-            f"{request.content_type} is not read here; send application/json or application/yaml"
-        )
-    try:
-        if is_json:
-            orjson.loads(body)
-        documents = parse_documents(body.decode(), source="the body")
-    except (orjson.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not {'JSON' if is_json else 'UTF-8'}: {error}") from error
-    except InvalidObject as error:
-        raise BadRequest(str(error)) from error
-    if len(documents) != 1 or documents[0].source != "the body":
-        raise BadRequest("the body must be exactly one object")
-    return dict(documents[0].body)
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise BadRequest(f'{name}: "{text}" is not a number that can be')
+    return int(text)
+
+
+def resource_version(request: web.Request) -> int | None:
+    """The parameter of that name; 0: any, None: it is missing. Raises BadRequest."""
+    text = request.query.get("resourceVersion", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise BadRequest(f'resourceVersion: "{text}" is none that a list or watch has given out')
+    return int(text)
 
 
 def _is_dry_run(directives: object) -> bool:
     if directives not in ([], ["All"]):
         raise BadRequest("dryRun: the only value that is supported is All")
     return bool(directives)
-
-
-def _fit(metadata: Document, field: str, path: Mapping[str, str]) -> None:
-    if field in path and metadata.setdefault(field, path[field]) != path[field]:
-        raise BadRequest(f"metadata.{field} is {_shown(metadata[field])}, but the path says {_shown(path[field])}")
-
-
-def _decode(token: str) -> Key:
-    try:
-        after = orjson.loads(base64.urlsafe_b64decode(token.encode()))
-    except (binascii.Error, UnicodeEncodeError, orjson.JSONDecodeError) as error:
-        raise BadRequest("continue: not a token that a list has given out; start without it") from error
-    if not (isinstance(after, list) and len(after) == 3 and all(isinstance(part, str) for part in after)):
-        raise BadRequest("continue: not a token that a list has given out; start without it")
-    namespace, name, uid = after
-    return namespace, name, uid
-
-
-def _shown(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else "missing" if value is None else "no string"

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from admission.api.replies import Document
-    from admission.model.queues import ClusterQueue, LocalQueue
+    from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
     from admission.store.records import QueueStatus
 
 
-def missing_flavors(queue: ClusterQueue, flavors: Collection[str]) -> list[str]:
-    """The flavors that the ClusterQueue has quota in and that are not among `flavors`."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the activity of queues depends on beside themselves."""
+
+    flavors: AbstractSet[str]
+    """The names of all ResourceFlavors."""
+    checks: AbstractSet[str]
+    """The names of all AdmissionChecks."""
+    cluster_queues: Mapping[str, ClusterQueue]
+    """All of them, by name; only LocalQueues ask."""
+
+
+def missing_flavors(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
+    """The flavors that the ClusterQueue has quota in and that do not exist."""
     named = (quotas.name for group in queue.spec.resource_groups for quotas in group.flavors)
-    return [name for name in named if name not in flavors]
+    return [name for name in named if name not in surroundings.flavors]
 
 
-def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, flavors: Collection[str]) -> Document:
-    """The status of a ClusterQueue, where `flavors` are the names of all ResourceFlavors there are."""
-    reason, message = _activity(queue, flavors)
+def missing_checks(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
+    """The admission checks that the ClusterQueue asks for and that do not exist."""
+    strategy = queue.spec.admission_checks_strategy
+    return [rule.name for rule in strategy.admission_checks if rule.name not in surroundings.checks] if strategy else []
+
+
+def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, surroundings: Surroundings) -> Document:
+    """The status of a ClusterQueue."""
+    reason, message = _activity(queue, surroundings)
     usage = _flavor_usage(queue, numbers.usage or {})
     return {
         "conditions": [_condition("Active", reason == "Ready", reason, message, queue.metadata.generation)],
@@ -32,15 +52,14 @@ def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, flavors: Col
     }
 
 
-def local_queue_status(
-    queue: LocalQueue, numbers: QueueStatus, target: ClusterQueue | None, flavors: Collection[str]
-) -> Document:
-    """The status of a LocalQueue that leads to `target` (None: to a ClusterQueue that is not there)."""
+def local_queue_status(queue: LocalQueue, numbers: QueueStatus, surroundings: Surroundings) -> Document:
+    """The status of a LocalQueue."""
+    target = surroundings.cluster_queues.get(queue.spec.cluster_queue)
     if queue.spec.stop_policy != "None":
         reason, message = "Stopped", "LocalQueue is stopped"
     elif target is None:
         reason, message = "ClusterQueueDoesNotExist", f"there is no ClusterQueue {queue.spec.cluster_queue}"
-    elif _activity(target, flavors)[0] != "Ready":
+    elif _activity(target, surroundings)[0] != "Ready":
         reason, message = "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
     else:
         reason, message = "Ready", "Can submit new workloads to localQueue"
@@ -53,13 +72,21 @@ def local_queue_status(
     }
 
 
-def _activity(queue: ClusterQueue, flavors: Collection[str]) -> tuple[str, str]:
+def admission_check_status(check: AdmissionCheck) -> Document:
+    """The status of an AdmissionCheck: it can be asked for as soon as it exists."""
+    condition = _condition("Active", True, "Active", "The admission check can be used", check.metadata.generation)
+    return {"conditions": [condition]}
+
+
+def _activity(queue: ClusterQueue, surroundings: Surroundings) -> tuple[str, str]:
     """Reason and message of the condition Active, in Kueue's words; the reason is Ready if it is."""
     found = []
     if queue.spec.stop_policy != "None":
         found.append(("Stopped", "is stopped"))
-    if missing := missing_flavors(queue, flavors):
+    if missing := missing_flavors(queue, surroundings):
         found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"))
+    if missing := missing_checks(queue, surroundings):
+        found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {', '.join(missing)}"))
     if not found:
         return "Ready", "Can admit new workloads"
     return found[0][0], f"Can't admit new workloads: {', '.join(message for _, message in found)}."

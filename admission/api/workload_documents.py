@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from admission.api.registry import API_VERSION, WORKLOADS
@@ -11,13 +12,14 @@ from admission.model.quantity import format_amount
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from admission.api.replies import Document
     from admission.model.workload import Admission, PodSet, Workload
-    from admission.store.records import WorkloadRecord
+    from admission.store.records import CheckRecord, Order, WorkloadRecord
 
 _HASH_LENGTH = 5
+_API_VERSIONS = {"Job": "batch/v1"}
 
 
 def workload_name(workload: Workload) -> str:
@@ -32,10 +34,11 @@ def object_name(name: str) -> str:
     return rest[: -_HASH_LENGTH - 1]
 
 
-def workload_document(record: WorkloadRecord) -> Document:
-    """The whole object."""
+def workload_document(
+    record: WorkloadRecord, *, order: Order | None = None, checks: Iterable[CheckRecord] = (), now: float
+) -> Document:
+    """The whole object, with what was ordered about it, which the leader may not have taken in yet."""
     workload = record.workload
-    priority_class = {"priorityClassName": workload.priority_class} if workload.priority_class else {}
     return {
         "apiVersion": API_VERSION,
         "kind": WORKLOADS.kind,
@@ -45,17 +48,49 @@ def workload_document(record: WorkloadRecord) -> Document:
             "uid": workload.uid,
             "resourceVersion": str(record.revision),
             "creationTimestamp": _time(workload.created),
+            "labels": workload_labels(workload),
             "annotations": {"sluice.dev/submitted-by": workload.user} if workload.user else {},
+            **_owner(workload),
         },
-        "spec": {
-            "object": {"kind": workload.kind, "name": workload.name},
-            "queueName": workload.queue,
-            "priority": workload.priority,
-            **priority_class,
-            "podSets": [_pod_set(pod_set) for pod_set in workload.pod_sets],
-        },
-        "status": _status(record),
+        "spec": _spec(record, order),
+        "status": _status(record, checks, now),
     }
+
+
+def workload_labels(workload: Workload) -> dict[str, str]:
+    """The labels by which workloads can be selected."""
+    return {"kueue.x-k8s.io/job-uid": workload.uid, "kueue.x-k8s.io/queue-name": workload.queue}
+
+
+def _owner(workload: Workload) -> Document:
+    api_version = _API_VERSIONS.get(workload.kind)
+    if api_version is None:
+        return {}
+    owner = {"kind": workload.kind, "name": workload.name, "uid": workload.uid, "controller": True}
+    return {"ownerReferences": [{"apiVersion": api_version, **owner}]}
+
+
+def _spec(record: WorkloadRecord, order: Order | None) -> Document:
+    workload = record.workload
+    spec: Document = {
+        "object": {"kind": workload.kind, "name": workload.name},
+        "queueName": workload.queue,
+        "priority": workload.priority,
+        "podSets": [_pod_set(pod_set) for pod_set in workload.pod_sets],
+        "active": record.active,
+        "hold": False,
+    }
+    if workload.priority_class:
+        spec["priorityClassName"] = workload.priority_class
+    if workload.user:
+        spec["user"] = workload.user
+    if order is not None:
+        ordered = {"queueName": order.local_queue, "priority": order.priority, "active": order.active}
+        spec |= {name: value for name, value in ordered.items() if value is not None}
+        spec["hold"] = order.held
+        if order.rank_priority is not None and order.rank_at is not None:
+            spec["order"] = {"priority": order.rank_priority, "since": _time(order.rank_at)}
+    return spec
 
 
 def _pod_set(pod_set: PodSet) -> Document:
@@ -65,16 +100,40 @@ def _pod_set(pod_set: PodSet) -> Document:
     return document
 
 
-def _status(record: WorkloadRecord) -> Document:
+def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -> Document:
     status: Document = {
         "state": record.state.value,
         "clusterQueue": record.cluster_queue,
         "queuedAt": _time(record.queued_at),
-        "conditions": _conditions(record),
+        "conditions": _conditions(record, now),
     }
     if record.admission is not None:
         status["admission"] = _admission(record.admission)
+    if said := [_check(check) for check in checks]:
+        status["admissionChecks"] = said
+    if record.requeues or record.not_before is not None:
+        at = {} if record.not_before is None else {"requeueAt": _time(record.not_before)}
+        status["requeueState"] = {"count": record.requeues, **at}
+    if record.past_seconds:
+        status["accumulatedPastExecutionTimeSeconds"] = int(record.past_seconds)
     return status
+
+
+def _check(check: CheckRecord) -> Document:
+    document: Document = {
+        "name": check.name,
+        "state": check.state,
+        "message": check.message,
+        "lastTransitionTime": _time(check.at),
+        "retryCount": check.retries,
+    }
+    if check.requeue_after_seconds is not None:
+        document["requeueAfterSeconds"] = check.requeue_after_seconds
+    if check.pod_set_updates:
+        document["podSetUpdates"] = [
+            update.model_dump(mode="json", by_alias=True, exclude_defaults=True) for update in check.pod_set_updates
+        ]
+    return document
 
 
 def _admission(admission: Admission) -> Document:
@@ -90,12 +149,33 @@ def _admission(admission: Admission) -> Document:
     return {"clusterQueue": admission.cluster_queue, "podSetAssignments": assignments}
 
 
-def _conditions(record: WorkloadRecord) -> list[Document]:
+def _conditions(record: WorkloadRecord, now: float) -> list[Document]:
     """Kueue's conditions, as far as the record tells them: of changes, only the last admission's time is kept."""
     conditions = _progress(record)
+    if record.ready_at is not None and record.state is State.ADMITTED:
+        if record.unready_at is None:
+            text = "All pods reached readiness and the workload is running"
+            conditions.append(_condition("PodsReady", True, "Started", text, record.ready_at))
+        else:
+            text = "At least one pod is not ready any more"
+            conditions.append(_condition("PodsReady", False, "WaitForRecovery", text, record.unready_at))
     if record.evict_reason and record.state in (State.PENDING, State.EVICTING):
-        conditions.append(_condition("Evicted", True, record.evict_reason, record.message))
+        conditions.append(_condition("Evicted", True, record.evict_reason, record.message, record.queued_at))
+        if record.evict_reason == "Preempted":
+            conditions.append(_condition("Preempted", True, "Preempted", record.message, record.queued_at))
+    if record.evict_reason and record.state is State.PENDING:
+        conditions.append(_requeued(record, now))
     return conditions
+
+
+def _requeued(record: WorkloadRecord, now: float) -> Document:
+    if not record.active:
+        return _condition("Requeued", False, "Deactivated", "The workload is deactivated", record.queued_at)
+    if record.not_before is not None and record.not_before > now:
+        text = f"It waits until {_time(record.not_before)} before it queues again"
+        return _condition("Requeued", False, record.evict_reason, text, record.queued_at)
+    reason = "QueueRestarted" if record.not_before is None else "BackoffFinished"
+    return _condition("Requeued", True, reason, "The workload waits for quota again", record.queued_at)
 
 
 def _progress(record: WorkloadRecord) -> list[Document]:
@@ -103,16 +183,23 @@ def _progress(record: WorkloadRecord) -> list[Document]:
     since = record.admitted_at
     match record.state:
         case State.PENDING:
-            return [_condition("QuotaReserved", False, record.reason or "PendingEvaluation", record.message)]
+            reason = record.reason or "PendingEvaluation"
+            return [_condition("QuotaReserved", False, reason, record.message, record.queued_at)]
+        case State.ADMITTED if record.checks_pending:
+            text = "The workload has not all checks ready"
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", False, "UnsatisfiedAdmissionChecks", text, since),
+            ]
         case State.ADMITTED:
             return [
                 _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
-                _condition("Admitted", True, "Admitted", "The workload is admitted", since),
+                _condition("Admitted", True, "Admitted", "The workload is admitted", record.cleared_at or since),
             ]
         case State.EVICTING:
             return [
                 _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
-                _condition("Admitted", False, "Evicted", "Its pods are being stopped"),
+                _condition("Admitted", False, "Evicted", "Its pods are being stopped", since),
             ]
         case State.FINISHED:
             return [_condition("Finished", True, record.outcome, record.message, record.finished_at)]
@@ -128,4 +215,9 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _instant(int(seconds))
+
+
+@lru_cache(maxsize=8192)
+def _instant(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

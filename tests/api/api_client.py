@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import pytest
 from admission.api.application import create_app, listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from admission.store.store import Store
 
@@ -34,6 +36,24 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Events:
+    """A watch that is open."""
+
+    response: aiohttp.ClientResponse
+
+    async def next(self) -> Any:
+        """The next event; None at the end."""
+        async with asyncio.timeout(30):
+            line = await self.response.content.readline()
+        return json.loads(line) if line else None
+
+    async def told(self, count: int) -> list[tuple[str, str]]:
+        """Type and name of so many events."""
+        events = [await self.next() for _ in range(count)]
+        return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+
+
+@dataclass(frozen=True)
 class Client:
     """Requests to the API as a program would send them; paths are relative to the group's version or absolute."""
 
@@ -41,7 +61,7 @@ class Client:
     session: aiohttp.ClientSession
 
     async def send(self, method: str, path: str, document: Any = None, **options: Any) -> Answer:
-        if not path.startswith(("/apis", "/livez", "/readyz", "/healthz")):
+        if not path.startswith("/"):
             path = f"{PREFIX}/{path}"
         options.setdefault("headers", {"Authorization": f"Bearer {TOKEN}"})
         if document is not None:
@@ -63,9 +83,25 @@ class Client:
     async def delete(self, path: str, document: Any = None, **options: Any) -> Answer:
         return await self.send("DELETE", path, document, **options)
 
+    async def patch(self, path: str, document: Any, *, form: str = "merge", **params: str) -> Answer:
+        """`form`: merge, json or apply."""
+        media = {"merge": "merge-patch+json", "json": "json-patch+json", "apply": "apply-patch+yaml"}[form]
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": f"application/{media}"}
+        return await self.send("PATCH", path, data=json.dumps(document), headers=headers, params=params)
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, accept: str = "", **params: str) -> AsyncIterator[Events]:
+        """The events of a watch, as they come."""
+        headers = {"Authorization": f"Bearer {TOKEN}"} | ({"Accept": accept} if accept else {})
+        options = {"params": {"watch": "1", **params}, "headers": headers, "timeout": aiohttp.ClientTimeout()}
+        async with self.session.get(f"{self.url}{PREFIX}/{path}", **options) as response:
+            assert response.status == 200, await response.text()
+            yield Events(response)
+
 
 @asynccontextmanager
-async def serving(store: Store, **checks: Any) -> AsyncIterator[Client]:
-    app = create_app(store, token=TOKEN, checks=checks)
+async def serving(store: Store, *, options: Mapping[str, Any] | None = None, **checks: Any) -> AsyncIterator[Client]:
+    """The API on a store; `options` are further ones of `create_app`."""
+    app = create_app(store, token=TOKEN, checks=checks, **(options or {}))
     async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
         yield Client(url, session)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import workload_records
 from api_client import serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from api_client import Client
 
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 def database_kind(request: pytest.FixtureRequest) -> str:
     kind: str = getattr(request, "param", "sqlite")
     return kind
+
+
+@pytest.fixture
+async def commit(store: Store) -> Callable[..., Awaitable[int]]:
+    """What the leading controller does: `await commit(record, ..., closed=...)`."""
+    return partial(workload_records.commit, store, await store.lead("tests"))
 
 
 @pytest.fixture

@@ -30,5 +30,10 @@ def flavor(name: str, **labels: str) -> dict[str, Any]:
     return manifest("ResourceFlavor", name, spec={"nodeLabels": labels} if labels else {})
 
 
+def admission_check(name: str) -> dict[str, Any]:
+    parameters = {"apiGroup": "example.com", "kind": "Budget", "name": "yearly"}
+    return manifest("AdmissionCheck", name, spec={"controllerName": "example.com/budget", "parameters": parameters})
+
+
 def priority_class(name: str, value: int) -> dict[str, Any]:
     return manifest("WorkloadPriorityClass", name, value=value)

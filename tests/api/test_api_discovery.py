@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from api_client import serving
+from api_client import TOKEN, serving
 
 
 async def test_the_group_is_discovered(api):
@@ -17,16 +17,41 @@ async def test_every_resource_is_discovered_and_listed_where_discovery_says(api)
     listed = (await api.get("/apis/sluice.dev/v1")).body
     assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", "sluice.dev/v1")
     by_name = {row["name"]: row for row in listed["resources"]}
-    assert set(by_name) == {
-        "clusterqueues", "cohorts", "localqueues", "resourceflavors", "workloadpriorityclasses", "workloads",
+    assert {name for name in by_name if "/" not in name} == {
+        "admissionchecks", "auditrecords", "audits", "clusterqueues", "cohorts", "localqueues", "reports", "resourceflavors",
+        "workloadpriorityclasses", "workloads",
     }  # fmt: skip
-    assert by_name["workloads"]["verbs"] == ["get", "list"]
+    assert by_name["workloads"]["verbs"] == ["get", "list", "patch", "watch"]
+    assert by_name["workloads/status"]["verbs"] == ["get", "patch"]
     assert by_name["clusterqueues"]["shortNames"] == ["cq"]
     for row in listed["resources"]:
+        if "list" not in row["verbs"]:
+            continue
         answer = await api.get(row["name"])
         assert answer.status == 200
         assert answer.body["kind"] == f"{row['kind']}List"
         assert (await api.get(f"namespaces/a/{row['name']}")).status == (200 if row["namespaced"] else 404)
+
+
+@pytest.mark.parametrize("version", ["v2", "v2beta1"])
+async def test_all_is_discovered_at_once_by_who_asks_so(api, version):
+    form = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": f"{form.format(version)},application/json"}
+    answer = await api.get("/apis", headers=headers)
+    assert answer.body["apiVersion"] == f"apidiscovery.k8s.io/{version}"
+    (group,) = answer.body["items"]
+    assert group["metadata"] == {"name": "sluice.dev"}
+    plain = {row["name"]: row for row in (await api.get("/apis/sluice.dev/v1")).body["resources"]}
+    found = {}
+    for row in group["versions"][0]["resources"]:
+        found[row["resource"]] = row["verbs"]
+        for sub in row.get("subresources", ()):
+            found[f"{row['resource']}/{sub['subresource']}"] = sub["verbs"]
+    assert found == {name: row["verbs"] for name, row in plain.items()}
+
+    again = await api.get("/apis", headers=headers | {"If-None-Match": answer.headers["Etag"]})
+    assert again.status == 304
+    assert (await api.get("/apis")).body["kind"] == "APIGroupList"
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from api_client import on_both_databases
-from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest, priority_class
+from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, manifest, priority_class
 
 ALL = [
     ("clusterqueues", cluster_queue("one")),
@@ -12,6 +12,7 @@ ALL = [
     ("namespaces/team-a/localqueues", local_queue("one", "team-a", "cq")),
     ("resourceflavors", flavor("one", pool="a100")),
     ("workloadpriorityclasses", priority_class("one", 7)),
+    ("admissionchecks", admission_check("one")),
 ]
 
 
@@ -145,16 +146,16 @@ async def test_a_reference_to_nothing_is_a_warning(api):
     created = await api.post("namespaces/a/localqueues", local_queue("one", "a", "nowhere"))
     assert "there is no ClusterQueue nowhere" in created.headers["Warning"]
 
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    created = await api.post("clusterqueues", cluster_queue("two", admissionChecksStrategy=checks))
+    assert any("there is no AdmissionCheck budget" in warning for warning in created.headers.getall("Warning"))
+
     await api.post("resourceflavors", flavor("a100"))
     again = await api.put("clusterqueues/one", cluster_queue("one", flavor="a100", cpu="5"))
     assert "Warning" not in again.headers
 
 
 async def test_a_field_that_is_not_acted_on_is_a_warning(api):
-    await api.post("resourceflavors", flavor("default"))
-    checks = {"admissionChecks": [{"name": "budget"}]}
-    created = await api.post("clusterqueues", cluster_queue("one", admissionChecksStrategy=checks))
-    assert "spec.admissionChecksStrategy is not acted on" in created.headers["Warning"]
     rack = manifest("ResourceFlavor", "rack", spec={"nodeLabels": {"a": "b"}, "topologyName": "racks"})
     assert "spec.topologyName is not acted on" in (await api.post("resourceflavors", rack)).headers["Warning"]
 
@@ -178,6 +179,22 @@ async def test_the_condition_active_says_whether_a_cluster_queue_admits(api, sto
     (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
     assert (condition["status"], condition["reason"], condition["message"]) == expected
     assert (condition["type"], condition["observedGeneration"]) == ("Active", 1)
+
+
+async def test_a_cluster_queue_is_inactive_without_its_admission_checks(api):
+    await api.post("resourceflavors", flavor("default"))
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    await api.post("clusterqueues", cluster_queue("one", admissionChecksStrategy=checks))
+    (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "AdmissionCheckNotFound")
+    assert "references missing AdmissionCheck(s): budget" in condition["message"]
+
+    check = (await api.post("admissionchecks", admission_check("budget"))).body
+    assert check["status"]["conditions"][0]["status"] == "True"
+    (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
+    assert condition["status"] == "True"
+    refused = await api.delete("admissionchecks/budget")
+    assert (refused.status, refused.body["reason"]) == (409, "Conflict")
 
 
 async def test_the_condition_active_says_whether_a_local_queue_leads_anywhere(api):

@@ -1,0 +1,171 @@
+"""Both doors for tests: a sandbox that knows the users, the API behind TLS, and whoever knocks."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+from api_client import Answer
+from pki import Authority, Pair
+from yarl import URL
+
+from admission.api.application import create_app, listening
+from admission.api.delegation import Delegation
+from admission.api.front_proxy import FrontProxy
+from admission.api.registry import PREFIX
+from admission.api.tls import DoorContext
+from admission.cluster.client import Client
+from admission.sandbox.auth import DEFAULT_USERS, User
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
+
+    from admission.store.store import Store
+
+ADMIN_TOKEN = "the-admins-token"
+RBAC = "rbac.authorization.k8s.io"
+AUTHENTICATION_CONFIG = "extension-apiserver-authentication"
+
+
+@dataclass
+class World:
+    """The API at `url`, whose certificate `ca` has signed, and the cluster that it asks."""
+
+    url: str
+    ca: Path
+    sandbox: Sandbox
+    cluster: Client
+    """Sluice's own."""
+    proxy_ca: Authority
+    front_proxy: FrontProxy
+    context: DoorContext
+    app: web.Application
+    sessions: AsyncExitStack
+    _clients: dict[Pair | None, aiohttp.ClientSession] = field(default_factory=dict)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        token: str | None = None,
+        certificate: Pair | None = None,
+        headers: Any = None,
+        **options: Any,
+    ) -> Answer:
+        """A request over a connection that shows `certificate`; a path is absolute or below the group's version."""
+        if document is not None:
+            options["json"] = document
+        async with await self._request(method, path, token, certificate, headers, options) as response:
+            is_json = response.content_type == "application/json"
+            body = await response.json() if is_json else await response.text()
+            return Answer(response.status, response.headers, body)
+
+    async def status(
+        self, method: str, path: str, *, token: str | None = None, certificate: Pair | None = None, headers: Any = None
+    ) -> int:
+        """That of the answer, whose body is not waited for."""
+        async with await self._request(method, path, token, certificate, headers, {}) as response:
+            if "watch=" in path:
+                response.close()
+            return response.status
+
+    async def _request(
+        self, method: str, path: str, token: str | None, certificate: Pair | None, headers: Any, options: dict[str, Any]
+    ) -> aiohttp.ClientResponse:
+        given = [*(headers.items() if isinstance(headers, dict) else headers or ())]
+        if token is not None:
+            given.append(("Authorization", f"Bearer {token}"))
+        session = await self._session(certificate)
+        target = URL(self.url + (path if path.startswith("/") else f"{PREFIX}/{path}".rstrip("/")), encoded=True)
+        return await session.request(method, target, headers=given, **options)
+
+    async def as_user(self, user: str, method: str, path: str, document: Any = None, **options: Any) -> Answer:
+        return await self.send(method, path, document, token=self.sandbox.token(user), **options)
+
+    def reviews(self, plural: str) -> int:
+        """How many reviews the cluster was asked for."""
+        return sum(n for (_, resource, _), n in self.sandbox.requests.items() if resource == plural)
+
+    async def grant(self, user: str, rules: list[dict[str, Any]], *, namespace: str = "", kind: str = "User") -> None:
+        """Let a user (or group) do what the rules say, in one namespace or everywhere."""
+        admin = self.sandbox.local("admin")
+        prefix = "" if namespace else "cluster"
+        metadata = {"generateName": "granted-"}
+        role = await admin.create(f"{prefix}roles", namespace, {"metadata": metadata, "rules": rules})
+        name = role["metadata"]["name"]
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role" if namespace else "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": RBAC, "kind": kind, "name": user}],
+        }
+        await admin.create(f"{prefix}rolebindings", namespace, binding)
+
+    async def _session(self, certificate: Pair | None) -> aiohttp.ClientSession:
+        if certificate not in self._clients:
+            if certificate is None:
+                context = ssl.create_default_context(cafile=str(self.ca))
+            else:
+                context = certificate.client_context(self.ca)
+            connector = aiohttp.TCPConnector(ssl=context)
+            session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._clients[certificate] = await self.sessions.enter_async_context(session)
+        return self._clients[certificate]
+
+
+async def publish(sandbox: Sandbox, **data: str) -> None:
+    """Tell who the front proxy is, as the API server does."""
+    standard = {
+        "requestheader-allowed-names": '["front-proxy-client"]',
+        "requestheader-username-headers": '["X-Remote-User"]',
+        "requestheader-group-headers": '["X-Remote-Group"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+    }
+    content = {"metadata": {"name": AUTHENTICATION_CONFIG}, "data": standard | {k: v for k, v in data.items() if v}}
+    admin = sandbox.local("admin")
+    if admin.get("configmaps", "kube-system", AUTHENTICATION_CONFIG) is None:
+        await admin.create("configmaps", "kube-system", {**content, "metadata": {"name": AUTHENTICATION_CONFIG}})
+    else:
+        await admin.patch("configmaps", "kube-system", AUTHENTICATION_CONFIG, content)
+
+
+async def _anything(_: web.Request) -> web.Response:
+    return web.json_response({})
+
+
+@asynccontextmanager
+async def world(
+    store: Store, folder: Path, *, clock: Callable[[], float], users: Mapping[str, User] = DEFAULT_USERS, **checks: Any
+) -> AsyncIterator[World]:
+    """Everything, for the time of the block."""
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox(controllers=False, users=users))
+        kubeconfig = folder / "sluice.kubeconfig"
+        sandbox.write_kubeconfig(kubeconfig, "sluice")
+        cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
+        proxy_ca = Authority(folder, "requestheader-ca")
+        await publish(sandbox, **{"requestheader-client-ca-file": proxy_ca.pem})
+        front_proxy = FrontProxy()
+        await front_proxy.refresh(cluster)
+        serving_ca = Authority(folder, "serving-ca")
+        pair = serving_ca.server("localhost", "127.0.0.1")
+        context = DoorContext(pair.certificate, pair.key)
+        context.refresh(front_proxy.client_ca)
+        app = create_app(
+            store,
+            checks=checks,
+            token=ADMIN_TOKEN,
+            delegation=Delegation(cluster, clock=clock),
+            front_proxy=front_proxy,
+            clock=clock,
+        )
+        app.router.add_get("/debug/anything", _anything)
+        url = await stack.enter_async_context(listening(app, "127.0.0.1", 0, ssl_context=context))
+        yield World(url, serving_ca.file, sandbox, cluster, proxy_ca, front_proxy, context, app, stack)

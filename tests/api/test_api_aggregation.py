@@ -1,0 +1,202 @@
+"""Door two is found: `sluice serve` registers itself, behind TLS that the API server accepts, and stays registered."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from pki import Authority
+
+from admission.api.application import listening
+from admission.api.errors import UnusableCertificate
+from admission.api.live import Nobody
+from admission.cli.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_doors
+from admission.cli.certificates import OwnCertificates
+from admission.cli.errors import InvalidSettings
+from admission.cli.settings import load_settings
+from admission.cluster.client import Client
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from admission.store.store import Store
+
+APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev"
+SERVICE = "/api/v1/namespaces/sluice-system/services/sluice-api"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(controllers=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(sandbox, tmp_path) -> AsyncIterator[Client]:
+    sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+    async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> AsyncIterator[Any]:
+    """What `sluice serve` does for its doors, and the URL where it listens."""
+    settings = load_settings({"certificate_directory": folder / "certificates", **flags})
+    certificates = OwnCertificates(settings, client)
+    await certificates.refresh()
+    opened = await tls_doors(settings, client, certificates)
+    assert opened is not None
+    app = api_app(settings, store, client, Nobody(), opened, {})
+    async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=opened.context) as url:
+        await opened.register()
+        yield opened, url
+
+
+async def available(client: Client) -> dict[str, Any]:
+    """The condition Available of the APIService, once the API server has made up its mind."""
+    while True:
+        for condition in (await client.get(APISERVICE)).get("status", {}).get("conditions", []):
+            if condition["type"] == "Available" and condition["status"] == "True":
+                return condition
+        await asyncio.sleep(0.05)
+
+
+async def test_the_api_server_finds_it_and_passes_users_on(store, client, sandbox, tmp_path, free_port):
+    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}"):
+        assert (await available(client))["reason"] == "Passed"
+        service = await client.get(SERVICE)
+        assert (service["spec"]["type"], service["spec"]["externalName"]) == ("ExternalName", "localhost")
+        cohort = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}}
+        await client.create("/apis/sluice.dev/v1/cohorts", cohort)
+        (record,) = (await store.audit.list()).records
+        assert (record.user, "system:masters" in record.groups, record.verb) == ("sluice", True, "create")
+
+
+async def test_what_others_change_is_mended(store, client, tmp_path, free_port):
+    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
+        wanted = await client.get(APISERVICE)
+        wrong = {"service": {"name": "other"}, "caBundle": base64.b64encode(b"x").decode(), "groupPriorityMinimum": 7}
+        for damage in (
+            lambda: client.patch(APISERVICE, {"spec": wrong}),
+            lambda: client.patch(SERVICE, {"spec": {"externalName": "elsewhere.example"}}),
+            lambda: client.delete(APISERVICE),
+            lambda: client.delete(SERVICE),
+            lambda: asyncio.sleep(0),
+        ):
+            await damage()
+            rounds = 0
+
+            async def sleep(seconds: float) -> None:
+                nonlocal rounds
+                assert seconds == 60
+                rounds += 1
+                if rounds == 2:
+                    raise asyncio.CancelledError
+
+            with pytest.raises(asyncio.CancelledError):
+                await opened.keep(sleep=sleep)
+            assert (await client.get(APISERVICE))["spec"] == wanted["spec"]
+            assert (await client.get(SERVICE))["spec"]["externalName"] == "localhost"
+
+
+async def test_the_api_servers_outage_ends_nothing(store, client, sandbox, tmp_path, free_port, caplog):
+    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, url):
+        await sandbox.__aexit__(None, None, None)
+        rounds = 0
+
+        async def sleep(_: float) -> None:
+            nonlocal rounds
+            rounds += 1
+            if rounds == 3:
+                raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await opened.keep(sleep=sleep)
+        assert "could not be checked" in caplog.text
+        context = ssl.create_default_context(cafile=str(tmp_path / "certificates" / "ca.crt"))
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/livez", ssl=context) as answer:
+            assert answer.status == 200
+
+
+async def test_a_certificate_of_others_is_shown_and_followed(store, client, tmp_path, free_port):
+    authority = Authority(tmp_path, "company-ca")
+    pair, renewed = authority.server("sluice.example"), authority.server("sluice.example", "127.0.0.1")
+    flags = {"api_certificate": pair.certificate, "api_key": pair.key, "api_ca": authority.file}
+    flags |= {"api_address": f"127.0.0.1:{free_port}", "apiservice_url": "https://sluice.example:443"}
+    async with doors(store, client, tmp_path, **flags) as (opened, url):
+        spec = (await client.get(APISERVICE))["spec"]
+        assert base64.b64decode(spec["caBundle"]).decode() == authority.pem
+        assert spec["service"]["port"] == 443
+        assert not (tmp_path / "certificates").exists()
+        context = ssl.create_default_context(cafile=str(authority.file))
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await session.get(f"{url}/livez", ssl=context)
+            pair.certificate.write_bytes(renewed.certificate.read_bytes())
+            with pytest.raises(UnusableCertificate, match="cannot be used"):
+                opened.context.refresh()  # the key is still the old one
+            pair.key.write_bytes(renewed.key.read_bytes())
+            opened.context.refresh()
+            async with session.get(f"{url}/livez", ssl=context) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "tls", "address"),
+    [
+        ({}, False, ("127.0.0.1", 8080)),
+        ({"api_address": "[::1]:8080"}, False, ("::1", 8080)),
+        ({"api_address": "localhost:80"}, False, ("localhost", 80)),
+        ({"api_address": ":8443"}, True, ("0.0.0.0", 8443)),
+        ({"api_address": "192.0.2.7:8443"}, True, ("192.0.2.7", 8443)),
+        ({"api_certificate": "/a", "api_key": "/b"}, True, ("127.0.0.1", 8080)),
+        ({"apiservice": True, "api_address": ":6443"}, True, ("0.0.0.0", 6443)),
+        ({"apiservice_url": "https://localhost:8443"}, True, ("127.0.0.1", 8443)),
+        ({"apiservice_url": "https://host.example"}, True, ("0.0.0.0", 443)),
+        ({"apiservice_url": "https://localhost:8443", "api_address": ":1234"}, True, ("0.0.0.0", 1234)),
+    ],
+)
+def test_plain_http_is_spoken_on_loopback_alone(flags, tls, address):
+    settings = load_settings(flags)
+    assert (has_tls(settings), api_address(settings)) == (tls, address)
+
+
+def test_a_certificate_without_its_key_is_no_setting():
+    for flags in ({"api_certificate": "/a"}, {"api_key": "/b"}):
+        with pytest.raises(InvalidSettings, match="belong together"):
+            has_tls(load_settings(flags))
+
+
+def test_the_certificate_is_for_all_that_it_is_reached_by():
+    settings = load_settings({"apiservice_url": "https://host.example:8443", "api_service": "queues/front"})
+    assert api_hosts(settings) == ["front.queues.svc", "host.example", "localhost", "127.0.0.1", "::1"]
+    assert api_hosts(load_settings({})) == []
+
+
+def test_in_a_pod_the_service_is_there_already():
+    found = aggregation(load_settings({"apiservice": True}))
+    assert found is not None
+    assert found.external_name == ""
+    service = {"namespace": "sluice-system", "name": "sluice-api", "port": 443}
+    assert found.api_service(b"ca")["spec"]["service"] == service
+    assert aggregation(load_settings({})) is None

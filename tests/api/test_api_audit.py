@@ -1,0 +1,118 @@
+"""`auditrecords`: every write through the API, by whom and why, to be asked for in pages and by fields."""
+
+from __future__ import annotations
+
+import pytest
+from api_client import on_both_databases
+from doors_world import ADMIN_TOKEN, world
+
+
+def cohort(name: str, **annotations: str) -> dict:
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "Cohort",
+        "metadata": {"name": name, "annotations": {f"sluice.dev/{key}": value for key, value in annotations.items()}},
+    }
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as opened:
+        await opened.grant("alice", [{"apiGroups": ["sluice.dev"], "resources": ["*"], "verbs": ["*"]}])
+        yield opened
+
+
+async def records(doors, query: str = "") -> list[dict]:
+    answer = await doors.send("GET", f"auditrecords{query}", token=ADMIN_TOKEN)
+    assert answer.status == 200, answer.body
+    return answer.body["items"]
+
+
+@on_both_databases
+async def test_each_write_is_there_with_its_author_newest_first(doors):
+    created = await doors.as_user("alice", "POST", "cohorts", cohort("a"), headers={"X-Change-Reason": "new team"})
+    assert created.status == 201
+    changed = created.body | {"metadata": created.body["metadata"] | {"labels": {"a": "b"}}}
+    assert (await doors.as_user("alice", "PUT", "cohorts/a?reason=a%20label", changed)).status == 200
+    assert (await doors.send("DELETE", "cohorts/a", token=ADMIN_TOKEN)).status == 200
+    deleted, updated, first = await records(doors)
+    assert [record["verb"] for record in (deleted, updated, first)] == ["delete", "update", "create"]
+    assert [record["reason"] for record in (deleted, updated, first)] == ["", "a label", "new team"]
+    assert (first["user"], first["groups"], first["source"]) == (
+        "alice",
+        ["team-a", "system:authenticated"],
+        "127.0.0.1",
+    )
+    assert deleted["user"] == "sluice:admin"
+    assert first["object"] == {"kind": "Cohort", "namespace": "", "name": "a"}
+    assert first["before"] is None
+    assert deleted["after"] is None
+    assert updated["before"] == first["after"]
+    assert updated["after"]["metadata"]["labels"] == {"a": "b"}
+    assert first["kind"] == "AuditRecord"
+    assert first["metadata"]["resourceVersion"] == created.body["metadata"]["resourceVersion"]
+    assert first["metadata"]["creationTimestamp"] == "2025-06-15T15:06:40Z"
+    assert first["at"] == "2025-06-15T15:06:40.000000Z"
+
+
+@on_both_databases
+async def test_the_reason_may_stand_in_the_object(doors, store):
+    assert (await doors.as_user("alice", "POST", "cohorts", cohort("a", **{"change-reason": "because"}))).status == 201
+    assert [record["reason"] for record in await records(doors)] == ["because"]
+    (version,) = await store.queues.versions("Cohort", "a")
+    assert (version.author, version.reason) == ("alice", "because")
+
+
+async def test_what_was_refused_or_tried_is_not_there(doors):
+    assert (await doors.as_user("bob", "POST", "cohorts", cohort("a"))).status == 403
+    assert (await doors.as_user("alice", "POST", "cohorts", cohort("A B"))).status == 422
+    assert (await doors.as_user("alice", "POST", "cohorts?dryRun=All", cohort("a"))).status == 201
+    assert (await doors.as_user("alice", "DELETE", "cohorts/a")).status == 404
+    assert await records(doors) == []
+
+
+async def test_pages_go_on_where_the_last_one_ended(doors):
+    for n in range(5):
+        await doors.as_user("alice", "POST", "cohorts", cohort(f"c{n}"))
+    names, query, remaining = [], "?limit=2", []
+    while True:
+        answer = await doors.send("GET", f"auditrecords{query}", token=ADMIN_TOKEN)
+        names.append([item["object"]["name"] for item in answer.body["items"]])
+        remaining.append(answer.body["metadata"].get("remainingItemCount"))
+        if "continue" not in answer.body["metadata"]:
+            break
+        query = f"?limit=2&continue={answer.body['metadata']['continue']}"
+    assert names == [["c4", "c3"], ["c2", "c1"], ["c0"]]
+    assert remaining == [3, 1, None]
+
+
+async def test_fields_select(doors):
+    await doors.as_user("alice", "POST", "cohorts", cohort("a"))
+    await doors.send("POST", "cohorts", cohort("b"), token=ADMIN_TOKEN)
+    for selector, names in (
+        ("user%3Dalice", ["a"]),
+        ("kind%3DCohort", ["b", "a"]),
+        ("kind%3DCohort,name%3D%3Db", ["b"]),
+        ("verb%3Ddelete", []),
+        ("namespace%3D", ["b", "a"]),
+    ):
+        found = await records(doors, f"?fieldSelector={selector}")
+        assert [record["object"]["name"] for record in found] == names, selector
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("fieldSelector=reason%3Dx", "fieldSelector: field label not supported: reason"),
+        ("fieldSelector=user%21%3Dx", "fieldSelector: user can be asked for by = only"),
+        ("fieldSelector=user", "fieldSelector: invalid selector"),
+        ("limit=-1", 'limit: "-1" is no number'),
+        ("limit=%C2%B2", "limit: "),
+        ("continue=abc", 'continue: "abc" is no number'),
+        ("continue=1000000000000000000000", "continue: "),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_with_the_field(doors, query, says):
+    answer = await doors.send("GET", f"auditrecords?{query}", token=ADMIN_TOKEN)
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    assert answer.body["message"].startswith(says)

@@ -1,0 +1,170 @@
+"""Door two: the API server's front proxy is believed about its users, and nobody else is."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import aiohttp
+import pytest
+from doors_world import ADMIN_TOKEN, AUTHENTICATION_CONFIG, publish, world
+from pki import Authority, Pair
+
+ALICE = [("X-Remote-User", "alice"), ("X-Remote-Group", "team-a"), ("X-Remote-Group", "system:authenticated")]
+MASTER = [("X-Remote-User", "root"), ("X-Remote-Group", "system:masters")]
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def proxy(doors) -> Pair:
+    return doors.proxy_ca.client("front-proxy-client")
+
+
+async def test_the_front_proxy_says_who_asks(doors, proxy):
+    answer = await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
+    assert (answer.status, answer.body) == (200, {"user": "alice", "groups": ["team-a", "system:authenticated"]})
+    assert doors.reviews("tokenreviews") == 0
+
+
+async def test_its_users_need_the_rights_too(doors, proxy, clock):
+    assert (await doors.send("GET", "cohorts", certificate=proxy, headers=ALICE)).status == 403
+    await doors.grant(
+        "team-a", [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}], kind="Group"
+    )
+    clock.advance(2)
+    assert (await doors.send("GET", "cohorts", certificate=proxy, headers=ALICE)).status == 200
+    assert (await doors.send("GET", "cohorts", certificate=proxy, headers=ALICE[:1])).status == 403
+
+
+async def test_masters_may_everything_and_the_cluster_is_not_asked(doors, proxy):
+    assert (await doors.send("GET", "cohorts", certificate=proxy, headers=MASTER)).status == 200
+    assert doors.reviews("subjectaccessreviews") == 0
+
+
+async def test_what_the_cluster_is_asked_has_uid_and_extra(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as doors:
+        headers = {"requestheader-uid-headers": '["X-Remote-Uid"]', "requestheader-client-ca-file": doors.proxy_ca.pem}
+        await publish(doors.sandbox, **headers)
+        await doors.front_proxy.refresh(doors.cluster)
+        asked = []
+        create = doors.cluster.create
+
+        async def listen(path, body, **options):
+            asked.append(body["spec"])
+            return await create(path, body, **options)
+
+        doors.cluster.create = listen
+        extra = [("X-Remote-Extra-Example.com%2fTeam", "red"), ("X-Remote-Extra-Example.com%2fTeam", "blue")]
+        sent = [*ALICE, ("X-Remote-Uid", "u-4"), *extra]
+        proxy = doors.proxy_ca.client("front-proxy-client")
+        await doors.send("GET", "namespaces/team-a/workloads/x", certificate=proxy, headers=sent)
+        assert asked == [
+            {
+                "user": "alice",
+                "uid": "u-4",
+                "groups": ["team-a", "system:authenticated"],
+                "extra": {"example.com/team": ["red", "blue"]},
+                "resourceAttributes": {
+                    "verb": "get",
+                    "group": "sluice.dev",
+                    "version": "v1",
+                    "resource": "workloads",
+                    "namespace": "team-a",
+                    "name": "x",
+                },
+            }
+        ]
+
+
+@pytest.mark.parametrize("headers", [ALICE, MASTER])
+async def test_without_a_certificate_the_headers_mean_nothing(doors, headers):
+    assert (await doors.send("GET", "/session", headers=headers)).status == 401
+    with_token = await doors.as_user("bob", "GET", "/session", headers=headers)
+    assert with_token.body["user"] == "bob"
+
+
+async def test_nor_do_they_with_a_certificate_of_another_name(doors):
+    other = doors.proxy_ca.client("somebody-else")
+    assert (await doors.send("GET", "/session", certificate=other, headers=MASTER)).status == 401
+    answer = await doors.send("GET", "/session", certificate=other, headers=MASTER, token=ADMIN_TOKEN)
+    assert answer.body["user"] == "sluice:admin"
+
+
+async def test_a_certificate_that_nobody_trusted_has_signed_gets_no_connection(doors, tmp_path):
+    forged = Authority(tmp_path, "forged-ca").client("front-proxy-client")
+    same_name = Authority(tmp_path, "requestheader-ca").client("front-proxy-client")
+    expired = doors.proxy_ca.client("front-proxy-client", lifetime=-dt.timedelta(minutes=5))
+    for_servers = doors.proxy_ca.server("front-proxy-client")
+    for certificate in (forged, same_name, expired, for_servers):
+        with pytest.raises(aiohttp.ClientError):
+            await doors.send("GET", "/session", certificate=certificate, headers=MASTER)
+
+
+async def test_the_front_proxy_without_a_user_is_nobody_or_who_its_token_says(doors, proxy):
+    for headers in ([], [("X-Remote-Group", "system:masters")], [("X-Remote-User", ""), *MASTER[1:]]):
+        assert (await doors.send("GET", "/session", certificate=proxy, headers=headers)).status == 401
+    answer = await doors.as_user("alice", "GET", "/session", certificate=proxy, headers=MASTER[1:])
+    assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"]}
+
+
+async def test_any_name_will_do_if_the_cluster_says_so(doors):
+    await publish(
+        doors.sandbox,
+        **{"requestheader-client-ca-file": doors.proxy_ca.pem, "requestheader-allowed-names": "[]"},
+    )
+    await doors.front_proxy.refresh(doors.cluster)
+    other = doors.proxy_ca.client("somebody-else")
+    assert (await doors.send("GET", "/session", certificate=other, headers=ALICE)).body["user"] == "alice"
+
+
+async def test_a_new_authority_replaces_the_old_one(doors, proxy, tmp_path):
+    newer = Authority(tmp_path, "newer-ca")
+    await publish(doors.sandbox, **{"requestheader-client-ca-file": newer.pem})
+    await doors.front_proxy.refresh(doors.cluster)
+    doors.context.refresh(doors.front_proxy.client_ca)
+    replaced = newer.client("front-proxy-client")
+    assert (await doors.send("GET", "/session", certificate=replaced, headers=ALICE)).body["user"] == "alice"
+    with pytest.raises(aiohttp.ClientError):
+        await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
+
+
+async def test_a_configuration_that_cannot_be_read_changes_nothing(doors, proxy, caplog):
+    for broken in ('{"a": 1}', "front-proxy-client", "[1]"):
+        await publish(doors.sandbox, **{"requestheader-allowed-names": broken})
+        await doors.front_proxy.refresh(doors.cluster)
+        assert (await doors.send("GET", "/session", certificate=proxy, headers=ALICE)).body["user"] == "alice"
+    await doors.sandbox.local("admin").delete("configmaps", "kube-system", AUTHENTICATION_CONFIG)
+    await doors.front_proxy.refresh(doors.cluster)
+    assert (await doors.send("GET", "/session", certificate=proxy, headers=ALICE)).body["user"] == "alice"
+    assert caplog.text.count("cannot be looked up") == 4
+
+
+async def test_the_address_is_what_the_api_server_has_seen_last(doors, proxy, store):
+    forwarded = [*MASTER, ("X-Forwarded-For", "203.0.113.9, 198.51.100.7")]
+    cohort = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}}
+    assert (await doors.send("POST", "cohorts", cohort, certificate=proxy, headers=forwarded)).status == 201
+    cohort["metadata"]["name"] = "b"
+    answer = await doors.send("POST", "cohorts", cohort, token=ADMIN_TOKEN, headers=forwarded)
+    assert answer.status == 201
+    page = await store.audit.list()
+    assert [(record.user, record.source) for record in page.records] == [
+        ("sluice:admin", "127.0.0.1"),
+        ("root", "198.51.100.7"),
+    ]
+
+
+async def test_the_aggregator_finds_what_it_probes_for(doors, proxy):
+    kube = [("X-Remote-User", "system:kube-aggregator"), ("X-Remote-Group", "system:masters")]
+    assert (await doors.send("GET", "/apis/sluice.dev/v1", certificate=proxy, headers=kube)).status == 200
+    for user in ([("X-Remote-User", "system:aggregator")], ALICE):
+        assert (await doors.send("GET", "/apis", certificate=proxy, headers=user)).status == 200
+    assert doors.reviews("subjectaccessreviews") == 0

@@ -1,0 +1,248 @@
+"""Who may do what: every verb on every resource, by both doors, for the roles that are published in deploy/rbac."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from doors_world import ADMIN_TOKEN, PREFIX, world
+
+from admission.sandbox.auth import AUTHENTICATED, MASTERS, User
+
+RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
+
+USERS = {
+    "M": User("root", groups=(MASTERS, AUTHENTICATED)),
+    "A": User("ada", groups=("sluice-admins", AUTHENTICATED)),
+    "Q": User("quinn", groups=("research-leads", AUTHENTICATED)),
+    "V": User("vera", groups=(AUTHENTICATED,)),
+    "N": User("nils", groups=("team-a", AUTHENTICATED)),
+    "C": User("carl", groups=(AUTHENTICATED,)),
+    "X": User("xaver", groups=(AUTHENTICATED,)),
+}
+"""Root, admin, queue admin (of research), viewer, namespace user (of team-a), check controller, nobody."""
+
+ALL = "MAQVNCX"
+LED = "audits"
+"""What only a leader answers: whoever may ask gets 503 here, where nobody leads."""
+OWN, OTHER = "research-vision", "marketing"
+FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks")
+
+MATRIX: list[tuple[str, str, str]] = [
+    ("GET", "", ALL),
+    ("GET", "/apis", ALL),
+    ("GET", "/apis/sluice.dev", ALL),
+    ("GET", "/session", ALL),
+    ("GET", "/debug/anything", "M"),
+    ("GET", "auditrecords", "MA"),
+    ("GET", "audits", "MA"),
+    ("POST", "audits", "MA"),
+    ("GET", "reports/usage", "MAV"),
+    # The queue admin's own, and those of others. A collection cannot be asked for by names, except one at a time.
+    *(("GET", f"{plural}{query}", "MAV") for plural in ("clusterqueues", "cohorts") for query in ("", "?watch=1")),
+    ("GET", f"clusterqueues?fieldSelector=metadata.name%3D{OWN}", "MAVQ"),
+    ("GET", f"clusterqueues?watch=1&fieldSelector=metadata.name%3D{OWN}", "MAVQ"),
+    ("GET", f"clusterqueues?fieldSelector=metadata.name%3D{OTHER}", "MAV"),
+    ("GET", f"clusterqueues?fieldSelector=metadata.name%21%3D{OWN}", "MAV"),
+    *((method, plural, "MA") for plural in ("clusterqueues", "cohorts") for method in ("POST", "DELETE")),
+    *(("GET", f"clusterqueues/{name}", who) for name, who in ((OWN, "MAVQ"), (OTHER, "MAV"))),
+    *((verb, f"clusterqueues/{name}", who) for name, who in ((OWN, "MAQ"), (OTHER, "MA")) for verb in ("PUT", "PATCH")),
+    *(("DELETE", f"clusterqueues/{name}", "MA") for name in (OWN, OTHER)),
+    *(
+        (verb, f"clusterqueues/{name}/{subresource}", who)
+        for verb, subresource, own, other in (
+            ("GET", "pendingworkloads", "MAVQ", "MAV"),
+            ("GET", "history", "MAVQ", "MAV"),
+            ("POST", "rollback", "MAQ", "MA"),
+        )
+        for name, who in ((OWN, own), (OTHER, other))
+    ),
+    ("GET", "cohorts/research/history", "MAVQ"),
+    ("GET", "cohorts/root/history", "MAV"),
+    ("POST", "cohorts/research/rollback", "MAQ"),
+    ("POST", "cohorts/root/rollback", "MA"),
+    ("GET", "cohorts/research", "MAVQ"),
+    ("GET", "cohorts/root", "MAV"),
+    *((verb, "cohorts/research", "MAQ") for verb in ("PUT", "PATCH")),
+    *((verb, "cohorts/root", "MA") for verb in ("PUT", "PATCH")),
+    ("DELETE", "cohorts/research", "MA"),
+    *(("GET", plural, "MAV" + "C" * (plural == "admissionchecks")) for plural in FLAT),
+    *(("GET", f"{plural}/x", "MAV" + "C" * (plural == "admissionchecks")) for plural in FLAT),
+    *((verb, plural, "MA") for plural in FLAT for verb in ("POST", "DELETE")),
+    *((verb, f"{plural}/x", "MA") for plural in FLAT for verb in ("PUT", "PATCH", "DELETE")),
+    *(("GET", f"{plural}/x/history", "MAV") for plural in FLAT),
+    *(("POST", f"{plural}/x/rollback", "MA") for plural in FLAT),
+    # Namespaces.
+    ("GET", "localqueues", "MAV"),
+    ("GET", "namespaces/team-a/localqueues", "MAVN"),
+    ("GET", "namespaces/team-b/localqueues", "MAV"),
+    ("GET", "namespaces/team-a/localqueues/x", "MAVN"),
+    ("GET", "namespaces/team-b/localqueues/x", "MAV"),
+    *((verb, "namespaces/team-a/localqueues", "MA") for verb in ("POST", "DELETE")),
+    *((verb, "namespaces/team-a/localqueues/x", "MA") for verb in ("PUT", "PATCH", "DELETE")),
+    ("GET", "namespaces/team-a/localqueues/x/pendingworkloads", "MAVN"),
+    ("GET", "namespaces/team-b/localqueues/x/pendingworkloads", "MAV"),
+    ("GET", "namespaces/team-a/localqueues/x/history", "MAV"),
+    ("POST", "namespaces/team-a/localqueues/x/rollback", "MA"),
+    ("GET", "workloads", "MAVC"),
+    ("GET", "workloads?watch=1", "MAVC"),
+    ("GET", "namespaces/team-a/workloads", "MAVNC"),
+    ("GET", "namespaces/team-a/workloads?watch=true", "MAVNC"),
+    ("GET", "namespaces/team-b/workloads", "MAVC"),
+    ("GET", "namespaces/team-a/workloads/x", "MAVNC"),
+    ("GET", "namespaces/team-b/workloads/x", "MAVC"),
+    ("PATCH", "namespaces/team-a/workloads/x", "MA"),
+    ("PATCH", "namespaces/team-a/workloads/x/status", "MAC"),
+    ("GET", "namespaces/team-a/workloads/x/status", "MAVC"),
+    *(("GET", f"namespaces/team-a/workloads/x/{subresource}", "MAVN") for subresource in ("explain", "history")),
+    *(("GET", f"namespaces/team-b/workloads/x/{subresource}", "MAV") for subresource in ("explain", "history")),
+]
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    tokens = {f"{user.name}-token": user for user in USERS.values()}
+    sluice = User("sluice", groups=(MASTERS, AUTHENTICATED))
+    async with world(store, tmp_path, clock=clock, users=tokens | {"sluice-token": sluice}) as opened:
+        for file in ("users.yaml", "queue-admin-example.yaml"):
+            for document in yaml.safe_load_all((RBAC / file).read_text()):
+                await opened.sandbox.local("root").create(f"{document['kind'].lower()}s", "", document)
+        await bind(opened, "sluice-admin", "Group", "sluice-admins")
+        await bind(opened, "sluice-viewer", "User", "vera")
+        await bind(opened, "sluice-check-controller", "User", "carl")
+        await bind(opened, "sluice-namespace-viewer", "Group", "team-a", namespace="team-a")
+        yield opened
+
+
+async def bind(doors, role: str, kind: str, subject: str, *, namespace: str = "") -> None:
+    root = doors.sandbox.local("root")
+    if namespace:
+        await root.create("namespaces", "", {"metadata": {"name": namespace}})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": f"{role}-{subject}"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": kind, "name": subject}],
+    }
+    await root.create("rolebindings" if namespace else "clusterrolebindings", namespace, binding)
+
+
+def shown_by(user: User) -> list[tuple[str, str]]:
+    """What the front proxy says of a user."""
+    return [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
+
+
+async def ask(doors, method: str, path: str, **credentials: Any) -> int:
+    """The status; whatever may be written is not."""
+    if method != "GET":
+        path += "?dryRun=All"
+        if path.startswith("auditrecords"):
+            raise ValueError(path)
+    return await doors.status(method, path, **credentials)
+
+
+@pytest.mark.parametrize("door", ["token", "front proxy"])
+@pytest.mark.parametrize("who", USERS)
+async def test_each_user_may_what_the_roles_say(doors, door, who):
+    user = USERS[who]
+    if door == "token":
+        credentials: dict[str, Any] = {"token": f"{user.name}-token"}
+    else:
+        certificate = doors.proxy_ca.client("front-proxy-client")
+        credentials = {"certificate": certificate, "headers": shown_by(user)}
+    wrong = []
+    for method, path, allowed in MATRIX:
+        status = await ask(doors, method, path, **credentials)
+        failures = {401, 500, 503} - ({503} if path == LED else set())
+        if (status == 403) is (who in allowed) or status in failures:
+            wrong.append((method, path, status))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        {},
+        {"token": "wrong"},
+        {"headers": shown_by(USERS["M"])},
+        {"headers": [*shown_by(USERS["M"]), ("Authorization", "Bearer wrong")]},
+        {"headers": [("Authorization", "Basic cm9vdDpyb290")]},
+        {"headers": [("Cookie", "__Host-sluice-session=made-up")]},
+    ],
+)
+async def test_strangers_may_nothing(doors, credentials):
+    assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
+
+
+async def test_a_certificate_of_another_name_is_a_strangers(doors):
+    other = doors.proxy_ca.client("kubelet")
+    credentials = {"certificate": other, "headers": shown_by(USERS["M"])}
+    assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
+
+
+async def test_a_token_that_has_expired_is_a_strangers(doors, clock):
+    root = doors.sandbox.local("root")
+    await root.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
+    await bind(doors, "sluice-admin", "User", "system:serviceaccount:default:robot")
+    issued = await doors.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
+    token = issued["status"]["token"]
+    assert await ask(doors, "GET", "cohorts", token=token) == 200
+    await root.delete("serviceaccounts", "default", "robot")
+    clock.advance(11)
+    assert {await ask(doors, method, path, token=token) for method, path, _ in MATRIX} == {401}
+
+
+async def test_nobody_but_masters_gets_in_while_the_cluster_is_silent(doors, clock):
+    certificate = doors.proxy_ca.client("front-proxy-client")
+    await doors.sandbox.__aexit__(None, None, None)
+    for who, user in USERS.items():
+        clock.advance(10)  # what is asked about in vain counts as guessing
+        by_proxy = {"certificate": certificate, "headers": shown_by(user)}
+        for method, path, allowed in MATRIX:
+            assert await ask(doors, method, path, token=f"{user.name}-token") == 503
+            status = await ask(doors, method, path, **by_proxy)
+            silent = path == LED or (who != "M" and allowed != ALL)
+            assert (status == 503) is silent, (who, method, path, status)
+    assert await ask(doors, "GET", "cohorts", token=ADMIN_TOKEN) == 200
+
+
+async def test_nobody_becomes_another_by_a_header(doors):
+    for who, user in USERS.items():
+        for header in ("Impersonate-User", "Impersonate-Group"):
+            headers = {header: "root" if header == "Impersonate-User" else MASTERS}
+            for method, path, _ in MATRIX:
+                assert await ask(doors, method, path, token=f"{user.name}-token", headers=headers) == 403, who
+
+
+def test_the_table_has_every_route(app):
+    asked = {(method, urlsplit(path).path) for method, path, _ in MATRIX}
+    missing = set()
+    for route in app.router.routes():
+        pattern = route.resource.canonical
+        if route.method == "HEAD" or not pattern.startswith(f"{PREFIX}/"):
+            continue
+        parts = pattern.removeprefix(f"{PREFIX}/").split("/")
+        if not any(
+            method == route.method and _takes(parts, path.split("/")) for method, path in asked if path[:1] != "/"
+        ):
+            missing.add((route.method, pattern))
+    assert missing == set()
+
+
+def _takes(pattern: list[str], path: list[str]) -> bool:
+    return len(pattern) == len(path) and all(
+        one == other or one.startswith("{") for one, other in zip(pattern, path, strict=True)
+    )
+
+
+@pytest.fixture
+def app(doors):
+    return doors.app

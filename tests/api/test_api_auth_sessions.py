@@ -1,0 +1,175 @@
+"""Sessions: a browser shows its token once; the cookie is of no use to scripts, to other sites, or after the token."""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+
+import pytest
+from api_client import serving
+from doors_world import ADMIN_TOKEN, world
+
+COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}}
+OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as opened:
+        yield opened
+
+
+async def logged_in(doors, token: str) -> dict[str, str]:
+    """The header that a browser sends from then on."""
+    answer = await doors.send("POST", "/login", {"token": token}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.status == 200, answer.body
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    return {"Cookie": f"{cookie.key}={cookie.value}"}
+
+
+async def test_a_login_gives_a_cookie_for_this_site_alone(doors):
+    answer = await doors.send("POST", "/login", {"token": "alice-token"})
+    assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"]}
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    assert cookie.key == "__Host-sluice-session"
+    assert (cookie["httponly"], cookie["secure"], cookie["samesite"]) == (True, True, "Strict")
+    assert (cookie["path"], cookie["domain"], cookie["max-age"]) == ("/", "", "28800")
+    assert "alice" not in cookie.value
+    assert len(cookie.value) >= 43
+
+
+async def test_a_session_is_its_user_with_the_users_rights(doors):
+    cookie = await logged_in(doors, "alice-token")
+    assert (await doors.send("GET", "/session", headers=cookie)).body["user"] == "alice"
+    assert (await doors.send("GET", "cohorts", headers=cookie)).status == 403
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    assert (await doors.send("GET", "cohorts", headers=cookie)).status == 200
+    assert (await doors.send("POST", "cohorts", COHORT, headers=cookie | OURS)).status == 201
+
+
+@pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 3}, {"token": ["alice-token"]}])
+async def test_a_login_without_a_token_is_told_what_to_send(doors, body):
+    answer = await doors.send("POST", "/login", body)
+    assert (answer.status, "Set-Cookie" in answer.headers) == (400, False)
+    assert answer.body["message"].startswith("token: send")
+
+
+async def test_a_login_with_a_wrong_token_is_none(doors):
+    answer = await doors.send("POST", "/login", {"token": "wrong"})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
+
+
+async def test_logins_are_limited(doors, clock):
+    statuses = [(await doors.send("POST", "/login", {"token": f"guess{n}"})).status for n in range(21)]
+    assert statuses == [401] * 20 + [429]
+    clock.advance(1)
+    assert (await doors.send("POST", "/login", {"token": "alice-token"})).status == 200
+
+
+async def test_a_logout_ends_the_session_on_both_sides(doors):
+    cookie = await logged_in(doors, "alice-token")
+    answer = await doors.send("POST", "/logout", headers=cookie | OURS)
+    assert answer.status == 200
+    (gone,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    assert (gone.value, gone["max-age"]) == ("", "0")
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+
+
+async def test_a_session_lasts_eight_hours(doors, clock):
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    clock.advance(8 * 3600 - 1)
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 200
+    clock.advance(1)
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+
+
+async def test_a_session_ends_with_its_token(doors, clock):
+    admin = doors.sandbox.local("admin")
+    await admin.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
+    issued = await doors.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
+    cookie = await logged_in(doors, issued["status"]["token"])
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 200
+    await admin.delete("serviceaccounts", "default", "robot")
+    clock.advance(10.1)
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+
+
+async def test_a_session_that_has_ended_does_not_come_back(doors, clock):
+    admin = "/sandbox/users"
+    carol = {"name": "carol", "token": "carol-token"}
+    await doors.cluster.create(admin, carol)
+    cookie = await logged_in(doors, "carol-token")
+    await doors.cluster.delete(f"{admin}/carol")
+    clock.advance(10.1)
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+    await doors.cluster.create(admin, carol)
+    clock.advance(10.1)
+    assert (await doors.send("GET", "/session", token="carol-token")).status == 200
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+
+
+async def test_the_oldest_of_too_many_sessions_ends(doors, clock):
+    first = await logged_in(doors, ADMIN_TOKEN)
+    second = await logged_in(doors, ADMIN_TOKEN)
+    for _ in range(999):
+        clock.advance(1)
+        last = await logged_in(doors, ADMIN_TOKEN)
+    for cookie, status in ((first, 401), (second, 200), (last, 200)):
+        assert (await doors.send("GET", "/session", headers=cookie)).status == status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "same-origin"},
+        OURS | {"Sec-Fetch-Site": "cross-site"},
+        OURS | {"Sec-Fetch-Site": "same-site"},
+        OURS | {"Sec-Fetch-Site": "none"},
+        OURS | {"Origin": "https://evil.example"},
+        OURS | {"Origin": "null"},
+        {"X-Requested-With": "sluice", "Origin": "https://evil.example"},
+    ],
+)
+async def test_another_site_cannot_write_in_a_session(doors, headers, store):
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    for method, path, body in (("POST", "cohorts", COHORT), ("DELETE", "cohorts/a", None), ("POST", "/logout", None)):
+        answer = await doors.send(method, path, body, headers=cookie | headers)
+        assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    assert await store.queues.list("Cohort") == ()
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 200
+
+
+async def test_our_own_pages_can(doors):
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    answer = await doors.send("POST", "cohorts", COHORT, headers=cookie | OURS | {"Origin": doors.url})
+    assert answer.status == 201
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
+async def test_another_site_cannot_log_a_browser_in(doors, headers):
+    answer = await doors.send("POST", "/login", {"token": ADMIN_TOKEN}, headers=headers)
+    assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+
+
+async def test_a_made_up_session_is_nobodys(doors):
+    for value in ("", "x", "a" * 43, "%00", '"'):
+        answer = await doors.send("GET", "/session", headers={"Cookie": f"__Host-sluice-session={value}"})
+        assert answer.status == 401
+
+
+async def test_a_token_in_the_header_goes_before_the_cookie(doors):
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    assert (await doors.as_user("bob", "GET", "/session", headers=cookie)).body["user"] == "bob"
+    assert (await doors.send("GET", "/session", token="wrong", headers=cookie)).status == 401
+
+
+async def test_on_loopback_without_tls_the_cookie_is_one_that_browsers_keep(store):
+    async with serving(store) as api:
+        answer = await api.post("/login", {"token": "correct-horse-battery"}, headers={})
+        (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+        assert (cookie.key, cookie["secure"], cookie["samesite"]) == ("sluice-session", "", "Strict")

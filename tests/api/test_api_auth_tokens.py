@@ -1,0 +1,181 @@
+"""Door one: whose token it is, asked of the cluster; what is remembered, and what follows when it is silent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from doors_world import ADMIN_TOKEN, world
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # who comes in is not a matter of the database
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as opened:
+        yield opened
+
+
+async def test_a_token_of_the_cluster_lets_its_user_in(doors):
+    answer = await doors.as_user("alice", "GET", "/session")
+    assert (answer.status, answer.body) == (200, {"user": "alice", "groups": ["team-a", "system:authenticated"]})
+
+
+async def test_the_admins_token_needs_no_cluster(doors):
+    answer = await doors.send("GET", "clusterqueues", token=ADMIN_TOKEN)
+    assert answer.status == 200
+    assert (await doors.send("GET", "/session", token=ADMIN_TOKEN)).body["user"] == "sluice:admin"
+    assert doors.reviews("tokenreviews") == doors.reviews("subjectaccessreviews") == 0
+
+
+@pytest.mark.parametrize("token", ["wrong", "alice-toke", "alice-token2", "admin", "x" * 7000, "tö-ken", "a b"])
+async def test_a_token_that_nobody_has_is_refused(doors, token):
+    answer = await doors.send("GET", "/session", headers={"Authorization": f"Bearer {token}"})
+    assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    "header", ["alice-token", "Basic alice-token", "Bearer", "Bearer Bearer alice-token", "bearer"]
+)
+async def test_only_a_bearer_token_counts(doors, header):
+    assert (await doors.send("GET", "/session", headers={"Authorization": header})).status == 401
+
+
+async def test_a_token_is_asked_about_every_ten_seconds_and_a_wrong_one_every_second(doors, clock):
+    for _ in range(3):
+        assert (await doors.as_user("alice", "GET", "/session")).status == 200
+    assert doors.reviews("tokenreviews") == 1
+    clock.advance(9.9)
+    await doors.as_user("alice", "GET", "/session")
+    assert doors.reviews("tokenreviews") == 1
+    clock.advance(0.2)
+    await doors.as_user("alice", "GET", "/session")
+    assert doors.reviews("tokenreviews") == 2
+    for seconds, asked in ((0.0, 3), (0.9, 3), (0.2, 4)):
+        clock.advance(seconds)
+        assert (await doors.send("GET", "/session", token="wrong")).status == 401
+        assert doors.reviews("tokenreviews") == asked
+
+
+async def test_many_requests_at_once_are_one_question(doors):
+    answers = await asyncio.gather(*(doors.as_user("alice", "GET", "clusterqueues") for _ in range(20)))
+    assert {answer.status for answer in answers} == {403}
+    assert doors.reviews("tokenreviews") == doors.reviews("subjectaccessreviews") == 1
+
+
+async def test_a_token_that_ended_lets_nobody_in_once_it_is_forgotten(doors, clock):
+    admin = doors.sandbox.local("admin")
+    await admin.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
+    path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    issued = await doors.cluster.create(path, {"spec": {}})
+    token = issued["status"]["token"]
+    assert (await doors.send("GET", "/session", token=token)).body["user"] == "system:serviceaccount:default:robot"
+    await admin.delete("serviceaccounts", "default", "robot")
+    clock.advance(10.1)
+    assert (await doors.send("GET", "/session", token=token)).status == 401
+
+
+async def test_what_a_user_may_is_remembered_for_five_seconds_and_what_not_for_one(doors, clock):
+    assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 403
+    await doors.grant("alice", [{"apiGroups": ["sluice.dev"], "resources": ["clusterqueues"], "verbs": ["list"]}])
+    assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 403
+    clock.advance(1.1)
+    assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 200
+    admin = doors.sandbox.local("admin")
+    for binding in admin.list("clusterrolebindings"):
+        if binding["metadata"]["name"].startswith("granted-"):
+            await admin.delete("clusterrolebindings", "", binding["metadata"]["name"])
+    clock.advance(4.8)
+    assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 200
+    clock.advance(0.3)
+    assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 403
+
+
+async def test_while_the_cluster_is_silent_nobody_new_comes_in(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as doors:
+        await doors.grant("alice", [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}])
+        assert (await doors.as_user("alice", "GET", "cohorts")).status == 200
+        alice, bob = doors.sandbox.token("alice"), doors.sandbox.token("bob")
+        await doors.sandbox.__aexit__(None, None, None)
+        # What was asked a moment ago still holds ...
+        assert (await doors.send("GET", "cohorts", token=alice)).status == 200
+        # ... and whatever was not is refused, by an error that says so and that is worth another try.
+        for path, token in (("clusterqueues", alice), ("/session", bob), ("/session", "wrong")):
+            answer = await doors.send("GET", path, token=token)
+            assert (answer.status, answer.body["reason"]) == (503, "ServiceUnavailable")
+            assert "the cluster did not answer a" in answer.body["message"]
+            assert answer.headers["Retry-After"] == "1"
+        clock.advance(10.1)
+        assert (await doors.send("GET", "cohorts", token=alice)).status == 503
+        # The admin's own token does not depend on the cluster.
+        assert (await doors.send("GET", "cohorts", token=ADMIN_TOKEN)).status == 200
+
+
+async def test_guessing_is_slowed_down_before_the_cluster_is_asked(doors, clock):
+    guesses = await asyncio.gather(*(doors.send("GET", "/session", token=f"guess-{n}") for n in range(220)))
+    refused = [answer for answer in guesses if answer.status == 429]
+    assert len(refused) == 20
+    assert {answer.body["reason"] for answer in refused} == {"TooManyRequests"}
+    assert {answer.headers["Retry-After"] for answer in refused} == {"1"}
+    assert doors.reviews("tokenreviews") == 200
+    clock.advance(1)
+    assert (await doors.as_user("alice", "GET", "/session")).status == 200
+
+
+@pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Uid", "Impersonate-Extra-a"])
+@pytest.mark.parametrize("token", [ADMIN_TOKEN, "admin-token", "alice-token"])
+async def test_nobody_is_impersonated_at_this_door(doors, header, token):
+    answer = await doors.send("GET", "/session", token=token, headers={header: "bob"})
+    assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    assert "through the cluster's API server" in answer.body["message"]
+
+
+async def test_every_answer_tells_browsers_to_be_careful(doors):
+    for answer in (await doors.send("GET", "/session"), await doors.send("GET", "cohorts", token=ADMIN_TOKEN)):
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Strict-Transport-Security"].startswith("max-age=")
+        assert answer.headers["Cache-Control"] == "no-cache, private"
+
+
+async def test_probes_tell_strangers_nothing(store, tmp_path, clock):
+    async def broken() -> str:
+        return "the password of 10.1.2.3 is wrong"
+
+    async with world(store, tmp_path, clock=clock, database=broken) as doors:
+        for token in (None, "wrong", "alice-token"):
+            answer = await doors.send("GET", "/readyz", token=token)
+            assert (answer.status, "10.1.2.3" in answer.body) == (503, False)
+        for token in (ADMIN_TOKEN, "admin-token"):
+            assert "10.1.2.3" in (await doors.send("GET", "/readyz", token=token)).body
+
+
+async def test_one_user_cannot_ask_for_everything(store, tmp_path, clock, monkeypatch):
+    monkeypatch.setattr("admission.api.application.REQUESTS_AT_ONCE", 5)
+    monkeypatch.setattr("admission.api.application.REQUESTS_PER_SECOND", 0.5)
+    async with world(store, tmp_path, clock=clock) as doors:
+        answers = [await doors.as_user("alice", "GET", "/session") for _ in range(6)]
+        assert [answer.status for answer in answers] == [200] * 5 + [429]
+        assert (answers[5].headers["Retry-After"], answers[5].body["reason"]) == ("2", "TooManyRequests")
+        assert (await doors.as_user("bob", "GET", "/session")).status == 200
+        clock.advance(2)
+        assert (await doors.as_user("alice", "GET", "/session")).status == 200
+        assert (await doors.as_user("alice", "GET", "/session")).status == 429
+
+
+async def test_what_is_no_resource_is_a_right_of_its_own(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as doors:
+        assert (await doors.as_user("alice", "GET", "/debug/anything")).status == 403
+        await doors.grant("alice", [{"nonResourceURLs": ["/debug/*"], "verbs": ["get"]}])
+        clock.advance(2)
+        assert (await doors.as_user("alice", "GET", "/debug/anything")).status == 200
+
+
+@pytest.mark.parametrize("path", ["/apis/sluice.dev/v1/nothing", "/nothing", "/apis/sluice.dev/v2/clusterqueues"])
+async def test_what_is_not_there_is_told_to_users_only(doors, path):
+    assert (await doors.send("GET", path)).status == 401
+    assert (await doors.as_user("alice", "GET", path)).status == 404

@@ -1,0 +1,155 @@
+"""The OpenAPI document: complete, taught from the models, and true of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from api_client import PREFIX, TOKEN
+from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
+from workload_records import NOW, record
+
+from admission.api import answers, shapes
+from admission.api.application import create_app
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OWN = "dev.sluice.v1."
+
+
+@pytest.fixture
+async def document(api) -> dict[str, Any]:
+    index = (await api.get("/openapi/v3")).body
+    return (await api.get(index["paths"]["apis/sluice.dev/v1"]["serverRelativeURL"])).body
+
+
+async def test_the_document_is_found_by_its_content(api):
+    url = (await api.get("/openapi/v3")).body["paths"]["apis/sluice.dev/v1"]["serverRelativeURL"]
+    answer = await api.get(url)
+    assert "immutable" in answer.headers["Cache-Control"]
+    headers = {"Authorization": f"Bearer {TOKEN}", "If-None-Match": answer.headers["Etag"]}
+    assert (await api.get(url, headers=headers)).status == 304
+    plain = await api.get("/openapi/v3/apis/sluice.dev/v1")
+    assert plain.body == answer.body
+    assert "immutable" not in plain.headers["Cache-Control"]
+    assert (await api.get("/openapi/v2")).status == 404
+
+
+def nodes(schema: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(schema, dict):
+        yield path, schema
+        for key, value in schema.items():
+            yield from nodes(value, f"{path}/{key}")
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from nodes(value, f"{path}/{index}")
+
+
+async def test_every_kind_and_field_is_described(document):
+    schemas = document["components"]["schemas"]
+    undescribed = [name for name, schema in schemas.items() if not schema.get("description")]
+    for name, schema in schemas.items():
+        fields = schema.get("properties", {}).items()
+        undescribed += [f"{name}.{field}" for field, value in fields if not value.get("description")]
+    assert undescribed == []
+    spec = schemas[f"{OWN}ClusterQueue"]["properties"]["spec"]
+    assert spec["allOf"] == [{"$ref": f"#/components/schemas/{OWN}ClusterQueueSpec"}]
+    within = schemas[f"{OWN}Preemption"]["properties"]["withinClusterQueue"]
+    assert within["enum"] == ["Never", "LowerPriority", "LowerOrNewerEqualPriority"]
+
+
+async def test_it_is_openapi_3_0_and_no_later_json_schema(document):
+    schemas = document["components"]["schemas"]
+    for path, node in nodes({"schemas": schemas, "paths": document["paths"]}, ""):
+        if "$ref" in node and not path.endswith("properties"):
+            assert node.keys() == {"$ref"}, path
+            assert node["$ref"].rpartition("/")[2] in schemas, path
+        if not path.endswith("/properties"):
+            assert not node.keys() & {"const", "propertyNames", "$defs", "prefixItems", "title"} - {"title"}, path
+            assert node.get("type") != "null", path
+            assert not isinstance(node.get("exclusiveMaximum"), int), path
+    for kind in ("ClusterQueue", "Workload", "ClusterQueueList", "AuditRecord"):
+        (found,) = schemas[f"{OWN}{kind}"]["x-kubernetes-group-version-kind"]
+        assert found == {"group": "sluice.dev", "version": "v1", "kind": kind}
+
+
+async def test_every_route_is_in_the_document(document, store):
+    served = set()
+    for route in create_app(store, token="t", checks={}).router.routes():
+        path = route.resource.canonical if route.resource else ""
+        if path.startswith(f"{PREFIX}/") and route.method != "HEAD":
+            served.add((route.method.lower(), path))
+    methods = ("get", "put", "post", "delete", "patch")
+    described = {(method, path) for path, entry in document["paths"].items() for method in methods if method in entry}
+    assert described == served
+    operations = [entry[method] for entry in document["paths"].values() for method in methods if method in entry]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    patch = document["paths"][f"{PREFIX}/clusterqueues/{{name}}"]["patch"]
+    assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
+    assert patch["x-kubernetes-group-version-kind"]["kind"] == "ClusterQueue"
+
+
+# ---------------------------------------------------------------------- answers are as they are described
+
+
+async def test_the_status_of_queue_objects_is_as_described(api, commit):
+    await api.post("resourceflavors", flavor("default"))
+    await api.post("clusterqueues", cluster_queue("one"))
+    await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
+    await api.post("admissionchecks", admission_check("check"))
+    await commit(record("u1", "run", State.ADMITTED, admitted_at=NOW))
+    for path, model in [
+        ("clusterqueues/one", shapes.ClusterQueueStatus), ("namespaces/a/localqueues/main", shapes.LocalQueueStatus),
+        ("admissionchecks/check", shapes.AdmissionCheckStatus),
+    ]:  # fmt: skip
+        model.model_validate((await api.get(path)).body["status"])
+    dry = await api.patch("clusterqueues/one", {"spec": {"stopPolicy": "HoldAndDrain"}}, dryRun="All")
+    assert shapes.ClusterQueueStatus.model_validate(dry.body["status"]).impact is not None
+    dry = await api.post("cohorts", cohort("root"), params={"dryRun": "All"})
+    shapes.QueueObjectStatus.model_validate(dry.body["status"])
+
+
+async def test_workloads_are_as_described(api, commit):
+    await commit(
+        record("u1", "train", reason="ExceedsQuota", message="x"),
+        record("u2", "run", State.ADMITTED, admitted_at=NOW, ready_at=NOW, unready_at=NOW),
+        record("u3", "stop", State.EVICTING, admitted_at=NOW, evict_reason="Preempted"),
+        record("u4", "done", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
+        replace(record("u5", "back", evict_reason="PodsReadyTimeout"), requeues=2, not_before=NOW, past_seconds=9.0),
+    )
+    for item in (await api.get("workloads")).body["items"]:
+        shapes.WorkloadSpec.model_validate(item["spec"])
+        shapes.WorkloadStatus.model_validate(item["status"])
+
+
+async def test_subresources_are_as_described(api, commit):
+    await api.post("resourceflavors", flavor("default"))
+    await api.post("clusterqueues", cluster_queue("one"))
+    await api.put("clusterqueues/one", cluster_queue("one", cpu="5"))
+    await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
+    await api.post("workloadpriorityclasses", priority_class("high", 7))
+    await commit(record("u1", "train"), record("u2", "run", State.ADMITTED, admitted_at=NOW))
+
+    def own(body: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
+
+    for path, model in [
+        ("clusterqueues/one/pendingworkloads", answers.PendingWorkloadsSummary),
+        ("namespaces/a/localqueues/main/pendingworkloads", answers.PendingWorkloadsSummary),
+        ("namespaces/a/workloads/train/explain", answers.WorkloadExplanation),
+        ("namespaces/a/workloads/run/explain", answers.WorkloadExplanation),
+        ("namespaces/a/workloads/run/history", answers.WorkloadHistory),
+        ("clusterqueues/one/history", answers.HistoryList),
+        ("workloadpriorityclasses/high/history", answers.HistoryList),
+    ]:  # fmt: skip
+        answer = await api.get(path)
+        assert answer.status == 200, answer.body
+        model.model_validate(own(answer.body))
+    report = (await api.get("reports/usage")).body
+    answers.UsageReport.model_validate(own(report) | {"items": []})
+    (audited, *_) = (await api.get("auditrecords")).body["items"]
+    answers.AuditRecord.model_validate(own(audited))

@@ -1,0 +1,92 @@
+"""`reports/usage`: the ledger's numbers in Kubernetes' words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from queue_manifests import cluster_queue
+
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit import Author
+from admission.store.records import Changes, Closed, Opened
+
+if TYPE_CHECKING:
+    from api_client import Client
+    from conftest import Clock
+
+    from admission.store.store import Store
+
+NOW = 1_750_000_000.0  # 2025-06-15T15:06:40Z
+
+
+@pytest.fixture
+async def used(store: Store, clock: Clock) -> None:
+    """Two days of 2 cores and 1 GiB, of which the ClusterQueue, of another flavor, has nothing: all is borrowed."""
+    await store.queues.create(parse_manifest(cluster_queue("cq")), author=Author("ada"))
+    epoch = await store.lead("test")
+    one = Workload("1", "team-a", "job", "main", 5, NOW, (PodSet("main", 1, {}),), user="ada")
+    amounts = {"cpu": 2000, "memory": 2**30}
+    holds = Admission("elsewhere", (PodSetAssignment("main", dict.fromkeys(amounts, "spot"), amounts, 1),))
+    await store.commit(Changes(opened=(Opened(one, holds, NOW),)), epoch=epoch)
+    await store.commit(Changes(closed=(Closed("1", NOW + 2 * 86400, "Finished"),)), epoch=epoch)
+    clock.now = NOW + 5 * 86400
+
+
+@pytest.mark.usefixtures("used")
+async def test_usage_is_in_seconds_of_cores_and_bytes(api: Client):
+    answer = await api.get("reports/usage?by=queue,user&by=flavor,queue&from=2025-06-15T15:06:40.5Z")
+    assert answer.status == 200
+    assert {key: answer.body[key] for key in ("kind", "apiVersion", "from", "to", "by")} == {
+        "kind": "UsageReport",
+        "apiVersion": "sluice.dev/v1",
+        "from": "2025-06-15T15:06:40.500000Z",
+        "to": "2025-06-20T15:06:40Z",
+        "by": ["queue", "user", "flavor"],
+    }
+    seconds = 2 * 86400 - 0.5
+    common = {"namespace": "team-a", "queue": "main", "user": "ada", "flavor": "spot", "nominalSeconds": 0.0}
+    assert answer.body["items"] == [
+        common | {"resource": "cpu", "amountSeconds": 2 * seconds, "borrowedSeconds": 2 * seconds},
+        common | {"resource": "memory", "amountSeconds": 2**30 * seconds, "borrowedSeconds": 2**30 * seconds},
+    ]
+
+
+@pytest.mark.usefixtures("used")
+@pytest.mark.parametrize(
+    ("query", "cores"),
+    [
+        ("", 2 * 2 * 86400),
+        ("from=4d", 2 * 86400),
+        ("from=96h&to=2025-06-17", 2 * (8 * 3600 + 53 * 60 + 20)),
+        ("from=1w&to=5d", 0),
+        ("from=2025-06-17T00:00:00&to=2025-06-17T02:00:00%2B01:00", 2 * 3600),
+        ("from=1969-01-01&to=9999-12-31", 2 * 2 * 86400),
+    ],
+)
+async def test_times_are_instants_dates_or_how_long_ago(api: Client, query: str, cores: int):
+    answer = await api.get(f"reports/usage?by=resource&{query}")
+    assert answer.status == 200, answer.body
+    assert sum(item["amountSeconds"] for item in answer.body["items"] if item["resource"] == "cpu") == cores
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("by=team", 'by: "team" is nothing that usage can be divided by; there are queue, clusterqueue, user,'),
+        ("by=", 'by: "" is nothing'),
+        ("from=yesterday", 'from: "yesterday" is no time; give one such as 2025-06-01T08:00:00Z'),
+        ("to=2025-02-30", 'to: "2025-02-30" is no time'),
+        ("from=1d&to=2d", "must be before to"),
+        ("from=0001-01-01T00:00:00%2B14:00", None),
+        ("from=99999999999999999999d", "is no time"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_in_one_sentence(api: Client, query: str, message: str | None):
+    answer = await api.get(f"reports/usage?{query}")
+    if message is None:
+        assert answer.status == 200
+    else:
+        assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+        assert message in answer.body["message"]

@@ -1,0 +1,288 @@
+"""What is asked about one object beside the object itself: why it waits, who is ahead, what was, and the way back."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from api_client import PREFIX, TOKEN, Client, on_both_databases
+from queue_manifests import cluster_queue, cohort, flavor, local_queue
+from workload_records import NOW, commit, record
+
+from admission.api.application import create_app, listening
+from admission.api.workload_documents import workload_name
+from admission.engine import Policy
+from admission.model.workload import PodSet
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
+
+MERGE = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/merge-patch+json"}
+DRY = {"dryRun": "All"}
+
+
+class Replica:
+    """A replica that knows the cluster and does not decide, so that answers come from the database."""
+
+    policy = Policy()
+
+    def engine(self) -> None:
+        return None
+
+    def namespaces(self) -> dict[str, Mapping[str, str]]:
+        return {"a": {}, "b": {}}
+
+
+@asynccontextmanager
+async def serving(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
+    app = create_app(store, token=TOKEN, checks={}, deciding=Replica(), now=clock)
+    async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+        yield Client(url, session)
+
+
+@pytest.fixture
+async def api(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
+    """A flavor, the ClusterQueue `one` with 4 CPUs, and the LocalQueue `main` of namespace `a`."""
+    async with serving(store, clock) as client:
+        for path, document in (
+            ("resourceflavors", flavor("default")),
+            ("clusterqueues", cluster_queue("one")),
+            ("namespaces/a/localqueues", local_queue("main", "a", "one")),
+        ):
+            assert (await client.post(f"{PREFIX}/{path}", document)).status == 201
+        yield client
+
+
+def job(name: str, *, cpu: int = 500, state: State = State.PENDING, age: float = 0, **fields: Any) -> WorkloadRecord:
+    """Three pods of `cpu` milli-CPUs each."""
+    found = record(f"uid-{name}", name, state, created=NOW - age, **fields)
+    pods = (PodSet(name="main", count=3, requests={"cpu": cpu}),)
+    return replace(found, workload=replace(found.workload, pod_sets=pods))
+
+
+async def submitted(store: Store, *records: WorkloadRecord) -> None:
+    await commit(store, await store.lead("tests"), *records)
+
+
+def names(found: list[dict[str, Any]]) -> list[str]:
+    return [item["name"] for item in found]
+
+
+# ---------------------------------------------------------------------- explain and pendingworkloads
+
+
+@on_both_databases
+async def test_explain_tells_what_is_asked_what_is_free_who_refuses_and_who_is_ahead(api: Client, store: Store) -> None:
+    await submitted(
+        store,
+        job("runs", state=State.ADMITTED, admitted_at=NOW),
+        job("first", cpu=1000, age=10),
+        job("second", cpu=1000),
+    )
+    answer = await api.get(f"{PREFIX}/namespaces/a/workloads/second/explain")
+    assert answer.status == 200
+    found = answer.body
+    assert (found["kind"], found["state"], found["reason"]) == ("WorkloadExplanation", "Pending", "WaitingForQuota")
+    assert (found["positionInClusterQueue"], found["positionInLocalQueue"]) == (2, 2)
+    assert found["aheadFirst"] == ["a/first"]
+    (lack,) = found["lacks"]
+    assert {
+        name: lack[name] for name in ("flavor", "resource", "asked", "free", "borrowable", "most", "refusedBy")
+    } == {
+        "flavor": "default",
+        "resource": "cpu",
+        "asked": "3",
+        "free": "2500m",
+        "borrowable": "0",
+        "most": "4",
+        "refusedBy": "ClusterQueue one: nominalQuota",
+    }
+    assert "500m of cpu in flavor default must become free" in lack["hint"]
+    assert "preempts nobody" in found["prospects"][0]["hint"]
+
+
+async def test_explain_of_what_does_not_wait(api: Client, store: Store) -> None:
+    await submitted(
+        store,
+        job("runs", state=State.ADMITTED, admitted_at=NOW, reason="Admitted"),
+        job("over", state=State.FINISHED, finished_at=NOW, outcome="Succeeded", reason="Succeeded"),
+        job("held", reason="OnHold", message="alice holds it"),
+    )
+    states = {}
+    for name in ("runs", "over", "held"):
+        body = (await api.get(f"{PREFIX}/namespaces/a/workloads/{name}/explain")).body
+        states[name] = body["state"], body["reason"]
+    assert states["runs"] == ("Admitted", "Admitted")
+    assert states["over"] == ("Finished", "Succeeded")
+    assert states["held"] == ("Pending", "OnHold")
+    missing = await api.get(f"{PREFIX}/namespaces/a/workloads/none/explain")
+    assert (missing.status, missing.body["message"]) == (404, 'there is no workload "none" in namespace "a"')
+
+
+async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, store: Store) -> None:
+    await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("other", "b", "one"))
+    await submitted(
+        store,
+        job("late", age=1),
+        job("early", age=3),
+        job("urgent", priority=9),
+        job("elsewhere", age=2, namespace="b", queue="other"),
+    )
+    path = f"{PREFIX}/clusterqueues/one/pendingworkloads"
+    whole = (await api.get(path)).body
+    listed = [
+        (item["metadata"]["ownerReferences"][0]["name"], item["positionInClusterQueue"], item["positionInLocalQueue"])
+        for item in whole["items"]
+    ]
+    assert listed == [("urgent", 1, 1), ("early", 2, 2), ("elsewhere", 3, 1), ("late", 4, 3)]
+    assert whole["items"][0]["metadata"]["name"] == workload_name(job("urgent").workload)
+    page = (await api.get(f"{path}?limit=1&offset=2")).body
+    assert [item["positionInClusterQueue"] for item in page["items"]] == [3]
+    assert page["metadata"] == {"remainingItemCount": 1}
+    own = (await api.get(f"{PREFIX}/namespaces/b/localqueues/other/pendingworkloads")).body
+    assert [item["localQueueName"] for item in own["items"]] == ["other"]
+    assert (await api.get(f"{PREFIX}/clusterqueues/none/pendingworkloads")).status == 404
+    assert (await api.get(f"{path}?limit=some")).status == 400
+
+
+# ---------------------------------------------------------------------- histories
+
+
+async def test_the_history_of_a_workload_is_its_story_and_what_it_held(api: Client, store: Store) -> None:
+    await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
+    found = (await api.get(f"{PREFIX}/namespaces/a/workloads/runs/history")).body
+    assert found["kind"] == "WorkloadHistory"
+    assert found["admissions"] == [
+        {
+            "from": "2025-06-15T15:06:40.000000Z",
+            "clusterQueue": "one",
+            "podSet": "main",
+            "count": 3,
+            "flavor": "default",
+            "resource": "cpu",
+            "amount": "1500m",
+        }
+    ]
+
+
+@on_both_databases
+async def test_every_version_of_a_queue_is_kept_with_who_why_and_what(api: Client) -> None:
+    changed = cluster_queue("one", cpu="8", stopPolicy="Hold")
+    assert (await api.put(f"{PREFIX}/clusterqueues/one?reason=more+nodes", changed)).status == 200
+    assert (await api.delete(f"{PREFIX}/clusterqueues/none")).status == 404
+    found = (await api.get(f"{PREFIX}/clusterqueues/one/history")).body
+    assert [(item["operation"], item["user"], item["reason"]) for item in found["items"]] == [
+        ("replace", "sluice:admin", "more nodes"),
+        ("create", "sluice:admin", ""),
+    ]
+    assert found["items"][0]["diff"] == [
+        {
+            "op": "replace",
+            "path": "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
+            "before": "4",
+            "after": "8",
+        },
+        {"op": "replace", "path": "spec.stopPolicy", "before": "None", "after": "Hold"},
+    ]
+    page = (await api.get(f"{PREFIX}/clusterqueues/one/history?limit=1")).body
+    rest = await api.get(f"{PREFIX}/clusterqueues/one/history?limit=1&continue={page['metadata']['continue']}")
+    assert [item["operation"] for item in (*page["items"], *rest.body["items"])] == ["replace", "create"]
+    assert (await api.get(f"{PREFIX}/clusterqueues/none/history")).status == 404
+
+
+@on_both_databases
+async def test_a_rollback_is_a_new_version_and_brings_back_what_was_deleted(api: Client) -> None:
+    await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="8"))
+    history = f"{PREFIX}/clusterqueues/one/history"
+    first = (await api.get(history)).body["items"][-1]["revision"]
+    back = await api.post(f"{PREFIX}/clusterqueues/one/rollback?reason=oops", {"kind": "Rollback", "revision": first})
+    assert back.status == 200
+    assert back.body["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "4"
+    assert back.body["metadata"]["generation"] == 3
+    newest = (await api.get(history)).body["items"][0]
+    assert (newest["operation"], newest["reason"]) == ("replace", "oops")
+
+    assert (await api.post(f"{PREFIX}/cohorts", cohort("gone"))).status == 201
+    created = (await api.get(f"{PREFIX}/cohorts/gone/history")).body["items"][0]["revision"]
+    await api.delete(f"{PREFIX}/cohorts/gone")
+    deleted = (await api.get(f"{PREFIX}/cohorts/gone/history")).body["items"][0]
+    wrong = await api.post(f"{PREFIX}/cohorts/gone/rollback", {"revision": deleted["revision"]})
+    assert (wrong.status, "no revision" in wrong.body["message"]) == (404, True)
+    tried = await api.post(f"{PREFIX}/cohorts/gone/rollback?dryRun=All", {"revision": created})
+    assert tried.status == 200
+    assert (await api.get(f"{PREFIX}/cohorts/gone")).status == 404
+    assert (await api.post(f"{PREFIX}/cohorts/gone/rollback", {"revision": created})).status == 200
+    assert (await api.get(f"{PREFIX}/cohorts/gone")).status == 200
+
+
+@pytest.mark.parametrize("body", [{}, {"revision": 3}, {"revision": "x"}, {"revision": None}])
+async def test_a_rollback_without_a_revision_is_refused(api: Client, body: dict[str, Any]) -> None:
+    answer = await api.post(f"{PREFIX}/clusterqueues/one/rollback", body)
+    assert answer.status == 400
+    assert answer.body["message"].startswith("revision: must be a revision of the history")
+
+
+# ---------------------------------------------------------------------- previews
+
+
+@on_both_databases
+async def test_a_dry_run_tells_who_would_be_admitted_and_writes_nothing(api: Client, store: Store) -> None:
+    await submitted(store, job("fits", age=2), job("small", cpu=1000, age=1), job("large", cpu=2000))
+    answer = await api.send("PUT", f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="7"), params=DRY)
+    impact = answer.body["status"]["impact"]
+    # What would be admitted in any case is not for this change.
+    assert names(impact["admitted"]) == ["small"]
+    assert impact["counts"] == {"admitted": 1, "evicted": 0, "impossible": 0}
+    assert "would admit 1 workload: a/small" in str(answer.headers.getall("Warning"))
+    stored = (await api.get(f"{PREFIX}/clusterqueues/one")).body
+    assert stored["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "4"
+    assert "impact" not in stored["status"]
+
+
+async def test_lowering_below_what_runs_tells_by_how_much_and_what_could_never_run(api: Client, store: Store) -> None:
+    await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW), job("waits", cpu=1000))
+    answer = await api.send("PUT", f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="1"), params=DRY)
+    impact = answer.body["status"]["impact"]
+    assert impact["overQuota"] == [{"clusterQueue": "one", "flavor": "default", "resource": "cpu", "by": "500m"}]
+    assert [(item["name"], item["reason"]) for item in impact["impossible"]] == [("waits", "ExceedsMaxQuota")]
+    assert impact["evicted"] == []
+
+
+async def test_stopping_and_draining_tells_who_would_be_evicted(api: Client, store: Store) -> None:
+    await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
+    answer = await api.send(
+        "PATCH",
+        f"{PREFIX}/clusterqueues/one",
+        {"spec": {"stopPolicy": "HoldAndDrain"}},
+        params=DRY,
+        headers=MERGE,
+    )
+    evicted = answer.body["status"]["impact"]["evicted"]
+    assert [(item["name"], item["reason"]) for item in evicted] == [("runs", "ClusterQueueStopped")]
+
+
+async def test_a_deletion_can_be_tried(api: Client, store: Store) -> None:
+    await submitted(store, job("runs", cpu=1000, state=State.ADMITTED, admitted_at=NOW), job("waits", cpu=1000))
+    answer = await api.delete(f"{PREFIX}/namespaces/a/localqueues/main?dryRun=All")
+    assert answer.status == 200, answer.body
+    assert answer.body["details"]["impact"]["counts"] == {"admitted": 0, "evicted": 0, "impossible": 1}
+    assert names(answer.body["details"]["impact"]["impossible"]) == ["waits"]
+    assert (await api.get(f"{PREFIX}/namespaces/a/localqueues/main")).status == 200
+
+
+async def test_an_order_can_be_tried(api: Client, store: Store) -> None:
+    runs, waits = job("runs", cpu=1000, state=State.ADMITTED, admitted_at=NOW), job("waits", cpu=1000)
+    await submitted(store, runs, waits)
+    answer = await api.send(
+        "PATCH", f"{PREFIX}/namespaces/a/workloads/runs", {"spec": {"hold": True}}, params=DRY, headers=MERGE
+    )
+    impact = answer.body["status"]["impact"]
+    assert [(item["name"], item["reason"]) for item in impact["evicted"]] == [("runs", "OnHold")]
+    assert (await api.get(f"{PREFIX}/namespaces/a/workloads/runs")).body["spec"]["hold"] is False

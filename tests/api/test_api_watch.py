@@ -1,0 +1,313 @@
+"""Watches: of queue objects and of workloads, resumed, selected, in every form."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from api_client import on_both_databases, serving
+from queue_manifests import cluster_queue, cohort, flavor, local_queue
+from workload_records import record
+
+from admission.api import groups, sources, watchers
+from admission.store.records import State
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+async def revision_of(api, path: str) -> str:
+    return (await api.get(path)).body["metadata"]["resourceVersion"]
+
+
+@on_both_databases
+async def test_a_watch_from_a_lists_version_tells_what_is_created_changed_and_deleted(api):
+    await api.post("cohorts", cohort("before"))
+    start = await revision_of(api, "cohorts")
+    async with api.watch("cohorts", resourceVersion=start) as watch:
+        created = (await api.post("cohorts", cohort("one"))).body
+        changed = (await api.patch("cohorts/one", {"spec": {"parentName": "root"}})).body
+        await api.delete("cohorts/one")
+        events = [await watch.next() for _ in range(3)]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+    # Which fields are whose is told by get and list.
+    assert events[0]["object"] == without_managers(created)
+    assert events[1]["object"] == without_managers(changed)
+    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert revisions == sorted(set(revisions))
+
+
+def without_managers(document):
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return {**document, "metadata": metadata}
+
+
+@on_both_databases
+async def test_a_watch_that_was_dropped_goes_on_where_it_was(api):
+    start = await revision_of(api, "cohorts")
+    names = [f"c-{number}" for number in range(6)]
+    seen = []
+    for number, name in enumerate(names):
+        await api.post("cohorts", cohort(name))
+        if number % 2:  # two at a time, so that a connection ends while there is more to tell
+            async with api.watch("cohorts", resourceVersion=start) as watch:
+                event = await watch.next()
+            seen.append(event["object"]["metadata"]["name"])
+            start = event["object"]["metadata"]["resourceVersion"]
+    async with api.watch("cohorts", resourceVersion=start) as watch:
+        seen += [name for _, name in await watch.told(3)]
+    assert seen == names
+
+
+async def test_another_replica_resumes_what_this_one_has_begun(api, store):
+    start = await revision_of(api, "cohorts")
+    await api.post("cohorts", cohort("one"))
+    async with api.watch("cohorts", resourceVersion=start) as watch:
+        event = await watch.next()
+    await api.post("cohorts", cohort("two"))
+    await api.delete("cohorts/one")
+    async with (
+        serving(store) as other,
+        other.watch("cohorts", resourceVersion=event["object"]["metadata"]["resourceVersion"]) as watch,
+    ):
+        assert await watch.told(2) == [("ADDED", "two"), ("DELETED", "one")]
+
+
+@pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}])
+async def test_without_a_version_a_watch_begins_with_what_exists(api, start):
+    await api.post("cohorts", cohort("b"))
+    await api.post("cohorts", cohort("a"))
+    async with api.watch("cohorts", **start) as watch:
+        assert await watch.told(2) == [("ADDED", "a"), ("ADDED", "b")]
+        await api.post("cohorts", cohort("c"))
+        assert await watch.told(1) == [("ADDED", "c")]
+
+
+async def test_the_end_of_what_exists_is_marked_for_those_who_ask(api):
+    await api.post("cohorts", cohort("a"))
+    options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    async with api.watch("cohorts", **options) as watch:
+        assert await watch.told(1) == [("ADDED", "a")]
+        mark = await watch.next()
+    assert mark["type"] == "BOOKMARK"
+    assert mark["object"]["kind"] == "Cohort"
+    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(mark["object"]["metadata"]["resourceVersion"]) > 0
+
+
+async def test_bookmarks_tell_how_far_the_database_is(api, monkeypatch):
+    monkeypatch.setattr(watchers, "BOOKMARK_SECONDS", 0.01)
+    start = await revision_of(api, "cohorts")
+    async with api.watch("cohorts", resourceVersion=start, allowWatchBookmarks="true") as watch:
+        other = (await api.post("resourceflavors", flavor("x"))).body["metadata"]["resourceVersion"]
+        told = ""
+        while told != other:
+            event = await watch.next()
+            assert event["type"] == "BOOKMARK"
+            told = event["object"]["metadata"]["resourceVersion"]
+
+
+async def test_labels_select_and_leaving_the_selection_is_a_deletion(api):
+    start = await revision_of(api, "cohorts")
+    labelled = cohort("one") | {"metadata": {"name": "one", "labels": {"team": "a"}}}
+    async with api.watch("cohorts", resourceVersion=start, labelSelector="team=a") as watch:
+        await api.post("cohorts", cohort("other"))
+        await api.post("cohorts", labelled)
+        await api.patch("cohorts/one", {"spec": {"parentName": "root"}})
+        await api.patch("cohorts/one", {"metadata": {"labels": {"team": "b"}}})
+        await api.patch("cohorts/one", {"metadata": {"labels": {"team": "a"}}})
+        events = [await watch.next() for _ in range(4)]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
+    # As it was when it was selected, with the version of the change.
+    assert events[2]["object"]["metadata"]["labels"] == {"team": "a"}
+    assert events[2]["object"]["metadata"]["resourceVersion"] > events[1]["object"]["metadata"]["resourceVersion"]
+
+
+async def test_what_left_the_selection_before_the_watch_began_is_known_from_the_history(api):
+    labelled = cohort("one") | {"metadata": {"name": "one", "labels": {"team": "a"}}}
+    await api.post("cohorts", labelled)
+    await api.post("cohorts", cohort("never"))
+    start = await revision_of(api, "cohorts")
+    await api.patch("cohorts/never", {"spec": {"parentName": "root"}})
+    await api.patch("cohorts/one", {"metadata": {"labels": None}})
+    async with api.watch("cohorts", resourceVersion=start, labelSelector="team=a") as watch:
+        assert await watch.told(1) == [("DELETED", "one")]
+
+
+async def test_fields_and_namespaces_select(api):
+    start = await revision_of(api, "localqueues")
+    async with (
+        api.watch("namespaces/a/localqueues", resourceVersion=start) as in_a,
+        api.watch("localqueues", resourceVersion=start, fieldSelector="spec.clusterQueue=two") as to_two,
+        api.watch("localqueues", resourceVersion=start, fieldSelector="metadata.name=x") as named,
+    ):
+        for name, namespace, target in [("x", "a", "one"), ("y", "b", "two"), ("z", "a", "two")]:
+            await api.post(f"namespaces/{namespace}/localqueues", local_queue(name, namespace, target))
+        assert await in_a.told(2) == [("ADDED", "x"), ("ADDED", "z")]
+        assert await to_two.told(2) == [("ADDED", "y"), ("ADDED", "z")]
+        assert await named.told(1) == [("ADDED", "x")]
+
+
+async def test_a_table_tells_its_columns_once(api):
+    await api.post("cohorts", cohort("a"))
+    async with api.watch("cohorts", accept=TABLE) as watch:
+        first = await watch.next()
+        await api.post("cohorts", cohort("b"))
+        second = await watch.next()
+    assert [column["name"] for column in first["object"]["columnDefinitions"]] == ["Name", "Parent", "Age"]
+    assert second["object"]["columnDefinitions"] is None
+    (row,) = second["object"]["rows"]
+    assert row["cells"][0] == "b"
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+
+
+async def test_metadata_alone_can_be_watched(api):
+    accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    await api.post("cohorts", cohort("a"))
+    async with api.watch("cohorts", accept=accept) as watch:
+        event = await watch.next()
+    assert event["object"]["kind"] == "PartialObjectMetadata"
+    assert event["object"].keys() == {"kind", "apiVersion", "metadata"}
+
+
+async def test_a_condition_that_changes_is_an_event(api):
+    """What `kubectl wait --for=condition=Active` waits for: nothing of the object itself is written."""
+    await api.post("clusterqueues", cluster_queue("one"))
+    async with api.watch("clusterqueues") as watch:
+        event = await watch.next()
+        assert event["object"]["status"]["conditions"][0]["status"] == "False"
+        await api.post("resourceflavors", flavor("default"))
+        event = await watch.next()
+    assert event["type"] == "MODIFIED"
+    assert event["object"]["status"]["conditions"][0]["status"] == "True"
+    # Its resourceVersion is good for a precondition: the object has not changed since.
+    wanted = {
+        "metadata": {"resourceVersion": event["object"]["metadata"]["resourceVersion"]},
+        "spec": {"cohortName": "x"},
+    }
+    assert (await api.patch("clusterqueues/one", wanted)).status == 200
+
+
+async def test_a_condition_that_changed_between_list_and_watch_is_told(api):
+    await api.post("clusterqueues", cluster_queue("one"))
+    start = await revision_of(api, "clusterqueues")
+    await api.post("resourceflavors", flavor("default"))
+    async with api.watch("clusterqueues", resourceVersion=start) as watch:
+        event = await watch.next()
+    assert event["object"]["status"]["conditions"][0]["status"] == "True"
+
+
+@on_both_databases
+async def test_workloads_are_watched(api, commit):
+    await commit(record("1", "train"))
+    start = await revision_of(api, "workloads")
+    async with api.watch("workloads", resourceVersion=start) as watch:
+        await commit(record("2", "eval"))
+        await commit(record("1", "train", reason="ExceedsQuota"))
+        events = [await watch.next() for _ in range(2)]
+    assert [(event["type"], event["object"]["spec"]["object"]["name"]) for event in events] == [
+        ("ADDED", "eval"), ("MODIFIED", "train"),
+    ]  # fmt: skip
+    assert events[1]["object"] == (await api.get("namespaces/a/workloads/train")).body
+
+
+@on_both_databases
+async def test_workloads_enter_and_leave_a_selection(api, commit):
+    await commit(record("1", "train"), record("2", "done", State.FINISHED))
+    start = await revision_of(api, "workloads")
+    async with api.watch("workloads", resourceVersion=start, fieldSelector="status.state=pending") as watch:
+        await commit(record("2", "done", State.FINISHED, reason="x"))
+        await commit(record("1", "train", State.FINISHED))
+        events = [await watch.next()]  # else what comes back soon has never left
+        await commit(record("3", "new"))
+        await commit(record("1", "train"))
+        events += [await watch.next() for _ in range(2)]
+    assert [(event["type"], event["object"]["spec"]["object"]["name"]) for event in events] == [
+        ("DELETED", "train"), ("ADDED", "new"), ("ADDED", "train"),
+    ]  # fmt: skip
+
+
+async def test_a_workload_that_left_between_list_and_watch_is_told_as_gone(api, commit):
+    await commit(record("1", "train"))
+    start = await revision_of(api, "workloads")
+    await commit(record("1", "train", State.FINISHED))
+    async with api.watch("workloads", resourceVersion=start, fieldSelector="status.state=pending") as watch:
+        event = await watch.next()
+    assert (event["type"], event["object"]["status"]["state"]) == ("DELETED", "finished")
+
+
+async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
+    monkeypatch.setattr(sources, "MOST", 1)
+    await commit(record("0", "zero"))
+    start = await revision_of(api, "workloads")
+    await commit(record("1", "one"), record("2", "two"))
+    async with api.watch("workloads", resourceVersion=start) as watch:
+        event = await watch.next()
+        assert event["type"] == "ERROR"
+        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+        assert await watch.next() is None
+
+
+async def test_what_a_group_does_not_remember_is_read_again(api, monkeypatch):
+    monkeypatch.setattr(groups, "REMEMBERED", 1)
+    start = await revision_of(api, "cohorts")
+    async with api.watch("cohorts", resourceVersion=start) as watch:
+        for name in ("a", "b", "c"):
+            await api.post("cohorts", cohort(name))
+        await watch.told(3)
+        async with api.watch("cohorts", resourceVersion=start) as other:
+            assert await other.told(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+
+
+async def test_a_watch_ends_when_its_time_is_over(api):
+    async with api.watch("cohorts", timeoutSeconds="1") as watch:
+        assert await watch.next() is None
+
+
+async def test_a_version_from_the_future_is_waited_for(api):
+    now = int(await revision_of(api, "cohorts"))
+    async with api.watch("cohorts", resourceVersion=str(now + 2)) as watch:
+        for name in ("a", "b", "c"):
+            await api.post("cohorts", cohort(name))
+        assert await watch.told(1) == [("ADDED", "c")]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ({"resourceVersion": "x"}, "resourceVersion"),
+        ({"timeoutSeconds": "-1"}, "timeoutSeconds"),
+        ({"continue": "x"}, "continue"),
+        ({"labelSelector": "a b"}, "unable to parse"),
+        ({"fieldSelector": "spec.x=1"}, "field label not supported"),
+        ({"sendInitialEvents": "true"}, "resourceVersionMatch"),
+        ({"resourceVersionMatch": "NotOlderThan"}, "resourceVersionMatch"),
+    ],
+)
+async def test_a_watch_that_cannot_be_is_refused_at_once(api, query, says):
+    answer = await api.get("cohorts", params={"watch": "1", **query})
+    assert answer.status in (400, 422)
+    assert says in answer.body["message"]
+
+
+async def test_a_client_that_does_not_read_is_cut_off(api, monkeypatch):
+    monkeypatch.setattr(watchers, "MOST_BYTES", 1)
+    async with api.watch("cohorts") as watch:
+        await api.post("cohorts", cohort("a"))
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await watch.next()
+
+
+async def test_fifty_clients_see_the_same_events(api):
+    start = await revision_of(api, "cohorts")
+    names = [f"c-{number:02}" for number in range(20)]
+
+    async def follow() -> list[tuple[str, str]]:
+        async with api.watch("cohorts", resourceVersion=start) as watch:
+            return await watch.told(len(names))
+
+    followers = [asyncio.create_task(follow()) for _ in range(50)]
+    await asyncio.gather(*(api.post("cohorts", cohort(name)) for name in names))
+    seen = await asyncio.gather(*followers)
+    assert sorted(seen[0]) == [("ADDED", name) for name in names]
+    assert all(one == seen[0] for one in seen)

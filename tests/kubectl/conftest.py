@@ -1,0 +1,156 @@
+"""The real kubectl against a sandbox whose API server finds Sluice by an APIService, all over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from admission.api.application import listening
+from admission.api.live import Nobody
+from admission.cli.aggregation import api_address, api_app, tls_doors
+from admission.cli.certificates import OwnCertificates
+from admission.cli.settings import load_settings
+from admission.cluster.client import Client
+from admission.sandbox.sandbox import Sandbox
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+QUEUES = """
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: sluice.dev/v1
+kind: Cohort
+metadata: {name: research}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: vision, labels: {team: a}}
+spec:
+  cohortName: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: default, resources: [{name: cpu, nominalQuota: "4"}]}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: main, namespace: default}
+spec: {clusterQueue: vision}
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command has printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Kubectl:
+    """kubectl, as one of the users of the cluster."""
+
+    program: str
+    folder: Path
+    sandbox: Sandbox
+    environment: dict[str, str] = field(default_factory=dict)
+
+    async def __call__(self, *arguments: str, stdin: str = "", user: str = "admin", **environment: str) -> Said:
+        """Run it to its end."""
+        process = await self.start(*arguments, user=user, **environment)
+        out, err = await process.communicate(stdin.encode())
+        assert process.returncode is not None
+        return Said(process.returncode, out.decode(), err.decode())
+
+    async def ok(self, *arguments: str, stdin: str = "", user: str = "admin", **environment: str) -> str:
+        """What it prints; it must succeed and say nothing on standard error."""
+        said = await self(*arguments, stdin=stdin, user=user, **environment)
+        assert (said.code, said.err) == (0, ""), said
+        return said.out
+
+    async def start(self, *arguments: str, user: str = "admin", **environment: str) -> asyncio.subprocess.Process:
+        kubeconfig = self.folder / f"{user}.kubeconfig"
+        if not kubeconfig.exists():
+            self.sandbox.write_kubeconfig(kubeconfig, user)
+        return await asyncio.create_subprocess_exec(
+            self.program,
+            *arguments,
+            cwd=self.folder,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(self.folder),
+                "KUBECONFIG": str(kubeconfig),
+                "KUBECACHEDIR": str(self.folder / "cache"),
+                **environment,
+            },
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    found = shutil.which("kubectl")
+    if found is None:
+        pytest.fail("kubectl is not in PATH; these tests are about the real one", pytrace=False)
+    return found
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    """On the time of day, which kubectl computes ages with."""
+    async with Store.open(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox(controllers=False))
+        sandbox.write_kubeconfig(tmp_path / "sluice.kubeconfig", "sluice")
+        client = await stack.enter_async_context(Client.from_kubeconfig(str(tmp_path / "sluice.kubeconfig")))
+        flags = {
+            "apiservice_url": f"https://localhost:{_free_port()}",
+            "certificate_directory": tmp_path / "certificates",
+        }
+        settings = load_settings(flags)
+        certificates = OwnCertificates(settings, client)
+        await certificates.refresh()
+        doors = await tls_doors(settings, client, certificates)
+        assert doors is not None
+        app = api_app(settings, store, client, Nobody(), doors, {})
+        host, port = api_address(settings)
+        await stack.enter_async_context(listening(app, host, port, ssl_context=doors.context))
+        await doors.register()
+        run = Kubectl(program, tmp_path, sandbox)
+        (tmp_path / "queues.yaml").write_text(QUEUES)
+        await run.ok("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=30s")
+        yield run
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,209 @@
+"""What kubectl writes, in all its ways, and what it says when it must not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+QUOTA = "{.spec.resourceGroups[0].flavors[0].resources[0].nominalQuota}"
+COHORT = '{"apiVersion":"sluice.dev/v1","kind":"Cohort","metadata":{"name":"b"}}'
+
+
+@pytest.fixture
+async def queues(kubectl):
+    """A kubectl with objects to change."""
+    await kubectl.ok("apply", "-f", "queues.yaml")
+    return kubectl
+
+
+def changed(queues, old: str, new: str) -> str:
+    """The manifests, with one thing different, as a file."""
+    path = queues.folder / "changed.yaml"
+    path.write_text((queues.folder / "queues.yaml").read_text().replace(old, new))
+    return str(path)
+
+
+async def quota(queues) -> str:
+    return await queues.ok("get", "cq", "vision", "-o", f"jsonpath={QUOTA}")
+
+
+async def test_apply_creates_leaves_and_changes(kubectl):
+    names = ("resourceflavor", "default"), ("cohort", "research"), ("clusterqueue", "vision"), ("localqueue", "main")
+    assert (await kubectl.ok("apply", "-f", "queues.yaml")).splitlines() == [
+        f"{kind}.sluice.dev/{name} created" for kind, name in names
+    ]
+    assert (await kubectl.ok("apply", "-f", "queues.yaml")).splitlines() == [
+        f"{kind}.sluice.dev/{name} unchanged" for kind, name in names
+    ]
+    out = await kubectl.ok("apply", "-f", changed(kubectl, '"4"', '"8"'))
+    assert out.splitlines()[2] == "clusterqueue.sluice.dev/vision configured"
+    assert await quota(kubectl) == "8"
+    # What is taken out of the manifest goes; what others have set stays.
+    await kubectl.ok("label", "cq", "vision", "by=others")
+    await kubectl.ok("apply", "-f", changed(kubectl, "labels: {team: a}", "labels: {team2: a}"))
+    assert json.loads(await kubectl.ok("get", "cq", "vision", "-o", "jsonpath={.metadata.labels}")) == {
+        "by": "others",
+        "team2": "a",
+    }
+
+
+async def test_apply_server_side_knows_who_has_set_what(queues):
+    out = await queues.ok("apply", "--server-side", "-f", "-", stdin=COHORT)
+    assert out == "cohort.sluice.dev/b serverside-applied\n"
+    cohort = json.loads(await queues.ok("get", "cohort", "b", "-o", "json", "--show-managed-fields"))
+    assert [entry["manager"] for entry in cohort["metadata"]["managedFields"]] == ["kubectl"]
+    said = await queues("apply", "--server-side", "--field-manager=ci", "-f", changed(queues, '"4"', '"8"'))
+    assert said.code == 1
+    assert (
+        'Apply failed with 1 conflict: conflict with "kubectl-client-side-apply" using sluice.dev/v1: '
+        ".spec.resourceGroups" in said.err
+    )
+    assert await quota(queues) == "4"
+    file = str(queues.folder / "changed.yaml")
+    await queues.ok("apply", "--server-side", "--field-manager=ci", "--force-conflicts", "-f", file)
+    assert await quota(queues) == "8"
+
+
+async def test_apply_and_diff_show_what_would_be(queues):
+    file = changed(queues, '"4"', '"8"')
+    said = await queues("diff", "-f", file)
+    assert said.code == 1
+    assert '-        nominalQuota: "4"\n+        nominalQuota: "8"\n' in said.out
+    assert (await queues("diff", "-f", "queues.yaml")).code == 0
+    out = await queues.ok("apply", "--dry-run=server", "-f", file)
+    assert out.splitlines()[2] == "clusterqueue.sluice.dev/vision configured (server dry run)"
+    assert await quota(queues) == "4"
+
+
+async def test_edit_writes_what_the_editor_left(queues):
+    editor = queues.folder / "editor.sh"
+    editor.write_text('#!/bin/sh\nsed -i \'s/nominalQuota: .*/nominalQuota: "9"/\' "$1"\n')
+    editor.chmod(0o755)
+    assert await queues.ok("edit", "cq", "vision", EDITOR=str(editor)) == "clusterqueue.sluice.dev/vision edited\n"
+    assert await quota(queues) == "9"
+    said = await queues("edit", "cq", "vision", EDITOR="true")
+    assert (said.code, said.err) == (0, "Edit cancelled, no changes made.\n")
+    # What is wrong is told at the top of the file, when the editor is opened again.
+    editor.write_text('#!/bin/sh\ncat "$1" >> seen.yaml\nsed -i \'s/nominalQuota: .*/nominalQuota: many/\' "$1"\n')
+    said = await queues("edit", "cq", "vision", EDITOR=str(editor))
+    assert said.code == 1
+    assert "is invalid" in said.err
+    assert (
+        "# * spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: " in (queues.folder / "seen.yaml").read_text()
+    )
+    assert await quota(queues) == "9"
+
+
+async def test_patch_in_each_way_that_there_is(queues):
+    out = await queues.ok("patch", "cq", "vision", "--type=merge", "-p", '{"spec":{"stopPolicy":"Hold"}}')
+    assert out == "clusterqueue.sluice.dev/vision patched\n"
+    operations = [
+        {"op": "test", "path": "/spec/stopPolicy", "value": "Hold"},
+        {"op": "replace", "path": "/spec/stopPolicy", "value": "None"},
+        {"op": "remove", "path": "/metadata/labels/team"},
+    ]
+    await queues.ok("patch", "cq", "vision", "--type=json", "-p", json.dumps(operations))
+    vision = yaml.safe_load(await queues.ok("get", "cq", "vision", "-o", "yaml"))
+    assert (vision["spec"]["stopPolicy"], vision["metadata"].get("labels")) == ("None", None)
+    said = await queues("patch", "cq", "vision", "--type=json", "-p", json.dumps(operations))
+    assert said.code == 1
+    assert said.err.startswith('The ClusterQueue "vision" is invalid: patch: ')
+    said = await queues("patch", "cq", "vision", "-p", '{"spec":{"stopPolicy":"Hold"}}')
+    assert said.code == 1
+    assert "application/strategic-merge-patch+json is not supported" in said.err
+    out = await queues.ok("patch", "cq", "vision", "--type=merge", "-p", '{"spec":{"stopPolicy":"None"}}')
+    assert out == "clusterqueue.sluice.dev/vision patched (no change)\n"
+
+
+async def test_label_and_annotate(queues, store):
+    assert await queues.ok("label", "cq", "vision", "tier=gold") == "clusterqueue.sluice.dev/vision labeled\n"
+    said = await queues("label", "cq", "vision", "tier=silver")
+    assert "already has a value (gold), and --overwrite is false" in said.err
+    await queues.ok("label", "--overwrite", "cq", "vision", "tier=silver")
+    assert await queues.ok("label", "cq", "vision", "tier-") == "clusterqueue.sluice.dev/vision unlabeled\n"
+    out = await queues.ok("annotate", "cq", "vision", "sluice.dev/change-reason=more people")
+    assert out == "clusterqueue.sluice.dev/vision annotated\n"
+    (record,) = (await store.audit.list(limit=1)).records
+    assert (record.user, record.verb, record.reason) == ("admin", "patch", "more people")
+
+
+async def test_create_and_replace(queues):
+    assert await queues.ok("create", "-f", "-", stdin=COHORT) == "cohort.sluice.dev/b created\n"
+    said = await queues("create", "-f", "-", stdin=COHORT)
+    assert said.code == 1
+    assert said.err.startswith('Error from server (AlreadyExists): error when creating "STDIN": ')
+    parent = json.dumps(json.loads(COHORT) | {"spec": {"parentName": "research"}})
+    assert await queues.ok("replace", "-f", "-", stdin=parent) == "cohort.sluice.dev/b replaced\n"
+    assert await queues.ok("get", "cohort", "b", "-o", "jsonpath={.spec.parentName}") == "research"
+    await queues.ok("create", "--dry-run=server", "-f", "-", stdin=COHORT.replace('"b"', '"c"'))
+    assert (await queues("get", "cohort", "c")).code == 1
+    out = await queues.ok("replace", "--force", "-f", "-", stdin=COHORT)
+    assert out == 'cohort.sluice.dev "b" deleted\ncohort.sluice.dev/b replaced\n'
+    generated = COHORT.replace('"name":"b"', '"generateName":"team-"')
+    name = await queues.ok("create", "-f", "-", "-o", "name", stdin=generated)
+    assert name.startswith("cohort.sluice.dev/team-")
+
+
+async def test_delete_by_name_selector_file_and_all(queues):
+    for name in "bcd":
+        manifest = json.loads(COHORT)
+        manifest["metadata"] = {"name": name, "labels": {"x": name}}
+        await queues.ok("create", "-f", "-", stdin=json.dumps(manifest))
+    said = await queues("delete", "cq", "vision")
+    assert said.err == (
+        'Error from server (Conflict): ClusterQueue "vision" is in use by LocalQueue default/main; '
+        "move or delete that first\n"
+    )
+    assert await queues.ok("delete", "cohort", "b") == 'cohort.sluice.dev "b" deleted\n'
+    assert await queues.ok("delete", "cohort", "-l", "x=c") == 'cohort.sluice.dev "c" deleted\n'
+    assert await queues.ok("delete", "lq", "--all") == 'localqueue.sluice.dev "main" deleted\n'
+    assert await queues.ok("delete", "cq/vision", "--now") == 'clusterqueue.sluice.dev "vision" deleted\n'
+    assert await queues.ok("delete", "--ignore-not-found", "cq", "vision") == ""
+    said = await queues("delete", "--ignore-not-found", "-f", "queues.yaml")
+    assert said.out == 'resourceflavor.sluice.dev "default" deleted\ncohort.sluice.dev "research" deleted\n'
+    assert await queues.ok("get", "cohorts", "-o", "name") == "cohort.sluice.dev/d\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("namespaceSelector", "namespaceselector", 'unknown field "spec.namespaceselector"'),
+        ('"4"', "many", "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"),
+        ("cohortName: research", "cohortName: [research]", "spec.cohortName"),
+        ("{name: vision", "{name: Vision", "metadata.name"),
+        ("namespaceSelector: {}", "preemption: {withinClusterQueue: Sometimes}", "spec.preemption.withinClusterQueue"),
+    ],
+)
+async def test_apply_names_the_field_that_is_wrong(kubectl, old, new, says):
+    said = await kubectl("apply", "-f", changed(kubectl, old, new))
+    assert said.code == 1
+    assert says in said.err
+    assert (await kubectl("get", "cq", "vision")).code == 1
+
+
+async def test_warnings_are_shown(kubectl):
+    manifest = {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "main", "namespace": "default"},
+        "spec": {"clusterQueue": "later"},
+    }
+    said = await kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    assert (said.code, said.out) == (0, "localqueue.sluice.dev/main created\n")
+    assert said.err == "Warning: there is no ClusterQueue later; nothing is admitted before it is created\n"
+
+
+async def test_whoever_may_not_write_is_told_so(queues):
+    await queues.ok("label", "cohort", "research", "a=b")
+    for command in (
+        ("label", "cohort", "research", "a-"),
+        ("delete", "cohort", "research"),
+        ("apply", "-f", "queues.yaml"),
+        ("apply", "--server-side", "-f", "queues.yaml"),
+        ("create", "-f", "queues.yaml"),
+    ):
+        said = await queues(*command, user="alice")
+        assert (said.code, "(Forbidden)" in said.err) == (1, True), command
+    assert await queues.ok("get", "cohort", "research", "-o", "jsonpath={.metadata.labels.a}") == "b"
