@@ -2,36 +2,34 @@
 
 CommandError
     InvalidSettings     a flag, environment variable or configuration file of `sluice serve`
-    Unreachable         no answer from the Sluice that a command talks to
-        NotReady        it answered, and was not ready in time
-    Refused             it answered, and the answer was no
+    Unreadable          a file that is not there, or does not hold what it should
+    DiffFailed          whatever keeps `sluice diff` from comparing
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from admission.model.errors import SluiceError
 
 
 class CommandError(SluiceError):
-    """A command cannot do what was asked."""
+    """A command cannot do what was asked; `exit_code` is what the process ends with."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class InvalidSettings(CommandError):
     """A setting that cannot be used; the message names it and where it was given."""
 
 
-class Unreachable(CommandError):
-    """Sluice does not answer."""
+class Unreadable(CommandError):
+    """A file that cannot be read, or manifests with faults, one line for each."""
+
+    exit_code = 2
 
 
-class NotReady(Unreachable):
-    """Sluice did not become ready in time."""
+class DiffFailed(CommandError):
+    """Nobody knows whether there are differences; 1 would say that there are."""
 
-
-class Refused(CommandError):
-    """Sluice refused a request. `code` is the HTTP status, `reason` that of the Kubernetes Status."""
-
-    def __init__(self, message: str, *, code: int, reason: str = "") -> None:
-        self.code = code
-        self.reason = reason
-        super().__init__(message)
+    exit_code = 2

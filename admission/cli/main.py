@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from importlib import import_module
 from importlib.metadata import version as installed_version
-from typing import IO, Any, NamedTuple
+from keyword import iskeyword
+from typing import Any, NamedTuple
 
 import click
 
+from admission.cli.errors import CommandError
 from admission.model.errors import SluiceError
 
 
@@ -20,25 +24,52 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "serve": _Command("admission.cli.serve", "Run Sluice: controller, webhooks and REST API in one process."),
     "migrate": _Command("admission.cli.migrate", "Bring the database's tables up to date."),
-    "apply": _Command("admission.cli.apply", "Create or change queue objects from manifests."),
     "get": _Command("admission.cli.get", "Show queue objects and workloads."),
-    "delete": _Command("admission.cli.delete", "Delete a queue object."),
+    "describe": _Command("admission.cli.describe", "Show all about an object."),
+    "why": _Command("admission.cli.why", "Say why a Job does not run, and what would help."),
+    "position": _Command("admission.cli.why", "Say where in the line a Job stands."),
+    "top": _Command("admission.cli.top", "Show how full queues are, or who holds how much."),
+    "history": _Command("admission.cli.history", "Show what has become of a queue object or a Job."),
+    "apply": _Command("admission.cli.apply", "Create or change queue objects from manifests."),
+    "diff": _Command("admission.cli.diff", "Show what apply would change."),
+    "create": _Command("admission.cli.create", "Create a queue object from flags."),
+    "edit": _Command("admission.cli.edit", "Change a queue object in your editor."),
+    "delete": _Command("admission.cli.delete", "Delete queue objects."),
+    "rollback": _Command("admission.cli.history", "Make a queue object what it was."),
+    "stop": _Command("admission.cli.stop", "Let a queue admit nothing more."),
+    "resume": _Command("admission.cli.stop", "Let a stopped queue admit again."),
+    "hold": _Command("admission.cli.workloads", "Keep Jobs out of the queue, or stop them."),
+    "release": _Command("admission.cli.workloads", "Let Jobs that are held queue again."),
+    "activate": _Command("admission.cli.workloads", "Let Jobs queue again that Sluice gave up."),
+    "move": _Command("admission.cli.workloads", "Queue Jobs in another LocalQueue."),
+    "prioritize": _Command("admission.cli.workloads", "Change a Job's priority or place in the line."),
+    "audit": _Command("admission.cli.audit", "Compare the database with the cluster, and repair."),
+    "report": _Command("admission.cli.report", "Show who used how much."),
+    "export": _Command("admission.cli.export", "Write everything in the database to a file."),
+    "import": _Command("admission.cli.import_", "Read such a file into an empty database."),
     "simulate": _Command("admission.cli.simulate", "Decide about workloads in a file, without a cluster."),
     "sandbox": _Command("admission.cli.sandbox", "Run a pretend Kubernetes cluster on this machine."),
     "demo": _Command("admission.cli.demo", "See Sluice at work in a sandbox."),
+    "completion": _Command("admission.cli.completion", "Print what makes a shell complete commands and names."),
     "version": _Command("admission.cli.main", "Print the version."),
 }
 
 
-class _Failure(click.ClickException):
-    """A SluiceError on its way to the user: one line for each fault, and exit code 1."""
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        for line in self.message.splitlines():
-            click.echo(f"error: {line}", file=file, err=file is None)
-
-
 class _Group(click.Group):
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        for number, arg in enumerate(args, start=1):
+            try:
+                arg.encode()
+            except UnicodeEncodeError as error:
+                raise click.UsageError(f"argument {number} is not UTF-8: {arg!a}") from error
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # names may be of characters that a terminal has not
+        # By a link of that name it is a plugin of kubectl.
+        info_name = "kubectl sluice" if info_name == "kubectl-sluice" else info_name
+        return super().make_context(info_name, args, parent, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(_COMMANDS)
@@ -47,7 +78,8 @@ class _Group(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(import_module(_COMMANDS[cmd_name].module), cmd_name)
+        function = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command = getattr(import_module(_COMMANDS[cmd_name].module), function)
         assert isinstance(command, click.Command)
         return command
 
@@ -60,7 +92,9 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except SluiceError as error:
-            raise _Failure(str(error)) from error
+            for line in str(error).splitlines():
+                click.echo(f"error: {line}", err=True)
+            ctx.exit(error.exit_code if isinstance(error, CommandError) else 1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

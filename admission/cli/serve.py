@@ -6,44 +6,42 @@ import asyncio
 import gc
 import logging
 import os
+import secrets
 import socket
 import sys
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 import uvloop
 from aiohttp import web
 
-from admission.api.application import create_app, listening
-from admission.api.errors import AddressUnusable
+from admission.api.application import listening
+from admission.cli.aggregation import api_address, api_app, tls_doors
+from admission.cli.certificates import OwnCertificates
 from admission.cli.errors import InvalidSettings
-from admission.cli.settings import load_settings, settings_options, split_address
+from admission.cli.roles import Role
+from admission.cli.settings import load_settings, settings_options
 from admission.cli.signals import until_signal
+from admission.cli.webhook_role import in_pod, own_namespace, serve_webhooks
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
+from admission.cluster.lease import Elector, Timing
 from admission.controller import Controller
+from admission.controller.local_queues import LocalQueues
 from admission.kinds import all_kinds
 from admission.model.errors import SluiceError
+from admission.store.database import Location
 from admission.store.migrate import ensure_ready
 from admission.store.store import Store
-from webhooks.certificates import Certificates
-from webhooks.registration import Registration, ServiceReference, ensure_registered, keep_registered
-from webhooks.review import Reviewer
-from webhooks.server import WebhookServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+    from pathlib import Path
 
     from admission.cli.settings import Settings
-    from admission.kinds import Kind
 
 log = logging.getLogger(__name__)
-
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @click.command()
@@ -51,9 +49,11 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 def serve(*, config: Path | None, **flags: Any) -> None:
     """Run Sluice: controller, webhooks and REST API in one process.
 
-    The admin token of the API is read from SLUICE_ADMIN_TOKEN, never from a flag, which
-    other users of the machine could see. Outside of the cluster, --webhook-url registers
-    the webhooks; without it Jobs are queued all the same if they are created suspended.
+    Users of the API show a token of the cluster and may what its RBAC lets them. An admin
+    may also have a token of Sluice's own, which is read from SLUICE_ADMIN_TOKEN, never from
+    a flag, which other users of the machine could see. Outside of the cluster, --webhook-url
+    registers the webhooks; without it Jobs are queued all the same if they are created
+    suspended. --apiservice-url makes `kubectl get clusterqueues` work.
 
     \b
     Examples:
@@ -72,27 +72,50 @@ def serve(*, config: Path | None, **flags: Any) -> None:
 
 async def run(settings: Settings) -> None:
     """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on."""
-    if settings.admin_token is None:
-        raise InvalidSettings(
-            "SLUICE_ADMIN_TOKEN is not set: choose the token that the API shall ask for, "
-            "for example with `openssl rand -hex 16`"
-        )
     await ensure_ready(settings.database_url)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(Store.open(settings.database_url))
-        epoch = await store.lead(f"{socket.gethostname()}, process {os.getpid()}")
         client = await stack.enter_async_context(_client(settings))
         username = await whoami(client)
         (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels)
-        controller = Controller(store=store, client=client, kind=kind, epoch=epoch)
-        background = [controller.run()]
-        if (endpoint := _endpoint(settings)) is not None:
-            background.append(await _webhooks(stack, settings, endpoint, client, controller, kind, username))
-        checks = {"database": store.health, "cluster": controller.health}
-        app = create_app(store, token=settings.admin_token.get_secret_value(), checks=checks)
-        app.router.add_get("/debug/statistics", _statistics(store, controller))
-        url = await stack.enter_async_context(listening(app, *split_address(settings.api_address)))
-        log.info("API at %s, cluster at %s as %s, epoch %d", url, client.server, username, epoch)
+        identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
+        elector = _elector(settings, client, identity)
+        leads = elector.leads if elector is not None else lambda: True
+        controller = Controller(
+            store=store,
+            client=client,
+            kind=kind,
+            policy=settings.policy(),
+            leads=leads,
+            audit_interval=settings.audit_interval,
+        )
+        role = Role(store, controller, identity=identity, elector=elector, retention=settings.retention.policy())
+        await role.begin()
+        local_queues = LocalQueues(store)
+        background = [controller.watch(), role.run(), local_queues.run()]
+        certificates = OwnCertificates(settings, client)
+        await certificates.refresh()
+        webhooks = await serve_webhooks(
+            stack,
+            settings,
+            client=client,
+            kind=kind,
+            username=username,
+            queue_exists=local_queues.exists,
+            certificates=certificates,
+        )
+        if webhooks is not None:
+            background.append(webhooks)
+        checks = {"database": store.health, "cluster": role.health}
+        doors = await tls_doors(settings, client, certificates)
+        app = api_app(settings, store, client, controller, doors, checks)
+        app.router.add_get("/debug/statistics", _statistics(store, controller, role))
+        context = None if doors is None else doors.context
+        url = await stack.enter_async_context(listening(app, *api_address(settings), ssl_context=context))
+        if doors is not None:
+            await doors.register()
+            background.append(doors.keep())
+        log.info("API at %s, cluster at %s as %s, %s", url, client.server, username, role)
         _tune_the_interpreter()
         await _all(background)
 
@@ -109,71 +132,43 @@ def _tune_the_interpreter() -> None:
 
 def _client(settings: Settings) -> Client:
     """By kubeconfig if one is named or usual; in a pod by its service account."""
-    if settings.kubeconfig is None and _in_pod() and not os.environ.get("KUBECONFIG"):
+    if settings.kubeconfig is None and in_pod() and not os.environ.get("KUBECONFIG"):
         return Client.in_cluster()
     return Client.from_kubeconfig(str(settings.kubeconfig) if settings.kubeconfig else None, settings.context)
 
 
-def _in_pod() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-def _endpoint(settings: Settings) -> str | ServiceReference | None:
-    """Where the API server shall find the webhooks; None: nowhere, so they are not registered."""
-    if settings.webhook_url is not None:
-        return settings.webhook_url
-    if not _in_pod():
-        log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
+def _elector(settings: Settings, client: Client, identity: str) -> Elector | None:
+    """None: this is the only replica, and the database keeps a second one out."""
+    own = own_namespace()
+    on_sqlite = Location.parse(settings.database_url).path is not None
+    lease = settings.lease or (f"{own}/sluice" if own and not on_sqlite else None)
+    if lease is None:
         return None
-    namespace, _, name = settings.webhook_service.partition("/")
-    return ServiceReference(namespace, name)
-
-
-async def _webhooks(
-    stack: AsyncExitStack,
-    settings: Settings,
-    endpoint: str | ServiceReference,
-    client: Client,
-    controller: Controller,
-    kind: Kind,
-    username: str,
-) -> Coroutine[Any, Any, None]:
-    """Listen, then register; what keeps both as they should be is returned to be run."""
-    if isinstance(endpoint, str):
-        hosts = [urlsplit(endpoint).hostname or ""]
-    else:
-        hosts = [f"{endpoint.name}.{endpoint.namespace}.svc"]
-    certificates = Certificates(settings.certificate_directory, hosts, now=lambda: datetime.now(tz=UTC))
-    certificates.refresh()
-    reviewer = Reviewer([kind], own_usernames=[username], queue_exists=controller.context.has_local_queue)
-    host, port = split_address(settings.webhook_address)
-    try:
-        await stack.enter_async_context(
-            WebhookServer(reviewer, ssl_context=certificates.ssl_context, host=host, port=port)
+    if on_sqlite:
+        raise InvalidSettings(
+            "there is a Lease for several replicas, but a SQLite database has room for one: "
+            "leave lease out, or use PostgreSQL"
         )
-    except OSError as error:
-        why = error.strerror or error
-        raise AddressUnusable(f"the webhooks cannot listen on {host}:{port} ({why}); choose another address") from error
-    registration = Registration((kind,), endpoint, (username,), ("kube-system", *_own_namespace()))
-    await ensure_registered(client, registration.configurations(certificates.ca_bundle))
-    log.info("webhooks listen on %s:%d and are registered as %s", host, port, endpoint)
-    return keep_registered(client, registration, certificates)
+    namespace, _, name = lease.partition("/")
+    try:
+        timing = Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period)
+    except ValueError as error:
+        raise InvalidSettings(str(error)) from error
+    return Elector(client, namespace=namespace, name=name, identity=identity, timing=timing)
 
 
-def _own_namespace() -> list[str]:
-    """The namespace that Sluice runs in: it must never have to ask itself."""
-    return [_NAMESPACE_FILE.read_text().strip()] if _NAMESPACE_FILE.exists() else []
-
-
-def _statistics(store: Store, controller: Controller) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[web.Request], Awaitable[web.Response]]:
     """What Sluice has asked of others since it started, for the demo, the benchmarks and the curious."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(
             {
+                "role": str(role),
                 "writeTransactions": store.statistics.write_transactions,
                 "patches": dict(controller.writer.outcomes),
                 "events": dict(controller.events.outcomes),
+                "flapping": controller.flapping,
+                "differences": dict(controller.auditor.counts),
             }
         )
 

@@ -16,18 +16,33 @@ from urllib.parse import urlsplit
 import click
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from admission.cli.errors import InvalidSettings
+from admission.cli.policies import (
+    AdmissionFairSharingSettings,
+    FairSharingSettings,
+    ResourcesSettings,
+    RetentionSettings,
+    WaitForPodsReadySettings,
+    policy,
+)
 from admission.model.errors import InvalidObject
-from admission.model.manifests import parse_documents
+from admission.model.manifests import field_causes, parse_documents
 from admission.model.names import is_dns_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic.fields import FieldInfo
-    from pydantic_core import ErrorDetails
+
+    from admission.controller.policy import Policy
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -50,14 +65,14 @@ def _address(text: str) -> str:
 def _https_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f'"{text}" is no https://HOST:PORT; the API server calls webhooks over TLS only')
+        raise ValueError(f'"{text}" is no https://HOST:PORT; the API server calls Sluice over TLS only')
     return text.rstrip("/")
 
 
-def _service(text: str) -> str:
+def _namespaced_name(text: str) -> str:
     parts = text.split("/")
     if len(parts) != 2 or not all(map(is_dns_label, parts)):
-        raise ValueError(f'"{text}" is no NAMESPACE/NAME of a Service')
+        raise ValueError(f'"{text}" is no NAMESPACE/NAME')
     return text
 
 
@@ -73,6 +88,8 @@ def _lower(value: object) -> object:
 
 
 Address = Annotated[str, AfterValidator(_address)]
+NamespacedName = Annotated[str, AfterValidator(_namespaced_name)]
+Seconds = Annotated[float, Field(ge=0.1, le=3600)]
 
 
 class Settings(BaseSettings):
@@ -94,23 +111,78 @@ class Settings(BaseSettings):
         "sqlite:///sluice.db", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
     )
     admin_token: Annotated[SecretStr, AfterValidator(_no_blank)] | None = Field(
-        None, description="The bearer token that the REST API asks for."
+        None, description="A token for the REST API that may everything, beside those that the cluster knows."
     )
     api_address: Address = Field("127.0.0.1:8080", description="HOST:PORT of the REST API.")
+    api_certificate: Path | None = Field(
+        None, description="PEM file of the API's certificate; without it Sluice makes its own, except on loopback."
+    )
+    api_key: Path | None = Field(None, description="PEM file of the key of apiCertificate.")
+    api_ca: Path | None = Field(None, description="PEM file of the CA of apiCertificate, for the APIService.")
+    api_service: NamespacedName = Field(
+        "sluice-system/sluice-api", description="NAMESPACE/NAME of the Service by which the API server reaches the API."
+    )
+    apiservice: bool = Field(
+        False, description="Register the API with the API server, so that kubectl gets queues; inside a pod."
+    )
+    apiservice_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
+        None, description="The same from outside a pod: https://HOST:PORT under which the API server reaches the API."
+    )
+    token_audience: str | None = Field(
+        None, description="Whom tokens for the API must be meant for, if not for the API server."
+    )
     webhook_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
         None, description="https://HOST:PORT under which the API server reaches the webhooks from outside a pod."
     )
-    webhook_service: Annotated[str, AfterValidator(_service)] = Field(
+    webhook_service: NamespacedName = Field(
         "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service for the webhooks, inside a pod."
     )
     webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
     certificate_directory: Path = Field(
         Path("sluice-certificates"), description="Where the webhooks' certificates are kept."
     )
+    certificate_secret: NamespacedName | None = Field(
+        None,
+        description="NAMESPACE/NAME of the Secret by which replicas share the webhooks' certificates; "
+        "in a pod sluice-webhook-certificates in its own namespace.",
+    )
+    lease: NamespacedName | None = Field(
+        None,
+        description="NAMESPACE/NAME of the Lease by which replicas on one PostgreSQL elect who decides; "
+        "in a pod sluice in its own namespace.",
+    )
+    lease_duration: Seconds = Field(15.0, description="Seconds without a renewal after which others take the Lease.")
+    renew_deadline: Seconds = Field(10.0, description="Seconds without a renewal after which its holder stops.")
+    retry_period: Seconds = Field(2.0, description="Seconds between two renewals of the Lease.")
     accept_kueue_labels: bool = Field(
         True, description="Queue Jobs by their kueue.x-k8s.io/queue-name label, too, and read Kueue's other labels."
     )
+    fair_sharing: FairSharingSettings | None = Field(
+        None, description="Fair sharing by dominant resource share, in all cohorts."
+    )
+    admission_fair_sharing: AdmissionFairSharingSettings | None = Field(
+        None, description="LocalQueues that used less lately come first."
+    )
+    resources: ResourcesSettings | None = Field(None, description="What of a pod's requests counts, and as what.")
+    wait_for_pods_ready: WaitForPodsReadySettings | None = Field(
+        None, description="Evict workloads whose pods are not all ready in time."
+    )
+    audit_interval: Annotated[float, Field(ge=0, le=86400)] = Field(
+        600.0, description="Seconds between two comparisons of database and cluster by the leader; 0: none."
+    )
+    retention: RetentionSettings = Field(
+        RetentionSettings(), description="How long finished workloads and audit records are kept."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field("info", description="The least of what is logged.")
+
+    def policy(self) -> Policy:
+        """What the operator decides for all workloads."""
+        return policy(
+            fair_sharing=self.fair_sharing,
+            admission_fair_sharing=self.admission_fair_sharing,
+            resources=self.resources,
+            wait_for_pods_ready=self.wait_for_pods_ready,
+        )
 
     @classmethod
     def settings_customise_sources(
@@ -123,6 +195,10 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, environment, file: in that order, and nothing else."""
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
+
+
+NESTED = frozenset({"fair_sharing", "admission_fair_sharing", "resources", "retention", "wait_for_pods_ready"})
+"""Settings that are objects: given in the file, or as JSON in the environment."""
 
 
 def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Settings:
@@ -139,15 +215,17 @@ def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Se
     try:
         return Loaded(**given)
     except ValidationError as error:
-        causes = [_explain(detail, given, config) for detail in error.errors(include_url=False)]
+        causes = [_explain(path, message, given, config) for path, message in field_causes(error)]
         raise InvalidSettings("; ".join(causes)) from error
+    except SettingsError as error:  # the message names the field
+        raise InvalidSettings(f"an environment variable holds no JSON: {error}") from error
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Click options for all settings, and `--config`: the command gets them by field name, None if not given."""
     for name, field in reversed(Settings.model_fields.items()):
-        if name == "admin_token":
-            continue  # a flag could be read by every user of the machine
+        if name == "admin_token" or name in NESTED:
+            continue  # a flag could be read by every user of the machine; an object is too much for a flag
         command = _option(name, field)(command)
     return click.option(
         "--config",
@@ -192,16 +270,14 @@ def _read(config: Path) -> dict[str, Any]:
     return {names[key]: value for key, value in content.items() if value is not None}
 
 
-def _explain(detail: ErrorDetails, flags: Mapping[str, Any], config: Path | None) -> str:
-    name = str(detail["loc"][0])
+def _explain(path: str, message: str, flags: Mapping[str, Any], config: Path | None) -> str:
+    name, dot, inner = path.partition(".")
     if name in flags:
         where = _flag(name)
     elif os.environ.get(_variable(name)):
-        where = f"the environment variable {_variable(name)}"
+        where = f"the environment variable {_variable(name)}" + (f", {inner}" if inner else "")
     else:
-        where = f"{to_camel(name)} in {config}"
-    fault = detail.get("ctx", {}).get("error")
-    message = str(fault) if fault else detail["msg"][:1].lower() + detail["msg"][1:]
+        where = f"{to_camel(name)}{dot}{inner} in {config}"
     return f"{where}: {message}"
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from admission.machinery.tables import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +49,7 @@ def _labels(document: Document) -> object:
 
 
 def _why_pending(document: Document) -> object:
-    conditions = document["status"]["conditions"]
+    conditions = document.get("status", {}).get("conditions", ())
     return next((c["reason"] for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"), None)
 
 
@@ -64,6 +67,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "Cohort": (Column("PARENT", _at("spec", "parentName")),),
     "LocalQueue": (Column("CLUSTERQUEUE", _at("spec", "clusterQueue")), *_QUEUED),
     "ResourceFlavor": (Column("NODE-LABELS", _labels, wide=True),),
+    "AdmissionCheck": (
+        Column("CONTROLLER", _at("spec", "controllerName")),
+        Column("ACTIVE", _condition("Active")),
+    ),
     "WorkloadPriorityClass": (Column("VALUE", _at("value")),),
     "Workload": (
         Column("QUEUE", _at("spec", "queueName")),
@@ -71,58 +78,52 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("ADMITTED", _condition("Admitted")),
         Column("FINISHED", _condition("Finished")),
         Column("PRIORITY", _at("spec", "priority"), wide=True),
-        Column("USER", _at("metadata", "annotations", "sluice.dev/submitted-by"), wide=True),
+        Column("USER", _at("spec", "user"), wide=True),
         Column("WAITS-FOR", _why_pending, wide=True),
     ),
 }
 """By kind, without NAMESPACE, NAME and AGE, which all have."""
 
 
-def table(
-    kind: str, objects: Iterable[Document], *, now: datetime, namespaces: bool, wide: bool, headers: bool
-) -> list[str]:
-    """The lines of a table of objects of one kind. `namespaces`: with a column for them."""
-    columns = [
-        *([Column("NAMESPACE", _at("metadata", "namespace"))] if namespaces else []),
-        Column("NAME", _at("metadata", "name")),
-        *(column for column in COLUMNS[kind] if wide or not column.wide),
-        Column("AGE", lambda document: age(document["metadata"]["creationTimestamp"], now)),
-    ]
-    rows = [[_text(column.cell(document)) for column in columns] for document in objects]
-    if headers:
-        rows.insert(0, [column.header for column in columns])
-    return _aligned(rows)
+class Table:
+    """A table of objects of one kind, with a column of `namespaces` or not; when it grows, no column gets narrower."""
+
+    def __init__(self, kind: str, *, namespaces: bool, wide: bool, headers: bool) -> None:
+        self._columns = [
+            *([Column("NAMESPACE", _at("metadata", "namespace"))] if namespaces else []),
+            Column("NAME", _at("metadata", "name")),
+            *(column for column in COLUMNS.get(kind, ()) if wide or not column.wide),
+        ]
+        self._headers = headers
+        self._widths: list[int] = []
+
+    def lines(self, objects: Iterable[Document], *, now: datetime) -> list[str]:
+        """The objects, a line each; the first ones under the headers if they are wanted."""
+        columns = [*self._columns, Column("AGE", lambda document: age(document["metadata"]["creationTimestamp"], now))]
+        rows = [[_text(column.cell(document)) for column in columns] for document in objects]
+        if self._headers:
+            rows.insert(0, [column.header for column in columns])
+            self._headers = False
+        self._widths = column_widths(rows, self._widths)
+        return aligned(rows, self._widths)
 
 
 def age(created: str, now: datetime) -> str:
     """How long ago, as kubectl says it: `45s`, `5m30s`, `2h`, `3d4h`; `created` is an RFC 3339 time."""
-    seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 2 * 365:
-        return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d")
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}" + (f"{small}{small_unit}" if small else "")
+    return duration((now - datetime.fromisoformat(created)).total_seconds())
 
 
 def _text(value: object) -> str:
     return _NONE if value is None or value == "" else str(value)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def column_widths(rows: Iterable[Sequence[str]], least: Iterable[int] = ()) -> list[int]:
+    """How wide each column must be."""
+    widths = [[len(cell) for cell in row] for row in rows]
+    return [max(column) for column in zip_longest(*widths, least, fillvalue=0)]
+
+
+def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None = None) -> list[str]:
+    """The rows, a line each, in columns."""
+    widths = column_widths(rows) if widths is None else widths
     return [_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

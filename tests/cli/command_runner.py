@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
 from admission.cli.main import main
+
+if TYPE_CHECKING:
+    import click
 
 TOKEN = "a-token"
 
@@ -24,3 +29,13 @@ class Sluice:
     def run(self, *arguments: str, stdin: str = "", **environment: str) -> Result:
         runner = CliRunner(env=self.environment | environment, catch_exceptions=False)
         return runner.invoke(main, arguments, input=stdin)
+
+    async def completing(self, command: click.Command, **environment: str) -> str:
+        """What the shell is told when it asks."""
+        invoke = functools.partial(
+            CliRunner(env=self.environment | environment).invoke,
+            command,
+            prog_name="sluice",
+            complete_var="_SLUICE_COMPLETE",
+        )
+        return (await asyncio.to_thread(invoke)).stdout

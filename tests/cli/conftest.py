@@ -24,8 +24,10 @@ def database_kind() -> str:
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SERVER", "ADMIN_TOKEN", "CONFIG", "DATABASE_URL", "KUBECONFIG"):
+    for name in ("SERVER", "TOKEN", "CA", "ADMIN_TOKEN", "CONFIG", "DATABASE_URL", "KUBECONFIG"):
         monkeypatch.delenv(f"SLUICE_{name}", raising=False)
+    # The commands would go through the cluster of whoever runs the tests.
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent/kubeconfig")
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import yaml
 from command_runner import TOKEN, Sluice
 
 from admission.api.application import create_app, listening
-from admission.cli.connection import Connection
-from admission.cli.http import connect
+from admission.client import Sluice as Client
 
 # Everything before what it depends on.
 MIXED = """
@@ -153,7 +152,7 @@ async def test_one_bad_object_and_nothing_is_written(sluice, tmp_path, bad, says
     (tmp_path / "a.yaml").write_text(cohort("good"))
     (tmp_path / "b.yaml").write_text(bad)
     done = await sluice("apply", "-f", str(tmp_path))
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -178,7 +177,7 @@ async def test_a_cycle_through_what_is_there_already_is_refused_by_the_server(sl
 async def test_no_file_no_apply(sluice, tmp_path, path):
     (tmp_path / "empty").mkdir()
     done = await sluice("apply", "-f", str(tmp_path / path))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert path in done.stderr
 
 
@@ -208,8 +207,8 @@ async def test_it_waits_until_serve_is_up(app):
         told.append(text)
         waiting.set()
 
-    async with connect(Connection(f"http://127.0.0.1:{port}", TOKEN), notice) as api, asyncio.TaskGroup() as tasks:
-        ready = tasks.create_task(api.wait_until_ready(30))
+    async with Client(f"http://127.0.0.1:{port}", token=TOKEN) as client, asyncio.TaskGroup() as tasks:
+        ready = tasks.create_task(client.wait_until_ready(30, notice))
         await waiting.wait()
         async with listening(app, "127.0.0.1", port):
             await ready
@@ -246,7 +245,7 @@ async def test_it_gives_up_when_serve_does_not_get_ready(store, sluice_unreached
 def test_it_gives_up_when_nobody_answers(sluice_unreached):
     done = sluice_unreached.run("apply", "-f", "-", "--wait", "0", stdin=cohort("a"))
     assert done.exit_code == 1
-    assert "cannot be reached (Connection refused); is `sluice serve` running?" in done.stderr
+    assert "cannot be reached (Connection refused); does Sluice run there?" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -265,3 +264,20 @@ async def test_the_queues_of_the_benchmark_are_applied(sluice, benchmark_queues)
     done = await sluice("apply", "-f", "-", stdin=benchmark_queues)
     assert done.exit_code == 0, done.stderr
     assert all(line.endswith(" created") for line in done.stdout.splitlines())
+
+
+async def test_an_empty_file_is_no_success(sluice):
+    done = await sluice("apply", "-f", "-", stdin="---\n")
+    assert (done.exit_code, done.stderr) == (2, "error: there is no object in -\n")
+
+
+async def test_a_terminal_that_has_not_all_characters(sluice):
+    snowman = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: a, annotations: {x: 'ü ☃'}}}"
+    await sluice("apply", "-f", "-", stdin=snowman)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "admission.cli.main", "get", "co/a", "-o", "jsonpath={.metadata.annotations.x}",
+        env={"PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "latin-1", **sluice.environment},
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    assert (process.returncode, output) == (0, "ü \\u2603".encode("latin-1"))

@@ -18,7 +18,7 @@ COMMANDS = main.list_commands(click.Context(main))
 HEAVY = {"aiohttp", "alembic", "cryptography", "kubernetes_asyncio", "pydantic", "sqlalchemy"}
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "admission.cli.main", *arguments],
         capture_output=True,
@@ -55,6 +55,16 @@ def test_every_command_has_help_with_an_example_that_fits_a_terminal(sluice_offl
     assert max(map(len, done.stdout.splitlines())) <= 88
 
 
+@pytest.mark.parametrize("name", ["create", "top"])
+def test_so_has_every_command_in_a_group(sluice_offline, name):
+    group = main.get_command(click.Context(main), name)
+    assert isinstance(group, click.Group)
+    for inner in group.commands:
+        done = sluice_offline.run(name, inner, "--help")
+        assert f"Example:\n    sluice {name} {inner}" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 88
+
+
 @pytest.fixture
 def sluice_offline():
     return Sluice()
@@ -67,7 +77,8 @@ def sluice_offline():
         (["get"], 2, "Missing argument"),
         (["get", "cq", "--colour"], 2, "No such option"),
         (["get", "cq", "--server", "nowhere"], 1, "error: "),
-        (["apply", "-f", "/nonexistent.yaml"], 1, "error: "),
+        (["apply", "-f", "/nonexistent.yaml"], 2, "error: "),
+        (["diff", "-f", "/nonexistent.yaml"], 2, "error: "),
     ],
 )
 def test_exit_codes_of_the_process(monkeypatch, arguments, code, says):
@@ -76,6 +87,15 @@ def test_exit_codes_of_the_process(monkeypatch, arguments, code, says):
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["get", "cq", b"\xff"], ["get", "lq", "-n", b"\xff"], ["create", "cohort", b"\xff"]]
+)
+def test_what_is_no_text_is_refused(arguments):
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith(" is not UTF-8: '\\udcff'")
 
 
 def test_each_line_of_an_error_is_an_error(sluice_offline, monkeypatch):

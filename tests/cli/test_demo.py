@@ -11,7 +11,8 @@ import pytest
 from admission.cli.demo.account import Account, Phase
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.errors import BadTrace
-from admission.cli.demo.plan import GPU, PlannedJob, job_document, node_document, queue_documents, three_teams
+from admission.cli.demo.fair_share import fair_share
+from admission.cli.demo.plan import GPU, Plan, PlannedJob, job_document, node_document, queue_documents, three_teams
 from admission.cli.demo.terminal import Terminal
 from admission.cli.demo.trace import trace_plan
 from admission.model.manifests import parse_manifest
@@ -27,13 +28,22 @@ HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,sche
 class Run:
     """Jobs of a small plan, as the API server would show them to the account."""
 
-    def __init__(self, jobs: int = 20, nodes: int = 10) -> None:
-        self.plan = three_teams(jobs=jobs, nodes=nodes)
+    def __init__(self, jobs: int = 20, nodes: int = 10, *, plan: Plan | None = None) -> None:
+        self.plan = plan or three_teams(jobs=jobs, nodes=nodes)
         self.account = Account(self.plan)
 
-    def show(self, job: PlannedJob, *, suspend: bool = False, status: dict[str, Any] | None = None) -> None:
+    def show(
+        self,
+        job: PlannedJob,
+        *,
+        suspend: bool = False,
+        status: dict[str, Any] | None = None,
+        selector: dict[str, str] | None = None,
+    ) -> None:
         document = job_document(self.plan, job)
         document["spec"]["suspend"] = suspend
+        if selector is not None:
+            document["spec"]["template"]["spec"]["nodeSelector"] = selector
         self.account.job(f"{job.team}/{job.name}", document | {"status": status or {}})
 
     def jobs_of(self, team: str) -> list[PlannedJob]:
@@ -78,8 +88,9 @@ def test_every_job_fits_into_the_quota_of_its_team_on_the_fewest_nodes() -> None
         assert all(job.pods * amount <= plan.limit(team, resource) for resource, amount in job.requests.items())
 
 
-def test_the_queue_documents_are_valid_manifests() -> None:
-    objects = [parse_manifest(document) for document in queue_documents(three_teams())]
+@pytest.mark.parametrize("plan", [three_teams(), fair_share()])
+def test_the_queue_documents_are_valid_manifests(plan: Plan) -> None:
+    objects = [parse_manifest(document) for document in queue_documents(plan)]
     kinds = [obj.kind for obj in objects]
     assert kinds.count("ClusterQueue") == kinds.count("LocalQueue") == kinds.count("WorkloadPriorityClass") == 3
     assert kinds.count("Cohort") == kinds.count("ResourceFlavor") == 1
@@ -259,6 +270,37 @@ def test_a_job_that_was_started_twice_breaks_the_promise() -> None:
     broken = [sentence for sentence, kept in run.closing().items() if not kept]
     assert len(broken) == 1
     assert f"{twice.team}/{twice.name} was started 2 times with 10 pods" in broken[0]
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(restored: bool) -> None:
+    run = Run(plan=fair_share())
+    evicted, *others = run.plan.jobs
+    run.show(evicted, suspend=True)
+    run.show(evicted, selector={"type": "kwok"})
+    run.show(evicted, suspend=True, selector={"type": "kwok"})
+    if restored:
+        run.show(evicted, suspend=True)
+    run.show(evicted, selector={"type": "kwok"})
+    for job in (evicted, *others):
+        run.show(job, status=COMPLETE)
+    assert run.closing() == {
+        "all 150 Jobs ran": True,
+        "1 Jobs were evicted (1 times in all), queued again and came back": True,
+        **(
+            {"each of them was given back exactly as its user had written it": True}
+            if restored
+            else {"1 Jobs waited otherwise than their users wrote them: research/research-00": False}
+        ),
+        "quota was never exceeded (checked 154 times from the API server's side)": True,
+    }
+
+
+def test_fair_shares_without_any_eviction_would_show_nothing() -> None:
+    run = Run(plan=fair_share())
+    for job in run.plan.jobs:
+        run.show(job, status=COMPLETE)
+    assert run.closing()["no Job was evicted, so that nothing was shown"] is False
 
 
 def test_a_job_that_was_lost_breaks_the_promise() -> None:

@@ -69,7 +69,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 async def test_a_small_demo_runs_to_its_end_and_keeps_its_promises(demo: Start, tmp_path: Path) -> None:
-    process = await demo("--jobs", "20", "--nodes", "10", "--speed", "300")
+    process = await demo("--scene", "quotas", "--jobs", "20", "--nodes", "10", "--speed", "300")
     output, _ = await process.communicate()
     text = output.decode()
     assert process.returncode == 0, text
@@ -78,6 +78,17 @@ async def test_a_small_demo_runs_to_its_end_and_keeps_its_promises(demo: Start, 
     assert "✓ quota was never exceeded (checked 260 times from the API server's side)" in text
     assert "2.00 for each Job (20 PATCH, 20 POST)" in text
     assert names_in(tmp_path) == []
+
+
+async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(demo: Start) -> None:
+    process = await demo("--scene", "fair-share")
+    output, _ = await process.communicate()
+    text = output.decode()
+    assert process.returncode == 0, text
+    assert "✓ all 150 Jobs ran" in text
+    assert re.search(r"✓ [1-9]\d* Jobs were evicted \(\d+ times in all\), queued again and came back", text)
+    assert "✓ each of them was given back exactly as its user had written it" in text
+    assert "✓ quota was never exceeded" in text
 
 
 async def test_a_trace_runs_to_its_end(demo: Start, tmp_path: Path) -> None:
@@ -97,7 +108,7 @@ async def test_a_trace_runs_to_its_end(demo: Start, tmp_path: Path) -> None:
 
 
 async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(demo: Start) -> None:
-    process = await demo("--jobs", "40", "--nodes", "10")
+    process = await demo("--scene", "quotas", "--jobs", "40", "--nodes", "10")
     await read_until(process, "Live at")
     children = children_of(process)
     os.kill(children["serve"], signal.SIGKILL)
@@ -112,7 +123,7 @@ async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(dem
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_interrupted_demo_leaves_nothing_behind(demo: Start, tmp_path: Path, number: signal.Signals) -> None:
-    process = await demo("--jobs", "40", "--nodes", "10")
+    process = await demo("--scene", "quotas", "--jobs", "40", "--nodes", "10")
     await read_until(process, "Live at")
     children = children_of(process)
     process.send_signal(number)
@@ -124,7 +135,7 @@ async def test_an_interrupted_demo_leaves_nothing_behind(demo: Start, tmp_path: 
 
 
 async def test_kept_it_stays_until_interrupted_and_says_how_to_look_around(demo: Start) -> None:
-    process = await demo("--jobs", "2", "--nodes", "10", "--speed", "300", "--keep")
+    process = await demo("--scene", "quotas", "--jobs", "2", "--nodes", "10", "--speed", "300", "--keep")
     text = await read_until(process, "Ctrl-C ends everything")
     settings = dict(re.findall(r"export (\w+)=(\S+)", text))
     get = await asyncio.create_subprocess_exec(

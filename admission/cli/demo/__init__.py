@@ -8,11 +8,15 @@ from pathlib import Path
 
 import click
 
+from admission.cli.demo.fair_share import fair_share
 from admission.cli.demo.plan import Plan, three_teams
 from admission.cli.demo.trace import trace_plan
 
+_QUOTAS, _FAIR_SHARE = "quotas", "fair-share"
+
 
 @click.command()
+@click.option("--scene", type=click.Choice([_QUOTAS, _FAIR_SHARE]), help="Play only this one.  [default: both]")
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Replay the first pods of this openb_pods.csv as Jobs instead."
 )
@@ -26,17 +30,26 @@ from admission.cli.demo.trace import trace_plan
     help="How many times faster than time the sandbox runs.  [default: 60, for a trace 360]",
 )
 @click.option("--keep", is_flag=True, help="Keep everything running at the end, to look around.")
-def demo(*, trace: Path | None, jobs: int | None, nodes: int | None, speed: float | None, keep: bool) -> None:
+def demo(
+    *,
+    scene: str | None,
+    trace: Path | None,
+    jobs: int | None,
+    nodes: int | None,
+    speed: float | None,
+    keep: bool,
+) -> None:
     """See Sluice at work in a sandbox.
 
     Starts a pretend cluster and a Sluice on this machine, submits 1000 Jobs of three teams, shows how they
-    queue, borrow quota from each other and run, and ends with what was measured. Exit code 1 if quota was
-    exceeded, or a Job did not run exactly once.
+    queue, borrow quota from each other and run, and ends with what was measured. Then a second scene, of quota
+    that is shared by weight and taken back by evicting Jobs. Exit code 1 if quota was exceeded, a Job of the
+    first scene did not run exactly once, or one of the second did not come back as it was written.
 
     \b
     Examples:
       sluice demo
-      sluice demo --keep
+      sluice demo --scene fair-share --keep
       sluice demo --trace openb_pods.csv
     """
     # Their imports take most of a second, which `sluice demo --help` need not wait for.
@@ -44,11 +57,12 @@ def demo(*, trace: Path | None, jobs: int | None, nodes: int | None, speed: floa
     from admission.cli.demo.run import run
     from admission.cli.demo.terminal import Terminal
 
-    plan = _plan(trace, jobs=jobs, nodes=nodes, speed=speed)
+    plans = _plans(scene, trace, jobs=jobs, nodes=nodes, speed=speed)
 
     async def interruptible() -> bool:
         cancel_on_signals()
-        return await run(plan, Terminal.of(sys.stdout), keep=keep)
+        terminal = Terminal.of(sys.stdout)
+        return all([await run(plan, terminal, keep=keep and plan is plans[-1]) for plan in plans])
 
     try:
         kept = asyncio.run(interruptible())
@@ -58,9 +72,19 @@ def demo(*, trace: Path | None, jobs: int | None, nodes: int | None, speed: floa
         sys.exit(1)
 
 
-def _plan(trace: Path | None, *, jobs: int | None, nodes: int | None, speed: float | None) -> Plan:
-    if trace is None:
-        return three_teams(jobs=jobs or 1000, nodes=nodes or 100, speed=speed or 60.0)
-    if nodes is not None:
-        raise click.UsageError("--nodes cannot be given with --trace, which has nodes of its own kind")
-    return trace_plan(trace, jobs=jobs or 2000, speed=speed or 360.0)
+def _plans(
+    scene: str | None, trace: Path | None, *, jobs: int | None, nodes: int | None, speed: float | None
+) -> list[Plan]:
+    if trace is not None:
+        if nodes is not None:
+            raise click.UsageError("--nodes cannot be given with --trace, which has nodes of its own kind")
+        if scene is not None:
+            raise click.UsageError("--scene cannot be given with --trace, which is a scene of its own")
+        return [trace_plan(trace, jobs=jobs or 2000, speed=speed or 360.0)]
+    if scene == _FAIR_SHARE and (jobs is not None or nodes is not None):
+        raise click.UsageError("--jobs and --nodes are for the scene of quotas; that of fair shares has its own")
+    scenes = {
+        _QUOTAS: three_teams(jobs=jobs or 1000, nodes=nodes or 100, speed=speed or 60.0),
+        _FAIR_SHARE: fair_share(speed=speed or 60.0),
+    }
+    return [plan for name, plan in scenes.items() if scene in (None, name)]

@@ -43,9 +43,13 @@ class JobSeen:
     amounts: Amounts
     wanted: int
     first_seen: float
+    template: Object
+    """The pod template as its user wrote it."""
     started: float | None = None
     starts: int = 0
     """How often it went from waiting to running; more than 1 is allowed only after an eviction."""
+    as_written: bool = True
+    """Whether its template was seen as its user wrote it since the last start."""
     succeeded: int = 0
 
 
@@ -110,6 +114,10 @@ class Account:
         """How often a Job went from one phase to another."""
         self.broken = 0
         """How many checks failed."""
+        self.evictions = 0
+        """How often a Job that ran had to wait again."""
+        self.altered: list[str] = []
+        """The Jobs that were started again without having been given back as they were written."""
         self.pods_of: defaultdict[str, set[str]] = defaultdict(set)
         """The uids of all pods that a Job ever had, by the Job's `namespace/name`."""
         self._now = 0.0
@@ -146,10 +154,16 @@ class Account:
             pods = job["spec"].get("parallelism", 1)
             amounts = _times(pods, _requests(job["spec"]["template"]["spec"], self.plan.resources))
             wanted = job["spec"].get("completions") or pods
-            seen = self.jobs[key] = JobSeen(team, None, amounts, wanted, first_seen=self._now)
+            seen = self.jobs[key] = JobSeen(
+                team, None, amounts, wanted, first_seen=self._now, template=job["spec"]["template"]
+            )
+        elif not seen.as_written:
+            seen.as_written = job["spec"]["template"] == seen.template
         seen.succeeded = job.get("status", {}).get("succeeded") or 0
         phase = _phase(job)
         if phase is not seen.phase:
+            if phase is Phase.RUNNING and not seen.as_written:
+                self.altered.append(key)
             self._move(seen, phase)
             self._check(self.teams[seen.team], {r: team.used for r, team in self.teams.items()}, "held by Jobs")
 
@@ -215,8 +229,11 @@ class Account:
         if phase is not None:
             team.jobs[phase] += 1
             _add(team.amounts[phase], job.amounts, 1)
+        if phase is Phase.WAITING and job.phase is Phase.RUNNING:
+            self.evictions += 1
         if phase is Phase.RUNNING:
             job.starts += 1
+            job.as_written = False
             if job.started is None:
                 job.started = self._now
                 team.waits.append(self._now - job.first_seen)

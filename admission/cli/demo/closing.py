@@ -53,7 +53,7 @@ def close(account: Account, costs: Costs, elapsed: float) -> Closing:
             "while Jobs of the team waited: more than 100% was borrowed."
         ),
         figures=_figures(account, costs, elapsed),
-        promises=(_all_ran(account), _once(account), _quota_kept(account)),
+        promises=(_all_ran(account), *_as_often_as_right(account), _quota_kept(account)),
     )
 
 
@@ -103,6 +103,26 @@ def _all_ran(account: Account) -> tuple[bool, str]:
         return True, f"all {planned} Jobs ran"
     others = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase if phase is not Phase.DONE)
     return False, f"only {done} of {planned} Jobs ran to their end ({others})"
+
+
+def _as_often_as_right(account: Account) -> tuple[tuple[bool, str], ...]:
+    return (_came_back(account), _as_written(account)) if account.plan.fair_sharing else (_once(account),)
+
+
+def _came_back(account: Account) -> tuple[bool, str]:
+    evicted = [job for job in account.jobs.values() if job.starts > 1]
+    short = [key for key, job in account.jobs.items() if job.succeeded != job.wanted]
+    if short:
+        return False, f"{len(short)} Jobs ended without all their pods: {short[0]}"
+    if not evicted:
+        return False, "no Job was evicted, so that nothing was shown"
+    return True, f"{len(evicted)} Jobs were evicted ({account.evictions} times in all), queued again and came back"
+
+
+def _as_written(account: Account) -> tuple[bool, str]:
+    if account.altered:
+        return False, f"{len(account.altered)} Jobs waited otherwise than their users wrote them: {account.altered[0]}"
+    return True, "each of them was given back exactly as its user had written it"
 
 
 def _once(account: Account) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""What a demo run consists of: the teams and their quotas, the nodes, the Jobs and when each arrives. Data only.
+"""What a scene of the demo consists of: teams and their quotas, nodes, Jobs and when each arrives. Data only.
 
 Amounts are as everywhere in Sluice: milli-units for `cpu`, base units for everything else.
 """
@@ -6,7 +6,7 @@ Amounts are as everywhere in Sluice: milli-units for `cpu`, base units for every
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from admission.model.quantity import format_amount
@@ -36,6 +36,8 @@ class Team:
     """How much more than `nominal` it may use while others leave it idle; None: all that is idle."""
     priority_class: str
     priority: int
+    weight: int = 1
+    """Its share of what is borrowed, in proportion to those of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One demo run. `speed` is how much faster than time the sandbox runs; `shown` are the resources worth a bar."""
+    """One scene. `speed` is how much faster than time the sandbox runs; `shown` are the resources worth a bar."""
 
     title: str
     notes: tuple[str, ...]
@@ -72,6 +74,15 @@ class Plan:
     jobs: tuple[PlannedJob, ...]
     speed: float
     shown: tuple[str, ...]
+    common: Mapping[str, int] = field(default_factory=dict)
+    """Quota of the cohort's own, which no team owns and all may borrow."""
+    fair_sharing: bool = False
+    """Whether what is borrowed is shared by weight, and taken back from who has more than a fair share."""
+
+    @property
+    def settings(self) -> Document:
+        """What `sluice serve` has to be told beside where everything is."""
+        return {"fairSharing": {"enable": True}} if self.fair_sharing else {}
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -79,8 +90,8 @@ class Plan:
         return tuple(self.teams[0].nominal)
 
     def total(self, resource: str) -> int:
-        """The quota of all teams together, which is all that the cohort may ever use."""
-        return sum(team.nominal[resource] for team in self.teams)
+        """The quota of all teams and of the cohort together, which is all that may ever be used."""
+        return sum(team.nominal[resource] for team in self.teams) + self.common.get(resource, 0)
 
     def limit(self, team: Team, resource: str) -> int:
         """What `team` may use at most: nominal quota and borrowing limit, but no more than the cohort has."""
@@ -136,12 +147,16 @@ def queue_documents(plan: Plan) -> list[Document]:
     """What `sluice apply` is given: the flavor, the priority classes, the cohort, and each team's queues."""
     documents = [
         _sluice("ResourceFlavor", FLAVOR, spec={"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()]}),
-        _sluice("Cohort", COHORT, spec={}),
+        _sluice("Cohort", COHORT, spec={"resourceGroups": _groups(plan, plan.common)} if plan.common else {}),
     ]
     for team in plan.teams:
-        quotas = [_quota(team, resource) for resource in plan.resources]
-        groups = [{"coveredResources": list(plan.resources), "flavors": [{"name": FLAVOR, "resources": quotas}]}]
-        queue = {"cohortName": COHORT, "namespaceSelector": {}, "resourceGroups": groups}
+        groups = _groups(plan, team.nominal, team.borrowing)
+        queue: Document = {"cohortName": COHORT, "namespaceSelector": {}, "resourceGroups": groups}
+        if plan.fair_sharing:
+            queue |= {
+                "fairSharing": {"weight": str(team.weight)},
+                "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
+            }
         documents += [
             _sluice("WorkloadPriorityClass", team.priority_class, value=team.priority, description=f"of {team.name}"),
             _sluice("ClusterQueue", team.name, spec=queue),
@@ -150,11 +165,13 @@ def queue_documents(plan: Plan) -> list[Document]:
     return documents
 
 
-def _quota(team: Team, resource: str) -> Document:
-    quota: Document = {"name": resource, "nominalQuota": format_amount(resource, team.nominal[resource])}
-    if team.borrowing is not None:
-        quota["borrowingLimit"] = format_amount(resource, team.borrowing[resource])
-    return quota
+def _groups(plan: Plan, nominal: Mapping[str, int], borrowing: Mapping[str, int] | None = None) -> list[Document]:
+    quotas: list[Document] = []
+    for resource in plan.resources:
+        quotas.append({"name": resource, "nominalQuota": format_amount(resource, nominal[resource])})
+        if borrowing is not None:
+            quotas[-1]["borrowingLimit"] = format_amount(resource, borrowing[resource])
+    return [{"coveredResources": list(plan.resources), "flavors": [{"name": FLAVOR, "resources": quotas}]}]
 
 
 def _sluice(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Document:

@@ -1,4 +1,4 @@
-"""One demo from its start to its closing table: the one place where plan, processes, watcher and displays meet."""
+"""One scene of the demo from start to closing table: where plan, processes, watcher and displays meet."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _STUCK: Final = 60.0
 
 async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
     """Run `plan`; whether every promise was kept. `keep` leaves all running until the task is cancelled."""
-    terminal.say(f"Sluice demo: {plan.title}.")
+    terminal.say(f"Sluice demo, {plan.title}.")
     for note in plan.notes:
         terminal.say(note)
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
         terminal.say("Starting a sandbox and Sluice, each in a process of its own ...")
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed))
-        serving = await stack.enter_async_context(running_sluice(directory, cluster))
+        serving = await stack.enter_async_context(running_sluice(directory, cluster, settings=plan.settings))
         await stack.enter_async_context(guarded(serving.child))
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
         await prepare(client, plan)
@@ -107,5 +107,6 @@ def _look_around(terminal: Terminal, cluster: Cluster, serving: Sluice, page: Pa
     # After `make demo` the command is not in the PATH.
     terminal.say(f"  {Path(sys.argv[0]).absolute()} get clusterqueues")
     terminal.say("  kubectl get jobs --all-namespaces")
+    terminal.say("  kubectl get clusterqueues")
     terminal.say()
     terminal.say(f"The page stays at {page.url}. Ctrl-C ends everything.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from admission.cluster.client import Client
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 SLUICE_USER: Final = "sluice"
@@ -44,12 +45,13 @@ class Sluice:
 
     server: str
     token: str
+    ca: Path
     child: Child
 
     @property
     def environment(self) -> dict[str, str]:
         """What other `sluice` commands need to find it."""
-        return {"SLUICE_SERVER": self.server, "SLUICE_ADMIN_TOKEN": self.token}
+        return {"SLUICE_SERVER": self.server, "SLUICE_ADMIN_TOKEN": self.token, "SLUICE_CA": str(self.ca)}
 
     async def statistics(self) -> dict[str, Any]:
         """What it counted since it started. Raises DemoError if it does not answer."""
@@ -57,7 +59,11 @@ class Sluice:
         try:
             async with (
                 aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=10)) as session,
-                session.get(f"{self.server}/debug/statistics", raise_for_status=True) as response,
+                session.get(
+                    f"{self.server}/debug/statistics",
+                    raise_for_status=True,
+                    ssl=ssl.create_default_context(cafile=str(self.ca)),
+                ) as response,
             ):
                 answer: dict[str, Any] = await response.json()
                 return answer
@@ -82,22 +88,28 @@ async def running_sandbox(directory: Path, *, speed: float, controllers: bool = 
 
 
 @asynccontextmanager
-async def running_sluice(directory: Path, cluster: Cluster) -> AsyncIterator[Sluice]:
+async def running_sluice(
+    directory: Path, cluster: Cluster, *, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Sluice]:
     """`sluice serve` for that cluster, on a SQLite file in `directory`. Not guarded, and it may not be ready yet.
 
     Started again in the same directory it goes on with the same database.
     """
     api, webhook, token = free_port(), free_port(), secrets.token_urlsafe(24)
+    configuration = directory / "sluice.yaml"
+    configuration.write_text(yaml.safe_dump(dict(settings or {})))
     arguments = (
-        *("serve", "--kubeconfig", str(cluster.sluice_kubeconfig)),
+        *("serve", "--config", str(configuration), "--kubeconfig", str(cluster.sluice_kubeconfig)),
         *("--database-url", f"sqlite:///{directory / 'sluice.db'}"),
-        *("--api-address", f"127.0.0.1:{api}"),
+        *("--apiservice-url", f"https://localhost:{api}"),
         *("--webhook-address", f"127.0.0.1:{webhook}", "--webhook-url", f"https://127.0.0.1:{webhook}"),
         *("--certificate-directory", str(directory / "certificates")),
     )
     environment = {"SLUICE_ADMIN_TOKEN": token}
     async with sluice("Sluice", *arguments, log=directory / "serve.log", environment=environment) as child:
-        yield Sluice(f"http://127.0.0.1:{api}", token, child)
+        ca = directory / "certificates" / "ca.crt"
+        await _until_written(ca, child)
+        yield Sluice(f"https://127.0.0.1:{api}", token, ca, child)
 
 
 async def apply(directory: Path, serving: Sluice, documents: list[dict[str, Any]]) -> None:
@@ -118,6 +130,14 @@ async def sluice_writes(client: Client) -> Counter[str]:
         if request["user"] == SLUICE_USER and request["method"] in _WRITES:
             writes[request["method"]] += request["count"]
     return writes
+
+
+async def _until_written(file: Path, child: Child) -> None:
+    """Return when `child` has written `file`, or has ended without, which others will notice."""
+    while child.process.returncode is None:
+        if await asyncio.to_thread(file.exists):
+            return
+        await asyncio.sleep(_POLL)
 
 
 async def _until_answering(kubeconfig: Path) -> None:

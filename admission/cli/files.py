@@ -1,0 +1,110 @@
+"""Manifests from files, directories and standard input: checked all, and in an order in which they can be written."""
+
+from __future__ import annotations
+
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from admission.cli.errors import Unreadable
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.model.queues import QUEUE_OBJECTS, Cohort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from admission.model.manifests import Document
+    from admission.model.queues import QueueObject
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_ORDER = {model.kind: position for position, model in enumerate(QUEUE_OBJECTS)}
+
+
+def filename_option(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`-f`; the command gets `paths`."""
+    text = "File, directory or - for standard input; repeatable."
+    return click.option("-f", "--filename", "paths", multiple=True, required=required, help=text)
+
+
+def read_objects(paths: Iterable[str], *, namespace: str) -> list[QueueObject]:
+    """All objects of the files, each behind those that it names. Raises Unreadable with every fault found."""
+    faults: list[str] = []
+    objects: dict[tuple[str, str, str], QueueObject] = {}
+    for document in read_documents(paths):
+        body = document.body
+        if body.get("apiVersion") == "v1" and body.get("kind") == "Namespace":
+            click.echo(f"note: {document.source}: skipped a Namespace; the cluster has it", err=True)
+            continue
+        try:
+            found = parse_manifest(body, source=document.source, namespace=namespace)
+        except InvalidObject as error:
+            faults.append(str(error))
+            continue
+        if found.key in objects:
+            faults.append(f'{document.source}: {found.kind} "{found.name}" was given before; keep one of the two')
+        objects[found.key] = found
+    if faults:
+        raise Unreadable("\n".join(faults))
+    return in_order(objects.values())
+
+
+def read_documents(paths: Iterable[str]) -> list[Document]:
+    """All documents of the files, as they are. Raises Unreadable if there is none."""
+    documents = list(_documents(paths))
+    if not documents:
+        raise Unreadable(f"there is no object in {', '.join(paths)}")
+    return documents
+
+
+def in_order(objects: Iterable[QueueObject]) -> list[QueueObject]:
+    """The objects by kind and, Cohorts, parents first. Raises Unreadable for a cycle of Cohorts."""
+    by_kind = sorted(objects, key=lambda item: _ORDER[item.kind])
+    cohorts = {item.name: item for item in by_kind if isinstance(item, Cohort)}
+    sorter = TopologicalSorter(
+        {name: {item.spec.parent_name} & cohorts.keys() for name, item in sorted(cohorts.items())}
+    )
+    try:
+        rank = {name: position for position, name in enumerate(sorter.static_order())}
+    except CycleError as error:
+        cycle: list[str] = error.args[1][::-1]
+        raise Unreadable(
+            f'Cohort "{cycle[0]}": spec.parentName: closes a cycle of Cohorts: {" -> ".join(cycle)}; '
+            "name a parent outside of it"
+        ) from error
+    return sorted(by_kind, key=lambda item: (_ORDER[item.kind], rank[item.name] if isinstance(item, Cohort) else 0))
+
+
+def _documents(paths: Iterable[str]) -> Iterator[Document]:
+    for path in paths:
+        for source, text in _texts(path):
+            try:
+                yield from parse_documents(text, source=source)
+            except InvalidObject as error:
+                raise Unreadable(str(error)) from error
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    try:
+        if path == "-":
+            yield "standard input", sys.stdin.read()
+            return
+        for file in _files(Path(path)):
+            yield str(file), file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unreadable(f"{path} cannot be read: {error}") from error
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise Unreadable(f"there is no file or directory {path}; check -f")
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+    if not files:
+        raise Unreadable(f"the directory {path} holds no {', '.join(_SUFFIXES)} file")
+    return files

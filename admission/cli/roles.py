@@ -1,0 +1,98 @@
+"""Leader or follower: every replica serves webhooks and API; one of them decides, for as long as it is elected."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from admission.cluster.errors import LeaseLost
+from admission.store.bookkeeping import bookkeeping
+from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, StaleEpoch
+
+if TYPE_CHECKING:
+    from admission.cluster.lease import Elector
+    from admission.controller import Controller
+    from admission.store.retention import Retention
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+RETRY = 1.0
+"""Seconds between two attempts to take the lead on a database that does not answer, or after it was lost."""
+
+
+class Role:
+    """What this replica does, and what it says of that."""
+
+    def __init__(
+        self, store: Store, controller: Controller, *, identity: str, elector: Elector | None, retention: Retention
+    ) -> None:
+        """Without an `elector` there is no other replica. `retention`: what the leader keeps in the database."""
+        self._store = store
+        self._controller = controller
+        self._identity = identity
+        self._elector = elector
+        self._retention = retention
+        self._epoch: int | None = None
+
+    def __str__(self) -> str:
+        if self._epoch is not None:
+            return f"leading, epoch {self._epoch}"
+        holder = self._elector.holder if self._elector is not None else ""
+        return f"following {holder}" if holder not in ("", self._identity) else "standing for election"
+
+    async def health(self) -> str | None:
+        """A leader is healthy once it decides, a follower once it knows all that it needs in order to take over."""
+        return self._controller.watching.failure() if self._epoch is None else await self._controller.health()
+
+    async def begin(self) -> None:
+        """Before anything else is touched: raises AlreadyRunning where only one can be, and another is."""
+        if self._elector is None:
+            self._epoch = await self._store.lead(self._identity)
+
+    async def run(self) -> None:
+        """Lead whenever it is our turn, until cancelled.
+
+        Raises StaleEpoch, in an ExceptionGroup, only without an elector: another Sluice, which nobody had counted with,
+        has begun to use the database.
+        """
+        if self._elector is None:
+            assert self._epoch is not None, "begin comes first"
+            await self._lead(self._epoch)
+            return
+        while True:
+            await self._elector.acquire()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._elector.keep(), name="lease")
+                    group.create_task(self._lead_when_possible(), name="lead")
+            except* (LeaseLost, StaleEpoch) as lost:
+                log.warning("leads no more: %s", _first(lost))
+            finally:
+                self._epoch = None
+                await self._elector.release()
+            await asyncio.sleep(RETRY)
+
+    async def _lead_when_possible(self) -> None:
+        while True:
+            try:
+                self._epoch = await self._store.lead(self._identity, elected=True)
+            except (DatabaseUnavailable, DatabaseUnusable) as error:
+                log.error("elected, but cannot lead: %s", error)
+                await asyncio.sleep(RETRY)
+            else:
+                break
+        log.info("leads, epoch %d", self._epoch)
+        await self._lead(self._epoch)
+
+    async def _lead(self, epoch: int) -> None:
+        """What only the leader does."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._controller.decide(epoch=epoch), name="decide")
+            group.create_task(bookkeeping(self._store, self._retention, epoch=epoch), name="bookkeeping")
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    (error, *_) = group.exceptions
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

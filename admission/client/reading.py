@@ -1,0 +1,245 @@
+"""The server's JSON into the values of `answers`, and into queue objects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from admission.client.answers import (
+    Affected,
+    Attempt,
+    Change,
+    Condition,
+    Explanation,
+    Held,
+    Impact,
+    Lack,
+    Overrun,
+    Pending,
+    Revision,
+    Story,
+    Transition,
+    UsageReport,
+    UsageRow,
+    Workload,
+)
+from admission.client.errors import BadAnswer
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from admission.client.transport import Document
+    from admission.model.queues import QueueObject
+
+
+T = TypeVar("T")
+
+_AMOUNTS = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
+
+
+def read(reader: Callable[[Document], T], document: Document) -> T:
+    """What `reader` makes of an answer; BadAnswer if that is not as it should be."""
+    try:
+        return reader(document)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise BadAnswer(f"the server's answer is not as expected ({what}); is it of another version?") from error
+
+
+def queue_object(document: Document) -> QueueObject:
+    """Raises BadAnswer for what this version does not know, such as a field of a newer server."""
+    try:
+        return parse_manifest(document)
+    except InvalidObject as error:
+        raise BadAnswer(f"the server sent an object that this version of Sluice does not know: {error}") from error
+
+
+def workload(document: Document) -> Workload:
+    """A workload."""
+    metadata, spec, status = document["metadata"], document.get("spec", {}), document.get("status", {})
+    kind, name = submitted(document)
+    return Workload(
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        uid=metadata.get("uid", ""),
+        object_kind=kind,
+        object_name=name,
+        queue=spec.get("queueName", ""),
+        cluster_queue=status.get("clusterQueue") or status.get("admission", {}).get("clusterQueue", ""),
+        priority=spec.get("priority", 0),
+        user=spec.get("user") or metadata.get("annotations", {}).get("sluice.dev/submitted-by", ""),
+        created=_time(metadata.get("creationTimestamp")),
+        conditions={item["type"]: _condition(item) for item in status.get("conditions", ())},
+        document=document,
+    )
+
+
+def submitted(document: Document) -> tuple[str, str]:
+    """Kind and name of the Kubernetes object that a workload is the queue's view of."""
+    owners: Sequence[Document] = document["metadata"].get("ownerReferences", ())
+    owner = document.get("spec", {}).get("object") or next(iter(owners), {})
+    return owner.get("kind", ""), owner.get("name", "")
+
+
+def explanation(document: Document) -> Explanation:
+    """The answer of `explain`."""
+    return Explanation(
+        state=document.get("state", ""),
+        reason=document.get("reason", ""),
+        message=document.get("message", ""),
+        cluster_queue=document.get("clusterQueue", ""),
+        position_in_cluster_queue=document.get("positionInClusterQueue") or 0,
+        position_in_local_queue=document.get("positionInLocalQueue") or 0,
+        not_before=_time(document.get("notBefore")),
+        ahead=document.get("ahead", 0),
+        ahead_first=tuple(document.get("aheadFirst", ())),
+        attempts=tuple(_attempt(item) for item in document.get("attempts", ())),
+        lacks=tuple(_lack(item) for item in document.get("lacks", ())),
+        prospects=tuple(item["hint"] for item in document.get("prospects", ())),
+    )
+
+
+def pending(document: Document) -> list[Pending]:
+    """The answer of `pendingworkloads`."""
+    return [
+        Pending(
+            name=item["metadata"]["name"],
+            namespace=item["metadata"].get("namespace", ""),
+            priority=item.get("priority", 0),
+            local_queue=item.get("localQueueName") or item.get("localQueue", ""),
+            position_in_cluster_queue=item["positionInClusterQueue"],
+            position_in_local_queue=item["positionInLocalQueue"],
+            created=_time(item["metadata"].get("creationTimestamp")),
+            reason=item.get("reason", ""),
+            message=item.get("message", ""),
+        )
+        for item in document["items"]
+    ]
+
+
+def story(document: Document) -> Story:
+    """The answer of a workload's `history`."""
+    return Story(
+        tuple(
+            Transition(_at(item["at"]), item.get("state", ""), item.get("reason", ""), item.get("message", ""))
+            for item in document.get("items", ())
+        ),
+        tuple(_held(item) for item in document.get("admissions", ())),
+    )
+
+
+def revision(document: Document) -> Revision:
+    """An item of a queue object's `history`."""
+    return Revision(
+        revision=str(document["revision"]),
+        at=_at(document["at"]),
+        operation=document.get("operation", ""),
+        user=document.get("user", ""),
+        reason=document.get("reason", ""),
+        changes=tuple(
+            Change(item.get("path", ""), item.get("before"), item.get("after")) for item in document.get("diff", ())
+        ),
+        document=document.get("object"),
+    )
+
+
+def impact(document: Document) -> Impact | None:
+    """What the answer to a dry run says would follow; None if it says nothing."""
+    # The status of a Status, the answer to DELETE, is a word.
+    status = document.get("details" if document.get("kind") == "Status" else "status") or {}
+    found = status.get("impact")
+    if found is None:
+        return None
+    return Impact(
+        admitted=_affected(found.get("admitted", ())),
+        evicted=_affected(found.get("evicted", ())),
+        impossible=_affected(found.get("impossible", ())),
+        over_quota=tuple(_overrun(item) for item in found.get("overQuota", ())),
+    )
+
+
+def usage(document: Document) -> UsageReport:
+    """The answer of `reports/usage`."""
+    rows = tuple(
+        UsageRow(
+            keys={key: str(value) for key, value in item.items() if key not in _AMOUNTS and key != "resource"},
+            resource=item["resource"],
+            amount_seconds=float(item["amountSeconds"]),
+            nominal_seconds=float(item["nominalSeconds"]),
+            borrowed_seconds=float(item["borrowedSeconds"]),
+        )
+        for item in document["items"]
+    )
+    return UsageReport(_at(document["from"]), _at(document["to"]), tuple(document["by"]), rows)
+
+
+def _condition(item: Document) -> Condition:
+    return Condition(
+        item["type"],
+        item.get("status") == "True",
+        item.get("reason", ""),
+        item.get("message", ""),
+        _time(item.get("lastTransitionTime")),
+    )
+
+
+def _attempt(item: Document) -> Attempt:
+    return Attempt(
+        item.get("podSet", ""), item.get("flavor", ""), item.get("reason", ""), tuple(item.get("obstacles", ()))
+    )
+
+
+def _lack(item: Document) -> Lack:
+    def text(key: str) -> str:
+        return str(item.get(key, ""))
+
+    return Lack(
+        text("podSet"),
+        text("flavor"),
+        text("resource"),
+        text("asked"),
+        text("free"),
+        text("borrowable"),
+        text("most"),
+        text("refusedBy"),
+        text("hint"),
+    )
+
+
+def _held(item: Document) -> Held:
+    return Held(
+        start=_at(item["from"]),
+        end=_time(item.get("to")),
+        end_reason=item.get("endReason") or "",
+        cluster_queue=item.get("clusterQueue", ""),
+        pod_set=item.get("podSet", ""),
+        flavor=item.get("flavor", ""),
+        resource=item.get("resource", ""),
+        amount=str(item.get("amount", "")),
+        count=item.get("count", 0),
+    )
+
+
+def _affected(items: Iterable[Document]) -> tuple[Affected, ...]:
+    return tuple(
+        Affected(item["name"], item.get("namespace", ""), item.get("reason") or item.get("message", ""))
+        for item in items
+    )
+
+
+def _overrun(item: Document) -> Overrun:
+    kind, name = ("Cohort", item["cohort"]) if "cohort" in item else ("ClusterQueue", item.get("clusterQueue", ""))
+    return Overrun(kind, name, item.get("flavor", ""), item.get("resource", ""), str(item.get("by", "")))
+
+
+def _at(value: Any) -> datetime:
+    found = _time(value)
+    if found is None:
+        raise BadAnswer("the server left out a time that was expected")
+    return found
+
+
+def _time(value: Any) -> datetime | None:
+    return datetime.fromisoformat(value) if value else None

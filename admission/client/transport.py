@@ -1,0 +1,242 @@
+"""Requests to Sluice on raw JSON: connection, credentials, retries, and every failure as a typed error."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from admission.client.errors import (
+    BadAnswer,
+    BadConnection,
+    Refused,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+    refusal,
+)
+from admission.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from admission.client.access import Door
+
+Document: TypeAlias = "dict[str, Any]"
+"""A JSON document, as it goes over the wire."""
+
+PREFIX = "/apis/sluice.dev/v1"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+WATCH_SECONDS = 300
+"""How long one request of a watch is kept open; the server ends it, and the next one goes on from there."""
+
+_ATTEMPTS = 4
+_LONGEST_WAIT = 30.0
+_TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=5)
+_STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=WATCH_SECONDS + 30)
+
+
+class Transport:
+    """A connection pool to one Sluice, as one user. All methods raise branches of ClientError.
+
+    A read that found Sluice unavailable or the connection broken is repeated, and whatever was put off by 429.
+    """
+
+    def __init__(self, door: Door, *, warn: Callable[[str], None], sleep: Callable[[float], Awaitable[None]]) -> None:
+        self.door = door
+        self.warn = warn
+        """Told what the server warns of, and that a watch broke."""
+        self.sleep = sleep
+        self._base = URL(door.access.server)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=True if door.tls is None else door.tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=_TIMEOUT,
+            headers={"User-Agent": f"sluice/{version('sluice')}", "Accept": "application/json"},
+        )
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Document:
+        """Send one request and give the parsed answer; `body` is sent as JSON (None: none)."""
+        data = None if body is None else orjson.dumps(body)
+        for attempt in range(_ATTEMPTS - 1):
+            wait = 0.25 * 2**attempt
+            try:
+                return await self._once(method, path, params, data, content_type)
+            except (TooManyRequests, Unavailable) as error:
+                if method != "GET" and not isinstance(error, TooManyRequests):
+                    raise
+                wait = wait if error.retry_after is None else error.retry_after
+            except Unreachable as error:
+                if method != "GET" or not _broke(error):
+                    raise
+            await self.sleep(min(wait, _LONGEST_WAIT))
+        return await self._once(method, path, params, data, content_type)
+
+    async def probe(self, path: str) -> tuple[int, str]:
+        """Status and text of what is no JSON, once; raises Unreachable only."""
+        async with self._open("GET", path, None, None, "", _TIMEOUT) as response:
+            return response.status, await response.text(errors="replace")
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Document]]:
+        """An open watch: its events as they come, until the server ends it. Unreachable if it breaks."""
+        async with self._open("GET", path, params, None, "", _STREAM_TIMEOUT) as response:
+            if response.status != 200:
+                raise self._failure(response, await response.read())
+            yield self._events(response.content)
+
+    async def _once(
+        self, method: str, path: str, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+    ) -> Document:
+        async with self._open(method, path, params, data, content_type, _TIMEOUT) as response:
+            body = await response.read()
+        for warning in response.headers.getall("Warning", []):
+            self.warn(_warning_text(warning))
+        if response.status >= 300:
+            raise self._failure(response, body)
+        return self._parsed(response, body)
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, renewing credentials once; the exceptions of aiohttp in it and in its use become ours."""
+        access = self.door.access
+        headers = {} if data is None else {"Content-Type": content_type}
+        url = self._base.with_path(self._base.path.rstrip("/") + path, encoded=True)
+
+        async def send(authorization: str | None) -> aiohttp.ClientResponse:
+            return await self._session.request(
+                method,
+                url,
+                params=params,
+                data=data,
+                headers=headers if authorization is None else headers | {"Authorization": authorization},
+                timeout=timeout,
+                proxy=access.proxy,
+                server_hostname=access.server_hostname,
+                allow_redirects=False,
+            )
+
+        try:
+            used = await access.authorization()
+            response = await send(used)
+            if response.status == 401 and (renewed := await access.renew(used)) != used:
+                response.release()
+                response = await send(renewed)
+            async with response:
+                yield response
+        except ClusterError as error:  # the credentials of a kubeconfig cannot be renewed
+            raise BadConnection(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(_explain(error, self.door.where)) from error
+
+    async def _events(self, content: aiohttp.StreamReader) -> AsyncIterator[Document]:
+        # readline would limit the length of a line.
+        rest = b""
+        async for piece in content.iter_any():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in filter(None, lines):
+                try:
+                    event = orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise BadAnswer(f"{self.door.where} sent a watch event that is no JSON ({error})") from error
+                yield event
+
+    def _parsed(self, response: aiohttp.ClientResponse, body: bytes) -> Document:
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise self._no_sluice(response) from error
+        if not isinstance(answer, dict):
+            raise self._no_sluice(response)
+        return answer
+
+    def _failure(self, response: aiohttp.ClientResponse, body: bytes) -> Refused | BadAnswer:
+        try:
+            status = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            status = None
+        after = response.headers.get("Retry-After", "")
+        retry_after = float(after) if after.isdecimal() else None
+        if isinstance(status, dict) and status.get("kind") == "Status":
+            return refusal(response.status, status, retry_after=retry_after, hint=self.door.login)
+        if response.status in (429, 503):
+            # From what stands between: a proxy, or the API server before an aggregated Sluice that is down.
+            text = " ".join(body[:200].decode(errors="replace").split()) or str(response.reason)
+            message = f"Sluice does not answer at {self.door.where}: {text}"
+            return refusal(response.status, {"message": message}, retry_after=retry_after)
+        return self._no_sluice(response)
+
+    def _no_sluice(self, response: aiohttp.ClientResponse) -> BadAnswer:
+        what = f"{response.status} {response.reason}"
+        if self.door.aggregated:
+            help_ = "is it registered there, by an APIService v1.sluice.dev?"
+            return BadAnswer(f"what answers at {self.door.where} serves no Sluice ({what}); {help_}")
+        return BadAnswer(f"what answers at {self.door.where} is no Sluice ({what}); check the address")
+
+
+def _broke(error: Unreachable) -> bool:
+    """Whether a connection that was made has broken; one that could not be made is told at once."""
+    cause = error.__cause__
+    return isinstance(cause, aiohttp.ClientError) and not isinstance(cause, aiohttp.ClientConnectorError)
+
+
+def _explain(error: Exception, where: str) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            fault = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+            return f"the certificate of {where} is not trusted ({fault}); name its CA, by SLUICE_CA or --ca"
+        case aiohttp.ClientSSLError():
+            return f"{where} does not speak TLS as expected; http:// instead of https://?"
+        case aiohttp.InvalidURL():
+            return f"the proxy to {where}, {error.url}, is no URL; check HTTPS_PROXY"
+        case aiohttp.ClientProxyConnectionError():
+            return f"the proxy to {where} cannot be reached ({_cause(error.os_error)}); check HTTPS_PROXY and NO_PROXY"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy refuses to connect to {where} ({error.status} {error.message}); check HTTPS_PROXY"
+        case aiohttp.ClientConnectorError():
+            return f"{where} cannot be reached ({_cause(error.os_error)}); does Sluice run there?"
+        case TimeoutError():
+            return f"{where} gave no answer in time; try again"
+        case _:
+            return f"{where} gave no answer ({str(error) or type(error).__name__})"
+
+
+def _cause(error: OSError) -> str:
+    # asyncio's own text holds the address as a tuple; that of a failed look-up is the resolver's.
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
+
+
+def _warning_text(header: str) -> str:
+    _, _, quoted = header.partition('"')
+    return quoted.removesuffix('"').replace('\\"', '"').replace("\\\\", "\\")

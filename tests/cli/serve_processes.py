@@ -1,0 +1,177 @@
+"""`sluice serve` as processes, one or several, and a small world for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+Object = dict[str, Any]
+
+TOKEN = "a-token"
+AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def sluice(*arguments: str, **environment: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "admission.cli.main",
+        *arguments,
+        env={"PATH": "/usr/bin:/bin", "SLUICE_ADMIN_TOKEN": TOKEN, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@dataclass
+class Replica:
+    """One process."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    log: bytes = b""
+
+    async def get(self, path: str, *, token: str | None = TOKEN) -> tuple[int, str]:
+        """Status and body; 0 while nobody answers."""
+        timeout = aiohttp.ClientTimeout(total=5)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            async with (
+                aiohttp.ClientSession(self.url, timeout=timeout) as session,
+                session.get(path, headers=headers) as response,
+            ):
+                return response.status, await response.text()
+        except (aiohttp.ClientError, TimeoutError):
+            return 0, ""
+
+    async def put(self, path: str, body: Object) -> int:
+        async with (
+            aiohttp.ClientSession(self.url) as session,
+            session.put(path, json=body, headers=AUTHORIZATION) as response,
+        ):
+            return response.status
+
+    async def role(self) -> str:
+        """What it says of itself; empty while it says nothing."""
+        status, body = await self.get("/debug/statistics")
+        if status != 200:
+            return ""
+        return str(json.loads(body)["role"])
+
+    async def until(self, role: str) -> None:
+        """Wait until it says so; the time limit of the test ends a wait in vain."""
+        while not (await self.role()).startswith(role):
+            assert self.process.returncode is None, self.log.decode()
+            await asyncio.sleep(0.02)
+
+    async def until_ready(self) -> None:
+        while (await self.get("/readyz"))[0] != 200:
+            assert self.process.returncode is None, self.log.decode()
+            await asyncio.sleep(0.02)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+@asynccontextmanager
+async def serving(folder: Path, database_url: str, *more: str, port: int = 0) -> AsyncIterator[Replica]:
+    """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not."""
+    port = port or free_port()
+    process = await sluice(
+        "serve",
+        f"--kubeconfig={folder / 'kubeconfig'}",
+        f"--database-url={database_url}",
+        f"--api-address=127.0.0.1:{port}",
+        *more,
+    )
+    replica = Replica(process, f"http://127.0.0.1:{port}")
+    draining = asyncio.create_task(_drain(replica))
+    try:
+        yield replica
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        await process.wait()
+        await draining
+
+
+async def _drain(replica: Replica) -> None:
+    """A full pipe would stop the process."""
+    assert replica.process.stderr is not None
+    while line := await replica.process.stderr.readline():
+        replica.log += line
+
+
+def job(name: str, *, seconds: int = 30) -> Object:
+    return {
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {
+            "template": {
+                "metadata": {"annotations": {"sandbox.sluice.dev/run-seconds": str(seconds)}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}],
+                },
+            },
+        },
+    }
+
+
+NODE = {
+    "metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+    "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}, "capacity": {"cpu": "8"}},
+}
+
+QUEUES = """
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: default, resources: [{name: cpu, nominalQuota: 4}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
+
+
+async def all_complete(local: Any, count: int) -> None:
+    """Wait until so many Jobs have succeeded."""
+    watcher = local.watch("jobs")
+    done: set[str] = set()
+    async for batch in watcher:
+        for _, _, obj, _ in batch:
+            conditions = obj.get("status", {}).get("conditions", ())
+            if any(c["type"] == "Complete" and c["status"] == "True" for c in conditions):
+                done.add(obj["metadata"]["name"])
+        if len(done) == count:
+            watcher.close()

@@ -1,0 +1,225 @@
+"""`sluice diff`, `delete`, `edit`, `stop` and `resume`: what is changed, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+FLAVOR = "{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}"
+QUEUES = f"""
+{FLAVOR}
+---
+{{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {{name: all}}}}
+---
+{{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {{name: research}}, spec: {{parentName: all}}}}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {{name: team-a}}
+spec:
+  cohortName: research
+  namespaceSelector: {{}}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{{name: default, resources: [{{name: cpu, nominalQuota: "4"}}]}}]
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {{name: main, namespace: team-a, labels: {{team: a}}}}
+spec: {{clusterQueue: team-a}}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {{name: other, namespace: team-a}}
+spec: {{clusterQueue: team-a}}
+"""
+
+
+@pytest.fixture
+async def queues(sluice, tmp_path) -> Path:
+    file = tmp_path / "queues.yaml"
+    file.write_text(QUEUES)
+    done = await sluice("apply", "-f", str(file))
+    assert done.exit_code == 0, done.stderr
+    return file
+
+
+async def test_diff_shows_what_apply_would_change(sluice, queues):
+    same = await sluice("diff", "-f", str(queues))
+    assert (same.exit_code, same.output) == (0, "")
+    queues.write_text(QUEUES.replace('"4"', '"5"') + "---\n" + FLAVOR.replace("default", "new"))
+    other = await sluice("diff", "-f", str(queues))
+    assert other.exit_code == 1
+    assert "--- live/clusterqueue.sluice.dev/team-a\n+++ files/clusterqueue.sluice.dev/team-a\n" in other.stdout
+    changed = [line for line in other.stdout.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert [line.split() for line in changed if "nominalQuota" in line] == [
+        ["-", "nominalQuota:", "'4'"],
+        ["+", "nominalQuota:", "'5'"],
+    ]
+    assert "+kind: ResourceFlavor" in changed
+
+
+async def test_diff_does_not_call_an_error_a_difference(sluice, queues):
+    done = await sluice("diff", "-f", str(queues), SLUICE_SERVER="http://127.0.0.1:1")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: http://127.0.0.1:1 cannot be reached")
+
+
+async def test_what_apply_would_do_is_said_without_doing_it(sluice, queues):
+    queues.write_text(QUEUES.replace('"4"', '"5"') + "---\n" + FLAVOR.replace("default", "new"))
+    expected = {
+        "resourceflavor.sluice.dev/default": "unchanged",
+        "resourceflavor.sluice.dev/new": "created",
+        "clusterqueue.sluice.dev/team-a": "configured",
+    }
+    for dry_run, words in (("client", "(dry run)"), ("server", "(server dry run)")):
+        done = await sluice("apply", "-f", str(queues), f"--dry-run={dry_run}")
+        assert done.exit_code == 0
+        lines = done.stdout.splitlines()
+        assert all(f"{name} {outcome} {words}" in lines for name, outcome in expected.items()), done.stdout
+    assert (await sluice("get", "rf", "-o", "name")).stdout == "resourceflavor.sluice.dev/default\n"
+
+
+async def test_server_side_apply_leaves_to_others_what_the_file_does_not_say(sluice, queues):
+    fields = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: Cohort, metadata: {name: research, labels: {a: b}}}"
+    done = await sluice("apply", "-f", "-", "--server-side", stdin=fields)
+    assert (done.exit_code, done.stdout) == (0, "cohort.sluice.dev/research serverside-applied\n")
+    found = json.loads((await sluice("get", "co/research", "-o", "json")).stdout)
+    assert (found["metadata"]["labels"], found["spec"]["parentName"]) == ({"a": "b"}, "all")
+    taken = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}, spec: {parentName: x}}"
+    refused = await sluice("apply", "-f", "-", "--server-side", stdin=taken)
+    assert refused.exit_code == 1
+    assert "spec.parentName" in refused.stderr
+    forced = await sluice("apply", "-f", "-", "--server-side", "--force-conflicts", stdin=taken)
+    assert forced.exit_code == 0
+
+
+async def test_delete_by_file_goes_backwards(sluice, queues):
+    done = await sluice("delete", "-f", str(queues))
+    assert done.exit_code == 0, done.stderr
+    assert [line.split(".")[0] for line in done.stdout.splitlines()] == [
+        "localqueue", "localqueue", "clusterqueue", "cohort", "cohort", "resourceflavor",
+    ]  # fmt: skip
+    assert (await sluice("get", "cq", "-o", "name")).stdout == ""
+
+
+async def test_delete_by_label_all_and_several_types(sluice, queues):
+    nothing_yet = await sluice("delete", "lq", "--all", "-n", "team-a", "--dry-run=client")
+    assert nothing_yet.stdout.splitlines() == [
+        "localqueue.sluice.dev/main deleted (dry run)",
+        "localqueue.sluice.dev/other deleted (dry run)",
+    ]
+    labelled = await sluice("delete", "lq", "-l", "team=a", "-n", "team-a")
+    assert labelled.stdout == "localqueue.sluice.dev/main deleted\n"
+    rest = await sluice("delete", "lq/other", "cq/team-a", "-n", "team-a")
+    assert rest.stdout == "localqueue.sluice.dev/other deleted\nclusterqueue.sluice.dev/team-a deleted\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["lq"], ["lq", "main", "--all"], ["lq", "-l", "a=b", "-f", "x"], ["lq/main", "other"], ["-l", "a=b"]],
+)
+async def test_delete_does_not_guess(sluice, arguments):
+    done = await sluice("delete", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error: " in done.stderr
+
+
+async def test_stop_and_resume(sluice, queues):
+    async def policy(what: str) -> str:
+        return (await sluice("get", what, "-n", "team-a", "-o", "jsonpath={.spec.stopPolicy}")).stdout
+
+    assert (await sluice("stop", "cq/team-a")).stdout == "clusterqueue.sluice.dev/team-a stopped\n"
+    assert await policy("cq/team-a") == "Hold"
+    await sluice("stop", "localqueue", "main", "-n", "team-a", "--drain", "--reason", "maintenance")
+    assert await policy("lq/main") == "HoldAndDrain"
+    done = await sluice("resume", "cq/team-a", "lq/main", "-n", "team-a")
+    assert done.stdout == "clusterqueue.sluice.dev/team-a resumed\nlocalqueue.sluice.dev/main resumed\n"
+    assert (await policy("cq/team-a"), await policy("lq/main")) == ("None", "None")
+    tried = await sluice("stop", "cq/team-a", "--dry-run")
+    assert tried.stdout.startswith("clusterqueue.sluice.dev/team-a stopped (server dry run)\n")
+    assert await policy("cq/team-a") == "None"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["stop", "cohort/x"], "a Cohort cannot be stopped"),
+        (["stop", "wl/train"], "sluice hold train"),
+        (["resume", "cq"], "which of the clusterqueues?"),
+        (["edit", "cq"], "which one? write cq/NAME"),
+        (["edit", "wl/train"], "a workload is changed by `sluice hold`"),
+        (["prioritize", "train"], "say how: one of"),
+        (["prioritize", "train", "--top", "--priority", "1"], "say how: one of"),
+        (["hold"], "Missing argument"),
+        (["rollback", "wl/x"], "only queue objects have versions"),
+        (["apply", "-f", "-", "--force-conflicts"], "goes with --server-side"),
+        (["get", "cq", "--server", "http://x", "--context", "y"], "do not go with"),
+    ],
+)
+async def test_what_goes_not_together(sluice, arguments, says):
+    done = await sluice(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+@pytest.fixture
+def editor(tmp_path):
+    """An editor that runs one sed script after the other, and keeps what it was shown."""
+
+    def make(*scripts: str) -> dict[str, str]:
+        program = tmp_path / "editor"
+        lines = "".join(f"  {number}) sed -i -e '{script}' \"$1\" ;;\n" for number, script in enumerate(scripts))
+        program.write_text(
+            f'#!/bin/sh\ncount=$(ls {tmp_path}/seen.* 2>/dev/null | wc -l)\ncp "$1" {tmp_path}/seen.$count\n'
+            f"case $count in\n{lines}esac\n"
+        )
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+        return {"EDITOR": str(program), "VISUAL": ""}
+
+    return make
+
+
+async def test_edit(sluice, queues, editor):
+    done = await sluice("edit", "cq/team-a", "--reason", "more", **editor("s/nominalQuota: .4./nominalQuota: 6/"))
+    assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a edited\n"), done.output
+    quota = (await sluice("get", "cq/team-a", "-o", "jsonpath={..nominalQuota}")).stdout
+    assert quota == "6"
+
+
+async def test_edit_without_a_change_writes_nothing(sluice, queues, editor):
+    done = await sluice("edit", "cq/team-a", **editor())
+    assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a unchanged\n")
+
+
+async def test_edit_opens_again_with_the_reason_what_is_refused(sluice, queues, editor, tmp_path):
+    scripts = ("s/nominalQuota: .*/nominalQuota: lots/", "s/lots/7/")
+    done = await sluice("edit", "cq/team-a", **editor(*scripts))
+    assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a edited\n"), done.output
+    shown = (tmp_path / "seen.1").read_text()
+    assert '# error: ClusterQueue "team-a": spec.resourceGroups[0].flavors[0].resources[0].nominalQuota' in shown
+    assert yaml.safe_load(shown)["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "lots"
+
+
+async def test_edit_given_up_says_what_was_wrong(sluice, queues, editor):
+    for script, says in (
+        ("s/name: team-a/name: team-b/", "kind, name and namespace must stay as they are"),
+        ('s/resourceVersion: .*/resourceVersion: "1"/', "Conflict|has changed|modified|resourceVersion"),
+        ("1,$ s/^spec:/spec: [/", "line"),
+    ):
+        for seen in Path(editor()["EDITOR"]).parent.glob("seen.*"):
+            seen.unlink()
+        done = await sluice("edit", "cq/team-a", **editor(script))
+        assert done.exit_code == 1
+        assert done.stderr.startswith("error: given up, nothing was written: ")
+        assert any(part in done.stderr for part in says.split("|")), done.stderr
+
+
+async def test_an_editor_that_is_not_there(sluice, queues):
+    done = await sluice("edit", "cq/team-a", EDITOR="/nonexistent/editor", VISUAL="")
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output

@@ -1,0 +1,130 @@
+"""Which Sluice a command talks to, by flags and environment, and what is said when it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from command_runner import TOKEN, Sluice
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def kubeconfig(file: Path, server: str, **user: str) -> Path:
+    content = {
+        "kind": "Config",
+        "current-context": "usual",
+        "contexts": [
+            {"name": "usual", "context": {"cluster": "c", "user": "u"}},
+            {"name": "other", "context": {"cluster": "c", "user": "u", "namespace": "theirs"}},
+        ],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+async def test_a_server_and_a_token_of_the_environment_or_of_flags(sluice, tmp_path):
+    url = sluice.environment["SLUICE_SERVER"]
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    bare = Sluice()
+    by_environment = await bare("get", "cq", SLUICE_SERVER=url, SLUICE_TOKEN=TOKEN)
+    by_flags = await bare("get", "cq", "--server", url, "--token-file", str(tmp_path / "token"))
+    flags_first = await bare("get", "cq", "--server", url, SLUICE_SERVER=NOWHERE, SLUICE_TOKEN=TOKEN)
+    token_first = await bare("get", "cq", SLUICE_SERVER=url, SLUICE_TOKEN=TOKEN, SLUICE_ADMIN_TOKEN="another")
+    for done in (by_environment, by_flags, flags_first, token_first):
+        assert (done.exit_code, done.stderr) == (0, "there are no clusterqueues\n")
+
+
+async def test_through_a_cluster_by_the_usual_kubeconfig_or_by_flags(sluice, tmp_path):
+    # To the client an API server with Sluice behind it looks the same.
+    file = kubeconfig(tmp_path / "config", sluice.environment["SLUICE_SERVER"], token=TOKEN)
+    bare = Sluice()
+    usual = await bare("get", "lq", KUBECONFIG=str(file))
+    assert (usual.exit_code, usual.stderr) == (0, "there are no localqueues in namespace default\n")
+    context = await bare("get", "lq", "--context", "other", KUBECONFIG=str(file))
+    assert (context.exit_code, context.stderr) == (0, "there are no localqueues in namespace theirs\n")
+    named = await bare("get", "lq", "-n", "mine", "--kubeconfig", str(file), SLUICE_SERVER=NOWHERE, SLUICE_TOKEN="x")
+    assert (named.exit_code, named.stderr) == (0, "there are no localqueues in namespace mine\n")
+    server_first = await bare("get", "lq", KUBECONFIG=str(file), SLUICE_SERVER=NOWHERE, SLUICE_TOKEN="x")
+    assert server_first.stderr.startswith(f"error: {NOWHERE} cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "says"),
+    [
+        ([], {}, "nothing says where Sluice is: set SLUICE_SERVER and SLUICE_TOKEN"),
+        ([], {"SLUICE_SERVER": NOWHERE}, "there is no token: set SLUICE_TOKEN"),
+        ([], {"SLUICE_TOKEN": "t"}, "http://127.0.0.1:8080"),
+        (["--token-file", "/nonexistent"], {}, "the token file /nonexistent cannot be read"),
+        (["--token-file", "/dev/null"], {}, "the token file /dev/null is empty"),
+        (["--ca", "/nonexistent"], {"SLUICE_SERVER": "https://x", "SLUICE_TOKEN": "t"}, "/nonexistent cannot be used"),
+        (["--kubeconfig", "/nonexistent"], {}, "there is no kubeconfig at /nonexistent"),
+        ([], {"SLUICE_SERVER": NOWHERE, "SLUICE_TOKEN": "ä"}, "control or non-ASCII characters"),
+    ],
+)
+def test_what_is_missing_is_said(arguments, environment, says):
+    done = Sluice().run("get", "cq", *arguments, **environment)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+async def test_a_context_that_is_not_there(tmp_path):
+    file = kubeconfig(tmp_path / "config", NOWHERE, token="t")
+    done = await Sluice()("get", "cq", "--context", "nope", KUBECONFIG=str(file))
+    assert done.exit_code == 1
+    assert "there is no 'nope' among its contexts (other, usual)" in done.stderr
+
+
+async def test_credentials_of_the_kubeconfig_that_are_refused(sluice, tmp_path):
+    file = kubeconfig(tmp_path / "config", sluice.environment["SLUICE_SERVER"], token="wrong")
+    done = await Sluice()("get", "cq", KUBECONFIG=str(file))
+    assert done.exit_code == 1
+    assert done.stderr.endswith("by the credentials of the kubeconfig; log in to the cluster again\n")
+
+
+def test_a_link_makes_it_a_plugin_of_kubectl(tmp_path):
+    link = tmp_path / "kubectl-sluice"
+    link.symlink_to(Path(sys.executable).with_name("sluice"))
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["kubectl", "sluice", "get", "--help"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("Usage: kubectl sluice get ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_for_each_shell(shell):
+    done = Sluice().run("completion", shell)
+    assert done.exit_code == 0
+    assert "_SLUICE_COMPLETE" in done.stdout
+
+
+async def test_types_and_names_are_completed(sluice):
+    for name in ("team-a", "team-b", "other"):
+        await sluice("create", "cohort", name)
+
+    async def completed(line: str) -> list[str]:
+        environment = {
+            "_SLUICE_COMPLETE": "bash_complete", "COMP_WORDS": f"sluice {line}", "COMP_CWORD": str(len(line.split(" ")))
+        }  # fmt: skip
+        from admission.cli.main import main
+
+        done = await sluice.completing(main, **environment)
+        return [entry.partition(",")[2] for entry in done.splitlines() if entry]
+
+    assert "clusterqueues" in await completed("get cl")
+    assert await completed("get cohort te") == ["team-a", "team-b"]
+    assert await completed("delete co/o") == ["co/other"]
+    assert await completed("get cohort --server http://127.0.0.1:1 te") == []

@@ -1,0 +1,131 @@
+"""`sluice create`: flags into objects, in kueuectl's forms."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from command_runner import Sluice
+
+OFFLINE = Sluice({"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"})
+
+
+def created(*arguments: str) -> dict[str, object]:
+    """The manifest that is printed without asking the server."""
+    done = OFFLINE.run("create", *arguments, "--dry-run=client", "-o", "yaml")
+    assert done.exit_code == 0, done.output
+    document = yaml.safe_load(done.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_cluster_queue_with_quota_in_two_groups():
+    document = created(
+        "clusterqueue", "team-a", "--cohort", "research", "--queuing-strategy", "StrictFIFO",
+        "--namespace-selector", "team=a,tier=prod",
+        "--reclaim-within-cohort", "Any", "--preemption-within-cluster-queue", "LowerPriority",
+        "--nominal-quota", "alpha:cpu=9;memory=36Gi,beta:memory=72Gi;cpu=18", "--nominal-quota", "gpu:nvidia.com/gpu=8",
+        "--borrowing-limit", "alpha:cpu=1", "--lending-limit", "beta:memory=2Gi",
+    )  # fmt: skip
+    spec = document["spec"]
+    assert (spec["cohortName"], spec["queueingStrategy"]) == ("research", "StrictFIFO")
+    assert spec["namespaceSelector"] == {"matchLabels": {"team": "a", "tier": "prod"}}
+    assert spec["preemption"]["reclaimWithinCohort"] == "Any"
+    assert spec["preemption"]["withinClusterQueue"] == "LowerPriority"
+    assert spec["resourceGroups"] == [
+        {
+            "coveredResources": ["cpu", "memory"],
+            "flavors": [
+                {
+                    "name": "alpha",
+                    "resources": [
+                        {"name": "cpu", "nominalQuota": "9", "borrowingLimit": "1"},
+                        {"name": "memory", "nominalQuota": "36Gi"},
+                    ],
+                },
+                {
+                    "name": "beta",
+                    "resources": [
+                        {"name": "cpu", "nominalQuota": "18"},
+                        {"name": "memory", "nominalQuota": "72Gi", "lendingLimit": "2Gi"},
+                    ],
+                },
+            ],
+        },
+        {
+            "coveredResources": ["nvidia.com/gpu"],
+            "flavors": [{"name": "gpu", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]}],
+        },
+    ]
+
+
+def test_without_a_selector_all_namespaces_may_submit():
+    assert created("cq", "a")["spec"]["namespaceSelector"] == {}
+
+
+def test_the_other_kinds():
+    flavor = created(
+        "resourceflavor", "spot", "--node-labels", "pool=spot,zone=a", "--node-taints", "spot=true:NoSchedule",
+        "--tolerations", "spot=true:NoSchedule,other:NoExecute",
+    )  # fmt: skip
+    assert flavor["spec"] == {
+        "nodeLabels": {"pool": "spot", "zone": "a"},
+        "nodeTaints": [{"key": "spot", "value": "true", "effect": "NoSchedule"}],
+        "tolerations": [
+            {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+            {"key": "other", "operator": "Exists", "effect": "NoExecute"},
+        ],
+    }
+    cohort = created("co", "research", "--parent", "all", "--nominal-quota", "spot:cpu=1")
+    assert (cohort["kind"], cohort["spec"]["parentName"]) == ("Cohort", "all")
+    assert created("wpc", "high", "--value", "-5")["value"] == -5
+    queue = created("lq", "main", "-c", "team-a", "-n", "team-a")
+    assert (queue["metadata"]["namespace"], queue["spec"]) == (
+        "team-a",
+        {"clusterQueue": "team-a", "stopPolicy": "None"},
+    )
+
+
+async def test_it_is_created_and_only_once(sluice):
+    await sluice("create", "flavor", "default")
+    arguments = ("create", "cq", "team-a", "--nominal-quota", "default:cpu=4")
+    done = await sluice(*arguments)
+    assert (done.exit_code, done.output) == (0, "clusterqueue.sluice.dev/team-a created\n")
+    again = await sluice(*arguments)
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert again.stderr.startswith('error: ClusterQueue "team-a" exists already')
+    document = json.loads((await sluice("get", "cq/team-a", "-o", "json")).stdout)
+    assert document["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "4"
+
+
+async def test_a_server_dry_run_creates_nothing(sluice):
+    done = await sluice("create", "cohort", "a", "--dry-run")
+    assert done.stdout.startswith("cohort.sluice.dev/a created (server dry run)\n")
+    assert (await sluice("get", "co", "-o", "name")).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["cq"], 2, "Missing argument"),
+        (["cq", "a", "--nominal-quota", "cpu=9"], 2, '--nominal-quota: "cpu=9" is no quota; write it as'),
+        (["cq", "a", "--nominal-quota", "x:cpu"], 2, '"cpu" is no quota of x'),
+        (["cq", "a", "--nominal-quota", "x:cpu=1;cpu=2"], 2, "cpu of x is given twice"),
+        (["cq", "a", "--borrowing-limit", "x:cpu=1"], 2, "--borrowing-limit: cpu of x has no --nominal-quota"),
+        (["cq", "a", "--nominal-quota", "x:cpu=lots"], 1, 'resources[0].nominalQuota: "lots" is no quantity'),
+        (["cq", "a", "--nominal-quota", "x:cpu=1;memory=1,y:cpu=1"], 1, '"cpu" is covered already'),
+        (["cq", "A_B"], 1, 'metadata.name: "A_B" is no name'),
+        (["cq", "a", "--namespace-selector", "x"], 2, '--namespace-selector: "x" is not KEY=VALUE'),
+        (["flavor", "a", "--node-taints", "x=y"], 2, '"x=y" has no effect'),
+        (["flavor", "a", "--node-taints", "x=y:Never"], 1, "spec.nodeTaints[0].effect"),
+        (["lq", "a"], 2, "Missing option"),
+        (["wl", "a"], 2, "No such command"),
+        (["nonsense", "a"], 2, '"nonsense" is no type of object'),
+    ],
+)
+def test_what_cannot_be_created_is_said_in_a_line(arguments, code, says):
+    done = OFFLINE.run("create", *arguments, "--dry-run=client")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,137 @@
+"""`sluice import kueue` from manifests: a plan first, and after --yes what Kueue had, in Sluice."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from admission.model.manifests import parse_documents, parse_manifest
+
+V1BETA1 = """
+# The names are those of Kueue's own examples of this version.
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: spot}
+spec:
+  nodeLabels: {instance-type: spot}
+  nodeTaints: [{effect: NoSchedule, key: spot, value: "true"}]
+  tolerations: [{key: spot-taint, operator: Exists, effect: NoSchedule}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: team-a-cq}
+spec:
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team-a}}
+  cohort: team-ab
+  queueingStrategy: StrictFIFO
+  admissionChecks: [sample-prov]
+  flavorFungibility: {whenCanBorrow: Borrow, whenCanPreempt: Preempt}
+  preemption:
+    reclaimWithinCohort: Any
+    borrowWithinCohort: {policy: LowerPriority, maxPriorityThreshold: 100}
+    withinClusterQueue: LowerPriority
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: spot
+      resources:
+      - {name: cpu, nominalQuota: 9, borrowingLimit: 1}
+      - {name: memory, nominalQuota: 36Gi, lendingLimit: 10Gi}
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {namespace: team-a, name: team-a-lq},
+ spec: {clusterQueue: team-a-cq}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: Cohort, metadata: {name: team-ab}, spec: {parent: root}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: Cohort, metadata: {name: root}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: WorkloadPriorityClass, metadata: {name: high}, value: 10000, description: x}
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: AdmissionCheck, metadata: {name: sample-prov},
+ spec: {controllerName: kueue.x-k8s.io/provisioning-request}}
+"""
+V1BETA2 = (
+    V1BETA1.replace("v1beta1", "v1beta2")
+    .replace("cohort: team-ab", "cohortName: team-ab")
+    .replace("spec: {parent: root}", "spec: {parentName: root}")
+    .replace("admissionChecks: [sample-prov]", "admissionChecksStrategy: {admissionChecks: [{name: sample-prov}]}")
+    .replace(
+        "{whenCanBorrow: Borrow, whenCanPreempt: Preempt}",
+        "{whenCanBorrow: MayStopSearch, whenCanPreempt: MayStopSearch}",
+    )
+)
+
+
+def typed(text):
+    """What the manifests mean."""
+    objects = [parse_manifest(document.body) for document in parse_documents(text, source="test")]
+    return {item.key: item.model_dump(exclude={"metadata"}) for item in objects}
+
+
+@pytest.mark.parametrize("manifests", [V1BETA1, V1BETA2], ids=["v1beta1", "v1beta2"])
+async def test_in_and_out_again_means_the_same(sluice, tmp_path, manifests):
+    (tmp_path / "kueue.yaml").write_text(manifests)
+    plan = await sluice("import", "kueue", "-f", str(tmp_path))
+    assert plan.exit_code == 0, plan.output
+    assert plan.output.splitlines()[-1] == "7 create: nothing was written; add --yes"
+    assert (await sluice("get", "clusterqueues")).stdout == ""
+
+    done = await sluice("import", "kueue", "-f", str(tmp_path), "--yes")
+    assert done.output.splitlines()[-1] == "7 create: done"
+    again = await sluice("import", "kueue", "-f", str(tmp_path), "--yes")
+    assert again.output.splitlines()[-1] == "7 same: there is nothing to do"
+
+    exported = await sluice("export", "--as", "kueue")
+    assert typed(exported.stdout) == typed(manifests)
+    history = await sluice("history", "clusterqueue/team-a-cq")
+    assert "imported from Kueue" in history.stdout
+
+
+async def test_the_same_by_apply_in_kueues_group_and_in_ours(sluice, tmp_path):
+    for group in ("kueue.x-k8s.io/v1beta2", "sluice.dev/v1"):
+        applied = await sluice("apply", "-f", "-", stdin=V1BETA2.replace("kueue.x-k8s.io/v1beta2", group))
+        assert applied.exit_code == 0, applied.output
+    assert "configured" not in applied.stdout
+
+
+async def test_what_differs_is_updated_and_what_there_is_not_here_is_said(sluice, tmp_path):
+    file = tmp_path / "kueue.yaml"
+    await sluice("apply", "-f", "-", stdin=V1BETA2)
+    documents = list(yaml.safe_load_all(V1BETA2))
+    documents[0]["spec"]["topologyName"] = "racks"
+    documents[1]["spec"]["queueingStrategy"] = "BestEffortFIFO"
+    documents[1]["spec"]["concurrentAdmissionPolicy"] = {"migration": {"mode": "TryPreferredFlavors"}}
+    documents.append({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}})
+    file.write_text(yaml.safe_dump_all(documents))
+    plan = await sluice("import", "kueue", "-f", str(file))
+    lines = plan.output.splitlines()
+    assert "spec.topologyName: kept, and not acted on" in lines[lines.index("update  resourceflavor/spot") + 1]
+    note = lines[lines.index("update  clusterqueue/team-a-cq") + 1]
+    assert "spec.concurrentAdmissionPolicy" in note
+    assert "left out, as if it were not set" in note
+    assert "Sluice has no Topology: pods are placed by the Kubernetes scheduler alone" in plan.output
+    assert lines[-1] == "2 update, 5 same, 1 skip: nothing was written; add --yes"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("nominalQuota: 9", "nominalQuota: lots"), "nominalQuota"),
+        (("kind: Cohort, metadata: {name: root}", "kind: Cohort, metadata: {name: team-ab}"), "keep one of the two"),
+        (("apiVersion: kueue.x-k8s.io/v1beta2", "apiVersion: kueue.x-k8s.io/v1"), "apiVersion"),
+    ],
+)
+async def test_a_fault_is_one_sentence_and_nothing_is_written(sluice, tmp_path, change, message):
+    file = tmp_path / "kueue.yaml"
+    file.write_text(V1BETA2.replace(*change))
+    refused = await sluice("import", "kueue", "-f", str(file), "--yes")
+    assert refused.exit_code != 0
+    assert refused.stderr.startswith("error: ")
+    assert message in refused.stderr
+    assert (await sluice("get", "clusterqueues")).stdout == ""
+
+
+async def test_a_cluster_without_kueue_is_an_error(sluice):
+    refused = await sluice("import", "kueue")
+    assert refused.exit_code == 1
+    assert "/nonexistent/kubeconfig" in refused.stderr

@@ -1,0 +1,98 @@
+"""JSONPath templates, held to what kubectl prints for the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from admission.cli.jsonpath import parse, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OBJECT = {
+    "kind": "Shelf",
+    "apiVersion": "example.com/v1",
+    "metadata": {"namespace": "x"},
+    "things": [
+        {"meta": {"name": "a", "labels": {"app.kubernetes.io/name": "x"}}, "data": {"n": 1}},
+        {"meta": {"name": "b", "annotations": {"k": "v"}}},
+        {"meta": {"name": "c"}, "data": {"n": 3, "k": "ü"}},
+    ],
+}
+TEMPLATES = {
+    "{.kind}": "Shelf",
+    "{.things[*].meta.name}": "a b c",
+    "{.things[0].meta.name}": "a",
+    "{.things[-1].meta.name}": "c",
+    "{.things[0,2].meta.name}": "a c",
+    "{.things[1:].meta.name}": "b c",
+    "{.things[0:2].meta.name}": "a b",
+    "{.nothing.at.all}": "",
+    "{..name}": "a b c",
+    "{.things[*]['meta']['name']}": "a b c",
+    r"{.things[0].meta.labels.app\.kubernetes\.io/name}": "x",
+    "{.things[0].data}": '{"n":1}',
+    '{.things[?(@.meta.name=="b")].meta.annotations.k}': "v",
+    "{.things[?(@.data.n)].meta.name}": "a c",
+    '{.things[?(@.meta.name!="b")].meta.name}': "a c",
+    '{range .things[*]}{.meta.name}{"\\n"}{end}': "a\nb\nc\n",
+    '{range .things[*]}{.meta.name}={.data.k}{"\\t"}{end}.': "a=\tb=\tc=ü\t.",
+    "name: {.things[2].meta.name}!": "name: c!",
+    "{$.kind}": "Shelf",
+    "{.things[0].data.*}": "1",
+}
+
+
+@pytest.mark.parametrize(("template", "expected"), TEMPLATES.items(), ids=TEMPLATES)
+def test_templates(template, expected):
+    assert render(template, OBJECT) == expected
+
+
+def test_the_braces_may_be_left_out():
+    assert render(".things[1].meta.name", OBJECT) == "b"
+
+
+def test_what_is_beyond_the_end_of_a_list_is_empty():
+    assert render("{.things[9].meta.name}", OBJECT) == ""
+
+
+def test_numbers_are_compared_as_numbers_and_with_nothing_else():
+    document = {"things": [{"n": 1, "name": "a"}, {"n": 10, "name": "b"}, {"n": "x", "name": "c"}]}
+    assert render("{.things[?(@.n>2)].name}", document) == "b"
+    assert render("{.things[?(@.n<=1)].name}", document) == "a"
+
+
+def test_ranges_in_ranges():
+    document = {"a": [{"b": [1, 2]}, {"b": [3]}]}
+    assert render("{range .a[*]}<{range .b[*]}{@},{end}>{end}", document) == "<1,2,><3,>"
+
+
+@pytest.mark.parametrize(
+    "template", ["{.a", "}", "{.a[}", "{.a[x]}", "{range .a}", "{end}", "{.a[?(b)]}", "{.a[?(@.b==x)]}", "{'a\\q'}"]
+)
+def test_what_is_no_template_is_said_in_a_sentence(template):
+    with pytest.raises(ValueError, match=r"cannot be read .*; write one such as {.metadata.name}"):
+        parse(template)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_kubectl_prints_the_same(tmp_path: Path, template):
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.fail("kubectl is not in PATH", pytrace=False)
+    file = tmp_path / "object.json"
+    file.write_text(json.dumps(OBJECT))
+    # With --local nothing is asked of a server; a patch that changes nothing would print nothing.
+    done = subprocess.run(
+        [kubectl, "patch", "--local", "-f", file, "--type=merge", "-p", '{"x": 0}', "-o", f"jsonpath={template}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"KUBECONFIG": "/nonexistent", "HOME": str(tmp_path)},
+    )
+    assert done.stdout == TEMPLATES[template]

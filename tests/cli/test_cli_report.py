@@ -1,0 +1,172 @@
+"""`sluice report`, `export` and `import` as a user runs them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit import Author
+from admission.store.migrate import migrate
+from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from command_runner import Sluice
+    from conftest import Clock
+
+NOW = 1_750_000_000.0
+LONG = "system:serviceaccount:machine-learning-pipelines:nightly-training-runner"
+
+
+@pytest.fixture
+async def used(store: Store, clock: Clock) -> None:
+    epoch = await store.lead("test")
+    await store.queues.create(parse_manifest(CLUSTER_QUEUE), author=Author("ada"))
+    for number, (user, cores) in enumerate([("ada", 2000), (LONG, 8000)]):
+        one = Workload(str(number), "team-a", f"job-{number}", "main", 0, NOW, (PodSet("main", 1, {}),), user=user)
+        amounts = {"cpu": cores, "memory": 3 * 2**29, "nvidia.com/gpu": 4}
+        holds = Admission("cq", (PodSetAssignment("main", dict.fromkeys(amounts, "default"), amounts, 1),))
+        record = WorkloadRecord(one, State.FINISHED, NOW, finished_at=NOW + 3600)
+        await store.commit(Changes(workloads=(record,), opened=(Opened(one, holds, NOW),)), epoch=epoch)
+        await store.commit(Changes(closed=(Closed(str(number), NOW + 3600, "Finished"),)), epoch=epoch)
+    clock.now = NOW + 7200
+
+
+def names(folder: Path, part: str) -> list[str]:
+    return [path.name for path in folder.iterdir() if part in path.name]
+
+
+CLUSTER_QUEUE: dict[str, Any] = {
+    "apiVersion": "sluice.dev/v1",
+    "kind": "ClusterQueue",
+    "metadata": {"name": "cq"},
+    "spec": {
+        "resourceGroups": [
+            {
+                "coveredResources": ["cpu"],
+                "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": 9}]}],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.usefixtures("used")
+async def test_a_report_fits_a_terminal_and_adds_up(sluice: Sluice):
+    result = await sluice("report", "usage", "--by", "user", "--from", "1d")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "Usage from 2025-06-14T17:06:40Z to 2025-06-15T17:06:40Z, in hours",
+        "USER                                    RESOURCE         USED  NOMINAL  BORROWED",
+        "ada                                     cpu              2.00     2.00      0.00",
+        "ada                                     memory (GiB)     1.50     0.00      1.50",
+        "ada                                     nvidia.com/gpu   4.00     0.00      4.00",
+        "system:serviceaccount:machine-learnin…  cpu              8.00     7.00      1.00",
+        "system:serviceaccount:machine-learnin…  memory (GiB)     1.50     0.00      1.50",
+        "system:serviceaccount:machine-learnin…  nvidia.com/gpu   4.00     0.00      4.00",
+        "TOTAL                                   cpu             10.00     9.00      1.00",
+        "TOTAL                                   memory (GiB)     3.00     0.00      3.00",
+        "TOTAL                                   nvidia.com/gpu   8.00     0.00      8.00",
+    ]
+
+
+@pytest.mark.usefixtures("used")
+async def test_programs_get_exact_numbers(sluice: Sluice):
+    result = await sluice("report", "usage", "--by", "user,queue", "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [*rows[0]] == [
+        "user",
+        "namespace",
+        "queue",
+        "resource",
+        "amountSeconds",
+        "nominalSeconds",
+        "borrowedSeconds",
+    ]
+    assert [*rows[3].values()] == [LONG, "team-a", "main", "cpu", "28800.0", "25200.0", "3600.0"]
+    result = await sluice("report", "usage", "--by", "resource", "-o", "json")
+    assert json.loads(result.stdout)["items"][0] == {
+        "resource": "cpu",
+        "amountSeconds": 36000.0,
+        "nominalSeconds": 32400.0,
+        "borrowedSeconds": 3600.0,
+    }
+
+
+async def test_nothing_was_used(sluice: Sluice):
+    result = await sluice("report", "usage")
+    assert result.stdout.splitlines()[1:] == ["nothing was used"]
+
+
+@pytest.mark.usefixtures("used")
+async def test_a_mistake_is_one_sentence(sluice: Sluice):
+    result = await sluice("report", "usage", "--by", "team")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert 'by: "team" is nothing that usage can be divided by' in result.stderr
+
+
+@pytest.mark.usefixtures("used")
+async def test_a_database_goes_to_a_file_and_into_another_database(sluice: Sluice, database_url: str, tmp_path: Path):
+    file, copy = tmp_path / "backup.jsonl.gz", f"sqlite:///{tmp_path / 'copy.db'}"
+    result = await sluice("export", str(file), "--database-url", database_url)
+    assert result.exit_code == 0, result.output
+    assert "workloads: 2\n" in result.stderr
+    assert names(tmp_path, "backup") == ["backup.jsonl.gz"]
+
+    result = await sluice("import", str(file), "--database-url", copy)
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[-1].startswith("imported ")
+    async with Store.open(copy) as store:
+        assert [r.workload.name for r in (await store.workloads.list()).workloads] == ["job-0", "job-1"]
+    result = await sluice("import", str(file), "--database-url", copy)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        1,
+        f"error: the database {tmp_path / 'copy.db'} is not empty (there are admissions); use a new one",
+    )
+
+
+async def test_a_file_that_cannot_be_imported_leaves_an_empty_database(sluice: Sluice, tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    await migrate(url)
+    whole = tmp_path / "whole.gz"
+    assert (await sluice("export", str(whole), "--database-url", url)).exit_code == 0
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(gzip.decompress(whole.read_bytes())[:-1000]))
+    for file, sentence in (
+        (cut, "error: the export is cut, nothing was imported"),
+        (tmp_path / "absent", f"error: {tmp_path / 'absent'} cannot be read (No such file or directory)"),
+        (tmp_path, f"error: {tmp_path} cannot be read (Is a directory)"),
+    ):
+        result = await sluice("import", str(file), "--database-url", url)
+        assert result.exit_code == 1
+        assert result.stderr.splitlines()[-1].startswith(sentence)
+    assert (await sluice("import", str(whole), "--database-url", url)).exit_code == 0
+
+
+async def test_an_export_that_fails_leaves_no_file(sluice: Sluice, tmp_path: Path):
+    result = await sluice("export", str(tmp_path / "a.gz"), "--database-url", f"sqlite:///{tmp_path / 'absent.db'}")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    result = await sluice(
+        "export", str(tmp_path / "absent" / "a.gz"), "--database-url", f"sqlite:///{tmp_path / 'b.db'}"
+    )
+    assert "cannot be written (No such file or directory)" in result.stderr
+    assert not names(tmp_path, ".gz")
+
+
+async def test_queue_objects_are_exported_as_manifests(sluice: Sluice, store: Store, tmp_path: Path):
+    await store.queues.create(parse_manifest(CLUSTER_QUEUE), author=Author("ada"))
+    result = await sluice("export", "--as", "kueue", str(tmp_path / "queues.yaml"))
+    assert result.exit_code == 0, result.output
+    assert "apiVersion: kueue.x-k8s.io/v1beta2" in (tmp_path / "queues.yaml").read_text()

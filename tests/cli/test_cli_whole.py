@@ -1,0 +1,217 @@
+"""The commands about Jobs, and the examples of docs/client.md, against a real `sluice serve` beside a sandbox."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_runner import Sluice
+from kubernetes_asyncio.config import kube_config
+from serve_processes import NODE, QUEUES, TOKEN, free_port, job, serving
+
+from admission.client import Sluice as Client
+from admission.client import Unavailable
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+MORE = """
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: express}, spec: {clusterQueue: cq}}
+---
+{apiVersion: sluice.dev/v1, kind: WorkloadPriorityClass, metadata: {name: low}, value: -1}
+"""
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
+        sandbox.write_kubeconfig(folder / "admin.kubeconfig", "admin")
+        await sandbox.local("admin").create("nodes", "", NODE)
+        async with serving(folder, f"sqlite:///{folder / 'sluice.db'}") as replica:
+            await replica.until_ready()
+            sluice = Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN})
+            done = await sluice("apply", "-f", "-", stdin=f"{QUEUES}\n---\n{MORE}")
+            assert done.exit_code == 0, done.stderr
+            async with Client(replica.url, token=TOKEN) as client:
+                yield sandbox, sluice, client
+
+
+def queued(name: str, *, cpu: str, priority_class: str = "") -> dict[str, Any]:
+    manifest = job(name, seconds=100_000)
+    if priority_class:
+        manifest["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = priority_class
+    manifest["spec"]["suspend"] = True
+    manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    return manifest
+
+
+async def test_jobs_from_why_to_history(tmp_path):
+    async with world(tmp_path) as (sandbox, sluice, client):
+        admin = sandbox.local("admin")
+        await admin.create("jobs", "default", queued("big", cpu="3"))
+        await client.workloads.wait("big")
+        # They may be created in the same second: the priority says who is first.
+        await admin.create("jobs", "default", queued("first", cpu="2"))
+        await admin.create("jobs", "default", queued("second", cpu="2", priority_class="low"))
+        for name in ("first", "second"):
+            await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
+
+        why = await sluice("why", "job/first")
+        assert why.exit_code == 0, why.stderr
+        text = " ".join(why.stdout.split())
+        assert "Job default/first waits in ClusterQueue cq, as number 1 in the line, for " in text
+        assert "asks for 2 cpu in flavor default. Free is 1 now; with nobody else there it would be 4." in text
+        assert "What sets the limit is the nominalQuota of ClusterQueue cq. What would help: 1 of cpu" in text
+        assert max(map(len, why.stdout.splitlines())) <= 80
+        assert "as number 2 in the line" in (await sluice("why", "wl/second")).stdout
+        assert (await sluice("why", "rayjob/first")).exit_code == 1
+        assert "does not wait: it was admitted by ClusterQueue cq" in (await sluice("why", "big")).stdout
+        assert (await sluice("position", "big")).stdout == "big does not wait: it is admitted\n"
+
+        assert (await sluice("position", "second")).stdout == (
+            "second is number 2 in ClusterQueue cq and number 2 of LocalQueue lq\n"
+        )
+        top = await sluice("prioritize", "second", "--top", "--reason", "deadline")
+        assert top.exit_code == 0, top.stderr
+        assert top.stdout.endswith(" is first in its ClusterQueue\n")
+        await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
+        assert [item.name.split("-")[1] async for item in client.pending(cluster_queue="cq")] == ["second", "first"]
+
+        assert "NAME  FLAVOR   RESOURCE  USED  NOMINAL  BORROWED  USE" in (await sluice("top", "queues")).stdout
+        assert (await sluice("top", "queues")).stdout.splitlines()[1].split() == [
+            "cq", "default", "cpu", "3", "4", "0", "75%",
+        ]  # fmt: skip
+        users = (await sluice("top", "users")).stdout.splitlines()
+        assert users[0].split() == ["NAME", "ADMITTED", "PENDING", "CPU"]
+        assert users[1].split()[1:] == ["1", "2", "3"]
+
+        assert (await sluice("move", "first", "--to", "express")).exit_code == 0
+        await until(sluice, ["get", "wl/first", "-o", "jsonpath={.spec.queueName}"], "express")
+        assert (await sluice("hold", "workload", "big")).stdout.endswith(" held\n")
+        await client.workloads.wait("second")
+        assert (await sluice("release", "big")).exit_code == 0
+
+        story = (await sluice("history", "big")).stdout
+        assert "admitted" in story
+        assert "3 cpu" in story
+        described = await sluice("describe", "wl/big")
+        assert described.exit_code == 0, described.stderr
+        for part in ("Name:       job-big-", "Pod sets:", "Conditions:", "Standing:", "History:"):
+            assert part in described.stdout
+        assert "Quota:" in (await sluice("describe", "cq/cq")).stdout
+
+        unknown = await sluice("why", "nothing")
+        assert unknown.exit_code == 1
+        assert "has the object the label sluice.dev/queue-name?" in unknown.stderr
+
+
+async def until(sluice: Sluice, command: list[str], says: str) -> None:
+    """The leader takes an order in as soon as it sees it; the time limit of the test ends a wait in vain."""
+    while says not in (await sluice(*command)).stdout:
+        pass
+
+
+async def test_versions_of_a_queue_and_back(tmp_path):
+    async with world(tmp_path) as (_, sluice, _):
+        await sluice("stop", "cq/cq", "--reason", "maintenance")
+        history = (await sluice("history", "cq/cq")).stdout
+        newest, change, oldest = history.splitlines()[:3]
+        assert re.match(r"revision \d+  replace by .*: maintenance$", newest)
+        assert change.strip() == "spec.stopPolicy: None -> Hold"
+        assert re.match(r"revision \d+  create by ", oldest)
+        preview = await sluice("rollback", "cq/cq", "--dry-run")
+        assert "(server dry run)" in preview.stdout
+        done = await sluice("rollback", "cq/cq", "--reason", "done")
+        assert done.stdout.startswith("clusterqueue.sluice.dev/cq rolled back to revision ")
+        assert (await sluice("get", "cq/cq", "-o", "jsonpath={.spec.stopPolicy}")).stdout == "None"
+        once_more = await sluice("rollback", "cq/cq", "--to-revision", "999999")
+        assert once_more.exit_code == 1
+
+
+async def test_through_the_api_server_as_the_users_of_the_cluster(tmp_path):
+    """Door two: Sluice makes itself an aggregated API of the sandbox, and RBAC says who may what."""
+    port = free_port()
+    doors = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
+    async with Sandbox() as sandbox:
+        for user in ("sluice", "admin", "alice"):
+            sandbox.write_kubeconfig(tmp_path / (user if user != "sluice" else "kubeconfig"), user)
+        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *doors, port=port):
+            admin = Sluice({"KUBECONFIG": str(tmp_path / "admin")})
+            done = await admin("apply", "-f", "-", "--wait", "60", stdin=QUEUES)
+            assert done.exit_code == 0, done.stderr
+            assert "clusterqueue.sluice.dev/cq created" in done.stdout
+            assert (await admin("get", "cq", "-o", "name")).stdout == "clusterqueue.sluice.dev/cq\n"
+            assert (await admin("stop", "cq/cq", "--reason", "ünterbrochen")).exit_code == 0
+            history = (await admin("history", "cq/cq")).stdout
+            assert re.match(r"revision \d+  replace by admin, .*: ünterbrochen\n", history), history
+            alice = await Sluice()("get", "cq", "--kubeconfig", str(tmp_path / "alice"))
+            assert alice.exit_code == 1
+            assert 'cannot list resource "clusterqueues" in API group "sluice.dev"' in alice.stderr
+        async with Client.from_kubeconfig(str(tmp_path / "admin")) as client:
+            with pytest.raises(Unavailable, match="Sluice does not answer at https://"):
+                await client.cluster_queues.get("cq")
+
+
+async def test_what_a_change_would_do_is_said_before_it_is_done(tmp_path):
+    async with world(tmp_path) as (sandbox, sluice, client):
+        await sandbox.local("admin").create("jobs", "default", queued("runs", cpu="3"))
+        await client.workloads.wait("runs")
+        await sandbox.local("admin").create("jobs", "default", queued("waits", cpu="3"))
+        await client.workloads.wait("waits", lambda workload: "QuotaReserved" in workload.conditions)
+        drained = (await sluice("stop", "cq/cq", "--drain", "--dry-run")).stdout
+        assert "  1 workload would be evicted:\n    default/" in drained
+        raised = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("quota: 4", "quota: 6"))).stdout
+        raised = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 6"))).stdout
+        assert "  1 workload would be admitted:\n    default/" in raised
+        lowered = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 2"))).stdout
+        assert "1 workload could never run:" in lowered
+        assert "ClusterQueue cq would use 1 of cpu in default more than it has" in lowered
+
+
+def example(heading: str) -> dict[str, Any]:
+    """The names that the code under a heading of the page defines."""
+    found = re.search(rf"^## {re.escape(heading)}\n+```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert found, f"docs/client.md has no example {heading}"
+    names: dict[str, Any] = {}
+    exec(compile(found[1], str(PAGE), "exec"), names)
+    return names
+
+
+def test_the_page_has_three_examples():
+    assert PAGE.read_text().count("```python") == 3
+
+
+async def test_the_examples_of_the_page(tmp_path, monkeypatch, capsys):
+    submit = example("Submit a Job and wait until it is admitted")["submit"]
+    set_quota = example("Change a quota at night, unless somebody would be evicted")["set_quota"]
+    write_usage = example("Write last month's usage into a CSV file")["write_usage"]
+    async with world(tmp_path) as (_, sluice, _):
+        # The library looks at KUBECONFIG when it is imported.
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "admin.kubeconfig"))
+        monkeypatch.setenv("SLUICE_SERVER", sluice.environment["SLUICE_SERVER"])
+        monkeypatch.setenv("SLUICE_TOKEN", TOKEN)
+
+        admitted = await submit(queued("train", cpu="3"), "default")
+        assert admitted.cluster_queue == "cq"
+        assert await submit(queued("waits", cpu="2"), "default", patience=0.5) is None
+        out = capsys.readouterr().out
+        assert out.startswith("train was admitted by cq\nwaits waits: ")
+
+        assert not await set_quota("cq", "2")
+        assert await set_quota("cq", "6")
+        assert (await sluice("get", "cq/cq", "-o", "jsonpath={..nominalQuota}")).stdout == "6"
+
+        file = io.StringIO()
+        await write_usage(file)
+        rows = list(csv.reader(io.StringIO(file.getvalue())))
+        assert rows[0] == ["user", "namespace", "queue", "flavor", "resource", "hours", "borrowed hours"]
+        assert rows[1][1:5] == ["default", "lq", "default", "cpu"]
+        assert float(rows[1][5]) > 0

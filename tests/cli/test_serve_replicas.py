@@ -1,0 +1,177 @@
+"""Several `sluice serve` on one PostgreSQL: one decides, all gate and answer; when one fails, another goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from admission.store.store import Store
+
+LEASE = "--lease=default/sluice"
+SHORT = (LEASE, "--lease-duration=4", "--renew-deadline=3", "--retry-period=0.5")
+LONG = (LEASE, "--lease-duration=3600", "--renew-deadline=1800", "--retry-period=1")
+"""Only a Lease that was released passes to another one within a test."""
+
+
+@pytest.fixture
+def database_kind() -> str:
+    """SQLite has room for one replica."""
+    return "postgresql"
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        await sandbox.local("admin").create("nodes", "", NODE)
+        yield sandbox
+
+
+@pytest.fixture
+async def queues(store: Store) -> Store:
+    for document in parse_documents(QUEUES, source="queues"):
+        await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    return store
+
+
+async def submit(sandbox: Sandbox, names: list[str]) -> None:
+    for name in names:
+        body = job(name)
+        body["spec"]["suspend"] = True
+        await sandbox.local("alice").create("jobs", "default", body)
+
+
+async def each_ran_once(sandbox: Sandbox, store: Store, count: int) -> None:
+    """Started once, admitted once, succeeded, and known to have."""
+    jobs = sandbox.local("admin").list("jobs")
+    assert [obj["metadata"]["generation"] for obj in jobs] == [2] * count  # 1: created, 2: started
+    while not all(record.state == "finished" for record in (await store.workloads.list()).workloads):  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    records = (await store.workloads.list()).workloads
+    assert [record.outcome for record in records] == ["Succeeded"] * count
+    pods = [pod for pod in sandbox.local("admin").list("pods") if pod["status"]["phase"] == "Succeeded"]
+    assert len(pods) == count
+
+
+async def test_a_killed_leader_is_followed_by_another_who_lists_nothing(sandbox, queues, tmp_path, database_url):
+    async with serving(tmp_path, database_url, *SHORT) as first:
+        await first.until("leading")
+        async with serving(tmp_path, database_url, *SHORT) as second:
+            await second.until("following")
+            await second.until_ready()
+            await submit(sandbox, [f"j{number}" for number in range(12)])
+            lists = sandbox.requests["GET", "jobs", "sluice"]
+            first.send(signal.SIGKILL)
+            await second.until("leading")
+            await all_complete(sandbox.local("admin"), 12)
+            await each_ran_once(sandbox, queues, 12)
+            assert sandbox.requests["GET", "jobs", "sluice"] <= lists + 12  # of single Jobs that had ended meanwhile
+            assert (await second.get("/readyz"))[0] == 200
+
+
+async def test_whoever_ends_orderly_hands_over_at_once(sandbox, queues, tmp_path, database_url):
+    async with serving(tmp_path, database_url, *LONG) as first:
+        await first.until("leading")
+        async with serving(tmp_path, database_url, *LONG) as second:
+            await second.until_ready()
+            first.send(signal.SIGTERM)
+            await first.process.wait()
+            assert first.process.returncode == 0
+            await second.until("leading")
+            await submit(sandbox, ["after"])
+            await all_complete(sandbox.local("admin"), 1)
+
+
+async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox, queues, tmp_path, database_url):
+    async with serving(tmp_path, database_url, *SHORT) as first, serving(tmp_path, database_url, *SHORT) as second:
+        await asyncio.gather(first.until_ready(), second.until_ready())
+        leader, follower = (first, second) if (await first.role()).startswith("leading") else (second, first)
+        await leader.until("leading")
+        await submit(sandbox, [f"j{number}" for number in range(10)])
+        leader.send(signal.SIGSTOP)  # in the middle of whatever it does about them
+        await submit(sandbox, [f"k{number}" for number in range(10)])
+        await follower.until("leading")
+        leader.send(signal.SIGCONT)
+        await leader.until("following")
+        await all_complete(sandbox.local("admin"), 20)
+        await each_ran_once(sandbox, queues, 20)
+        assert (await leader.get("/readyz"))[0] == 200
+        assert leader.process.returncode is None
+        # And it may lead again.
+        follower.send(signal.SIGTERM)
+        await leader.until("leading")
+        await submit(sandbox, ["after"])
+        await all_complete(sandbox.local("admin"), 21)
+
+
+async def test_followers_answer_and_what_they_write_reaches_the_leader(sandbox, queues, tmp_path, database_url):
+    async with serving(tmp_path, database_url, *LONG) as first:
+        await first.until("leading")
+        async with serving(tmp_path, database_url, *LONG) as second:
+            await second.until("following")
+            await second.until_ready()
+            await submit(sandbox, [f"j{number}" for number in range(6)])
+            queue = await queues.queues.get("ClusterQueue", "cq")
+            body = queue.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"metadata"})
+            body["spec"]["stopPolicy"] = "Hold"
+            body |= {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "cq"}}
+            path = "/apis/sluice.dev/v1/clusterqueues/cq"
+            assert await second.put(path, body) == 200
+            await submit(sandbox, ["held"])
+            while "held" not in (await second.get("/apis/sluice.dev/v1/workloads"))[1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            body["spec"]["stopPolicy"] = "None"
+            assert await second.put(path, body) == 200
+            await all_complete(sandbox.local("admin"), 7)
+            assert (await second.role()).startswith("following")
+
+
+async def test_all_replicas_gate_with_one_certificate(sandbox, queues, tmp_path, database_url):
+    ports = [free_port(), free_port()]
+
+    def webhooks(number: int) -> tuple[str, ...]:
+        return (
+            *LONG,
+            f"--webhook-url=https://127.0.0.1:{ports[0]}",
+            f"--webhook-address=127.0.0.1:{ports[number]}",
+            f"--certificate-directory={tmp_path / str(number)}",
+            "--certificate-secret=default/webhook",
+        )
+
+    async with (
+        serving(tmp_path, database_url, *webhooks(0)) as first,
+        serving(tmp_path, database_url, *webhooks(1)) as second,
+    ):
+        await asyncio.gather(first.until_ready(), second.until_ready())
+        shown = [await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port)) for port in ports]
+        assert shown[0] == shown[1]
+        created = await sandbox.local("alice").create("jobs", "default", job("gated"))
+        assert created["spec"]["suspend"] is True
+        await all_complete(sandbox.local("admin"), 1)
+
+
+async def test_a_lease_for_a_database_of_one_is_a_mistake(tmp_path, sandbox):
+    async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", LEASE) as alone:
+        await alone.process.wait()
+    assert alone.process.returncode == 1
+    assert "error: there is a Lease for several replicas, but a SQLite database has room for one" in alone.log.decode()
+
+
+async def test_times_of_the_lease_that_cannot_work(tmp_path, sandbox, database_url):
+    async with serving(tmp_path, database_url, LEASE, "--renew-deadline=20") as alone:
+        await alone.process.wait()
+    assert alone.process.returncode == 1
+    assert "error: the lease duration must be longer than the renew deadline" in alone.log.decode()

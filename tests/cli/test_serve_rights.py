@@ -1,0 +1,100 @@
+"""`deploy/rbac/sluice.yaml` is all that Sluice needs: with it, and nothing more, Jobs go their whole way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+import yaml
+from serve_processes import NODE, QUEUES, Replica, free_port, job, serving
+
+from admission.cluster.client import Client
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RBAC = Path(__file__).parents[2] / "deploy" / "rbac" / "sluice.yaml"
+TOKEN_OF_SLUICE = "/api/v1/namespaces/sluice-system/serviceaccounts/sluice/token"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "postgresql"  # several replicas: with Lease and Secret
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """A cluster in which `sluice` has the rights that are published, and its token is in `kubeconfig`."""
+    async with Sandbox(speed=60) as opened:
+        admin = opened.local("admin")
+        await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
+        for document in yaml.safe_load_all(RBAC.read_text()):
+            metadata = document["metadata"]
+            await admin.create(f"{document['kind'].lower()}s", metadata.get("namespace", ""), document)
+        opened.write_kubeconfig(tmp_path / "admin.kubeconfig")
+        async with Client.from_kubeconfig(str(tmp_path / "admin.kubeconfig")) as client:
+            issued = await client.create(TOKEN_OF_SLUICE, {"spec": {"expirationSeconds": 10**6}})
+        kubeconfig = opened.kubeconfig()
+        kubeconfig["users"][0]["user"]["token"] = issued["status"]["token"]
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        await admin.create("nodes", "", NODE)
+        yield opened
+
+
+async def run(local: Any, name: str, phase: str) -> None:
+    """Wait until a pod of the Job is in that phase."""
+    watcher = local.watch("pods")
+    async for batch in watcher:
+        for _, _, pod, _ in batch:
+            owner = pod["metadata"]["labels"].get("batch.kubernetes.io/job-name")
+            if owner == name and pod.get("status", {}).get("phase") == phase:
+                watcher.close()
+
+
+async def event(local: Any, reason: str) -> None:
+    watcher = local.watch("events")
+    async for batch in watcher:
+        if any(obj["reason"] == reason for _, _, obj, _ in batch):
+            watcher.close()
+
+
+@pytest.mark.postgres
+async def test_sluice_needs_no_more_than_it_asks_for(sandbox: Sandbox, database_url: str, tmp_path: Path):
+    webhook = free_port()
+    flags = (
+        f"--webhook-url=https://127.0.0.1:{webhook}",
+        f"--webhook-address=127.0.0.1:{webhook}",
+        f"--certificate-directory={tmp_path / 'certificates'}",
+        "--certificate-secret=sluice-system/sluice-webhook-certificates",
+        "--lease=sluice-system/sluice",
+    )
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="QUEUES"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    admin = sandbox.local("admin")
+    async with serving(tmp_path, database_url, *flags) as replica:
+        await replica.until("leading")
+        await admin.create("jobs", "default", job("short", seconds=1))
+        await admin.create("jobs", "default", job("long", seconds=3600))
+        await run(admin, "short", "Succeeded")
+        await run(admin, "long", "Running")
+        await admin.delete("jobs", "default", "long", propagation="Background")
+        await event(admin, "Admitted")
+        await _users_are_known(sandbox, replica)
+    assert "orbidden" not in replica.log.decode()
+    assert "cannot" not in replica.log.decode()
+
+
+async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
+    """By TokenReview and SubjectAccessReview, for which there must be rights, too."""
+    async with aiohttp.ClientSession(replica.url) as session:
+        for user, status in (("admin", 200), ("alice", 403)):
+            headers = {"Authorization": f"Bearer {sandbox.token(user)}"}
+            async with session.get("/apis/sluice.dev/v1/cohorts", headers=headers) as answer:
+                assert answer.status == status

@@ -1,0 +1,231 @@
+"""One request of the client: what is sent, what is tried again, and which error each failure becomes."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+
+from admission import client
+from admission.client import (
+    AlreadyExists,
+    BadAnswer,
+    BadConnection,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    ServerError,
+    Sluice,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+from webhooks.certificates import Certificates
+
+COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a", "resourceVersion": "1"}}
+
+
+def status(code: int, reason: str = "", message: str = "no", **details: object) -> dict[str, object]:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return body | {"message": message, "details": details}
+
+
+def test_the_public_surface_is_a_sorted_list():
+    assert client.__all__ == sorted(client.__all__)
+    assert all(hasattr(client, name) for name in client.__all__)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "error"),
+    [
+        (400, "BadRequest", Refused),
+        (401, "Unauthorized", Unauthorized),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Expired),
+        (422, "Invalid", Invalid),
+        (500, "InternalError", ServerError),
+    ],
+)
+async def test_each_status_is_an_error_of_its_own(scripted, script, code, reason, error):
+    sluice, pauses, _ = scripted
+    script.answers = [(code, {}, status(code, reason, "so it is", causes=[{"field": "spec.x", "message": "wrong"}]))]
+    with pytest.raises(Refused, match="so it is") as caught:
+        await sluice.cohorts.get("a")
+    assert type(caught.value) is error
+    assert (caught.value.code, caught.value.reason) == (code, reason)
+    assert caught.value.causes == (("spec.x", "wrong"),)
+    assert pauses.seconds == []
+
+
+async def test_who_is_not_let_in_is_told_what_to_give(scripted, script):
+    sluice, _, _ = scripted
+    script.answers = [(401, {}, status(401, "Unauthorized", "the bearer token is not the right one"))]
+    with pytest.raises(Unauthorized) as caught:
+        await sluice.cohorts.get("a")
+    assert str(caught.value) == (
+        f"the bearer token is not the right one for {script.url}; "
+        "give a token that is valid there, by SLUICE_TOKEN or --token-file"
+    )
+
+
+async def test_a_read_is_tried_again_while_sluice_is_unavailable(scripted, script):
+    sluice, pauses, _ = scripted
+    unavailable = (503, {"Retry-After": "3"}, status(503, "ServiceUnavailable"))
+    script.answers = [unavailable, (503, {}, "upstream connect error"), COHORT]
+    assert (await sluice.cohorts.get("a")).name == "a"
+    assert pauses.seconds == [3.0, 0.5]
+
+
+async def test_it_is_told_in_the_end(scripted, script):
+    sluice, pauses, _ = scripted
+    script.answers = [(503, {"Retry-After": "600"}, status(503, message="the database is away"))] * 9
+    with pytest.raises(Unavailable, match="the database is away"):
+        await sluice.cohorts.get("a")
+    assert (len(script.requests), pauses.seconds) == (4, [30.0] * 3)
+
+
+async def test_a_write_is_tried_again_only_if_nothing_was_done(scripted, script):
+    sluice, _, _ = scripted
+    patch = {"spec": {"parentName": "b"}}
+    script.answers = [(503, {"Retry-After": "1"}, status(503))]
+    with pytest.raises(Unavailable):
+        await sluice.cohorts.patch("a", patch)
+    script.answers = [(429, {"Retry-After": "1"}, status(429)), COHORT]
+    await sluice.cohorts.patch("a", patch)
+    script.answers = [broken]
+    with pytest.raises(Unreachable):
+        await sluice.cohorts.patch("a", patch)
+    assert len(script.requests) == 4
+
+
+async def broken(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def test_a_read_is_tried_again_when_the_connection_breaks(scripted, script):
+    sluice, pauses, _ = scripted
+    script.answers = [broken, broken, COHORT]  # aiohttp tries a second time by itself
+    assert (await sluice.cohorts.get("a")).name == "a"
+    assert pauses.seconds == [0.25]
+
+
+async def test_too_many_requests_are_told_in_the_end(scripted, script):
+    sluice, _, _ = scripted
+    script.answers = [(429, {}, status(429, "TooManyRequests"))] * 9
+    with pytest.raises(TooManyRequests):
+        await sluice.cohorts.delete("a")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {}, "<html>hello</html>"),
+        (404, {}, "404 page not found"),
+        (302, {"Location": "/login"}, ""),
+        (200, {}, ["a", "list"]),
+        {"metadata": {}},
+        {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}, "spec": {"fromTheFuture": 1}},
+    ],
+)
+async def test_whatever_else_answers_is_no_sluice(scripted, script, answer):
+    sluice, _, _ = scripted
+    script.answers = [answer]
+    with pytest.raises(BadAnswer):
+        await sluice.cohorts.get("a")
+
+
+async def test_warnings_are_told(scripted, script):
+    sluice, _, warnings = scripted
+    script.answers = [(201, {"Warning": '299 - "there is no \\"b\\""'}, COHORT)]
+    await sluice.cohorts.create(await cohort(sluice, script))
+    assert warnings == ['there is no "b"']
+
+
+async def cohort(sluice, script):
+    script.answers.insert(0, COHORT)
+    return await sluice.cohorts.get("a")
+
+
+async def test_a_reason_and_a_dry_run_are_sent_whatever_the_language(scripted, script):
+    sluice, _, _ = scripted
+    script.answers = [
+        COHORT | {"status": {"impact": {"evicted": [{"name": "t", "namespace": "n", "reason": "Preempted"}]}}}
+    ]
+    written = await sluice.cohorts.patch("a/../b", {}, reason="weil es müde war", dry_run=True)
+    request = script.requests[-1]
+    assert request.raw_path.startswith("/apis/sluice.dev/v1/cohorts/a%2F..%2Fb?")
+    assert dict(request.query) == {"reason": "weil es müde war", "dryRun": "All"}
+    assert written.impact is not None
+    assert [(one.name, one.namespace, one.why) for one in written.impact.evicted] == [("t", "n", "Preempted")]
+
+
+async def test_a_url_may_have_a_path(script):
+    script.answers = [COHORT]
+    async with Sluice(f"{script.url}/behind/a/proxy/", token="t") as sluice:
+        await sluice.cohorts.get("a")
+    assert script.requests[-1].path == "/behind/a/proxy/apis/sluice.dev/v1/cohorts/a"
+
+
+async def test_it_goes_through_the_proxy_of_the_environment(script, monkeypatch):
+    monkeypatch.setenv("http_proxy", script.url)
+    script.answers = [COHORT]
+    async with Sluice("http://sluice.example.com", token="t") as sluice:
+        await sluice.cohorts.get("a")
+    assert script.requests[-1].raw_path == "http://sluice.example.com/apis/sluice.dev/v1/cohorts/a"
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "127.0.0.1:1", "socks5://127.0.0.1:1", "http://[::"])
+async def test_a_proxy_that_does_not_work_is_an_error_like_any_other(monkeypatch, proxy):
+    monkeypatch.setenv("http_proxy", proxy)
+    with pytest.raises(client.ClientError, match="prox"):
+        async with Sluice("http://sluice.example.com", token="t") as sluice:
+            await sluice.cohorts.get("a")
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://", "http://[::", "http://x:port"])
+def test_what_is_no_url(url):
+    with pytest.raises(BadConnection, match="is no URL"):
+        Sluice(url)
+
+
+def test_what_is_no_token_or_no_authority(tmp_path):
+    with pytest.raises(BadConnection, match="the token has control"):
+        Sluice("http://x", token="a\nb")
+    (tmp_path / "ca.pem").write_text("not PEM")
+    for file in ("ca.pem", "missing.pem"):
+        with pytest.raises(BadConnection, match=f"{file} cannot be used"):
+            Sluice("https://x", ca=tmp_path / file)
+
+
+async def test_tls_with_the_right_authority_and_without(tmp_path, script):
+    certificates = Certificates(tmp_path, ["localhost"], now=lambda: datetime.now(UTC))
+    certificates.refresh()
+    (tmp_path / "authority.pem").write_bytes(certificates.ca_bundle)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", script.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "localhost", 0, ssl_context=certificates.ssl_context)
+        await site.start()
+        url = f"https://localhost:{runner.addresses[0][1]}"
+        script.answers = [COHORT]
+        async with Sluice(url, ca=tmp_path / "authority.pem") as sluice:
+            assert (await sluice.cohorts.get("a")).name == "a"
+        async with Sluice(url) as sluice:
+            with pytest.raises(Unreachable, match=r"certificate of .* is not trusted .*; name its CA") as caught:
+                await sluice.cohorts.get("a")
+            assert isinstance(caught.value.__cause__, ssl.SSLError | OSError)
+    finally:
+        await runner.cleanup()
