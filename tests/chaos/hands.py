@@ -1,0 +1,144 @@
+"""What does the storm's damage: each fault of the schedule done to real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from admission.cli.demo.plan import queue_documents
+from tests.chaos.fleet import LEASE_SECONDS, Stuck
+from tests.chaos.schedule import Fault, cut_watches
+from tests.chaos.stepped import set_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from admission.cli.demo.plan import Plan, Team
+    from admission.cluster.client import Client
+    from tests.chaos.fleet import Fleet
+    from tests.chaos.schedule import Strike
+
+_CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sluice'"
+_HOUR = 3600.0
+
+
+class Server(Protocol):
+    """A database server that can be killed, as `tests/postgresql_server.py` has it."""
+
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
+    def execute(self, *statements: str) -> None: ...
+
+
+class Hands:
+    """Does one strike after the other, and counts."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        client: Client,
+        plan: Plan,
+        faults: dict[str, object],
+        server: Server | None,
+        say: Callable[[str], None],
+    ) -> None:
+        """`faults` are the rules that are in force at the API server."""
+        self.done: Counter[Fault] = Counter()
+        self.takeovers: list[float] = []
+        """Seconds until another led, for each leader that was killed or frozen."""
+        self._fleet = fleet
+        self._client = client
+        self._plan = plan
+        self._faults = faults
+        self._server = server
+        self._say = say
+
+    async def strike(self, strike: Strike) -> None:
+        """Do it. Raises Stuck if Sluice does not recover."""
+        self._say(f"       {strike.fault}")
+        doing: dict[Fault, Callable[[float], Awaitable[None]]] = {
+            Fault.KILL_LEADER: self._kill_leader,
+            Fault.KILL_FOLLOWER: self._kill_follower,
+            Fault.FREEZE_LEADER: self._freeze_leader,
+            Fault.KILL_DATABASE: self._kill_database,
+            Fault.CUT_DATABASE: self._cut_database,
+            Fault.CUT_WATCHES: self._cut_watches,
+            Fault.STEP_CLOCK: self._step_clock,
+            Fault.CHANGE_QUOTA: self._change_quota,
+        }
+        await doing[strike.fault](strike.draw)
+        self.done[strike.fault] += 1
+
+    async def _kill_leader(self, _: float) -> None:
+        leader = await self._fleet.leader()
+        began = time.monotonic()
+        await leader.kill()
+        await self._fleet.leader()  # perhaps itself, in its next life
+        self.takeovers.append(time.monotonic() - began)
+
+    async def _kill_follower(self, draw: float) -> None:
+        leader = await self._fleet.leader()
+        followers = [replica for replica in self._fleet.replicas if replica is not leader]
+        await followers[int(draw * len(followers))].kill()
+
+    async def _freeze_leader(self, _: float) -> None:
+        """It does not know that time has passed, and wakes in the middle of whatever it did."""
+        leader = await self._fleet.leader()
+        began = time.monotonic()
+        leader.send(signal.SIGSTOP)
+        try:
+            await self._fleet.leader(but=leader)
+            self.takeovers.append(time.monotonic() - began)
+            await asyncio.sleep(max(0.0, LEASE_SECONDS - self.takeovers[-1]))
+        finally:
+            leader.send(signal.SIGCONT)
+        await self._fleet.until_one_leads()
+
+    async def _kill_database(self, draw: float) -> None:
+        assert self._server is not None, "only with PostgreSQL"
+        await asyncio.to_thread(self._server.kill)
+        await asyncio.sleep(2 * draw)
+        await asyncio.to_thread(self._server.start)
+
+    async def _cut_database(self, _: float) -> None:
+        assert self._server is not None, "only with PostgreSQL"
+        await asyncio.to_thread(self._server.execute, _CUT)
+
+    async def _cut_watches(self, _: float) -> None:
+        await self._client.create("/sandbox/faults", cut_watches(self._faults, user="sluice"))
+
+    async def _step_clock(self, draw: float) -> None:
+        """Of the leader as well as of a follower; by up to an hour, forwards or backwards."""
+        replica = self._fleet.replicas[int(draw * len(self._fleet.replicas))]
+        set_offset(replica.clock, _HOUR * (2 * (draw * 1009 % 1) - 1))
+
+    async def _change_quota(self, draw: float) -> None:
+        """A team's nominal quota: never more than in the plan, so that what the observer allows stays the most."""
+        team = self._plan.teams[int(draw * len(self._plan.teams))]
+        share = 0.5 + (draw * 1009 % 1) / 2
+        nominal = {resource: int(most * share) // 1000 * 1000 for resource, most in team.nominal.items()}
+        body = {"spec": {"resourceGroups": _groups(self._plan, replace(team, nominal=nominal))}}
+        path = f"/apis/sluice.dev/v1/clusterqueues/{team.name}"
+        async with asyncio.timeout(60):
+            while not await self._patched(path, body):  # noqa: ASYNC110  until a replica is up
+                await asyncio.sleep(0.2)
+
+    async def _patched(self, path: str, body: dict[str, object]) -> bool:
+        for replica in self._fleet.replicas:
+            status = await self._fleet.patch(replica, path, body)
+            if status == 200:
+                return True
+            if 400 <= status < 500 and status != 409 and status != 429:
+                raise Stuck(f"{replica.name} refuses a change of quota with {status}")
+        return False
+
+
+def _groups(plan: Plan, team: Team) -> object:
+    (queue,) = (
+        document for document in queue_documents(replace(plan, teams=(team,))) if document["kind"] == "ClusterQueue"
+    )
+    return queue["spec"]["resourceGroups"]

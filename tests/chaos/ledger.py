@@ -1,0 +1,163 @@
+"""What the database says when the storm is over: queries that share no code with what wrote it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select, text
+
+from admission.store.database import Location, connect
+from admission.store.store import Store
+from admission.store.tables import admissions as rows
+from admission.store.tables import workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.cli.demo.plan import Plan
+
+_OPEN = text("SELECT count(*) FROM admissions WHERE to_at IS NULL")
+_UNFINISHED = text("SELECT count(*) FROM workloads WHERE state <> 'finished'")
+_OUTCOMES = text("SELECT outcome, count(*) FROM workloads GROUP BY outcome")
+# The rows of an admission that was resized have its beginning in began_at.
+_ADMISSIONS = text(
+    "SELECT w.namespace, w.name, count(DISTINCT coalesce(a.began_at, a.from_at)) FROM workloads w "
+    "LEFT JOIN admissions a ON a.workload_uid = w.uid GROUP BY w.uid, w.namespace, w.name"
+)
+# By revisions: no clock moves these. Of one workload's part, a row must have ended when the next one begins.
+_OF_ONE = text(
+    "SELECT a.from_at, a.to_at, a.from_revision, a.to_revision, a.end_reason FROM workloads w "
+    "JOIN admissions a ON a.workload_uid = w.uid WHERE w.namespace = :namespace AND w.name = :name "
+    "AND a.resource = 'cpu' ORDER BY a.id"
+)
+_STORY = text(
+    "SELECT t.at, t.state, t.reason, t.message FROM workloads w JOIN transitions t ON t.workload_uid = w.uid "
+    "WHERE w.namespace = :namespace AND w.name = :name ORDER BY t.id"
+)
+_OVERLAPS = text(
+    "SELECT count(*) FROM admissions a JOIN admissions b ON a.workload_uid = b.workload_uid "
+    "AND a.pod_set = b.pod_set AND a.resource = b.resource AND a.id < b.id "
+    "WHERE a.to_revision IS NULL OR a.to_revision > b.from_revision"
+)
+_BACKWARDS = text("SELECT count(*) FROM admissions WHERE to_at < from_at OR to_revision < from_revision")
+_MOST_HELD = text(
+    "WITH changes AS ("
+    "  SELECT cluster_queue, resource, from_revision AS revision, amount FROM admissions"
+    "  UNION ALL SELECT cluster_queue, resource, to_revision, -amount FROM admissions WHERE to_revision IS NOT NULL"
+    "), commits AS (SELECT cluster_queue, resource, revision, sum(amount) AS amount FROM changes GROUP BY 1, 2, 3),"
+    " wholes AS (SELECT '' AS cluster_queue, resource, revision, sum(amount) AS amount FROM changes GROUP BY 2, 3),"
+    " held AS (SELECT cluster_queue, resource,"
+    "   sum(amount) OVER (PARTITION BY cluster_queue, resource ORDER BY revision) AS amount"
+    "   FROM (SELECT * FROM commits UNION ALL SELECT * FROM wholes) AS every)"
+    " SELECT cluster_queue, resource, max(amount) FROM held GROUP BY 1, 2"
+)
+Promise = tuple[bool, str]
+_AHEAD = 86_400.0
+_TOLERANCE = 0.01
+"""Seconds between the row and the record, which are written by one transaction."""
+
+
+async def settled(database_url: str) -> bool:
+    """Whether nothing is held and every workload has finished."""
+    database = connect(Location.parse(database_url))
+    try:
+        async with database.read() as connection:
+            return not (await connection.scalar(_OPEN)) and not (await connection.scalar(_UNFINISHED))
+    finally:
+        await database.close()
+
+
+async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> tuple[Promise, ...]:
+    """What must hold of the ledger; `starts` is how often each Job (`namespace/name`) was seen to begin to run."""
+    database = connect(Location.parse(database_url))
+    try:
+        async with database.read() as connection:
+            unfinished, still_open = await connection.scalar(_UNFINISHED), await connection.scalar(_OPEN)
+            overlaps, backwards = await connection.scalar(_OVERLAPS), await connection.scalar(_BACKWARDS)
+            outcomes = dict((await connection.execute(_OUTCOMES)).all())
+            admissions = {f"{space}/{name}": count for space, name, count in await connection.execute(_ADMISSIONS)}
+            most = {(queue, resource): int(amount) for queue, resource, amount in await connection.execute(_MOST_HELD)}
+            wrong = [
+                f"{key}: {admissions.get(key, 0)} admissions, {count} starts{await _story(connection, key)}"
+                for key, count in starts.items()
+                if admissions.get(key, 0) != count
+            ]
+            held, wrong_times = await _held(connection)
+    finally:
+        await database.close()
+    limits = {(team.name, resource): plan.limit(team, resource) for team in plan.teams for resource in plan.resources}
+    limits |= {("", resource): plan.total(resource) for resource in plan.resources}
+    over = [
+        f"{queue or 'all'}: {amount} {resource}"
+        for (queue, resource), amount in most.items()
+        if amount > limits[queue, resource]
+    ]
+    # Of clocks that were set ahead, too.
+    async with Store.open(database_url, clock=lambda: time.time() + _AHEAD) as store:
+        violations = await store.reports.violations()
+        report = await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)
+    reported = {(str(row.of["cluster_queue"]), str(row.of["resource"])): row.amount_seconds for row in report.rows}
+    differing = [
+        f"{key}: {held.get(key, 0.0)} and {reported.get(key, 0.0)}"
+        for key in held.keys() | reported.keys()
+        if not math.isclose(held.get(key, 0.0), reported.get(key, 0.0), rel_tol=1e-9, abs_tol=1e-3)
+    ]
+    jobs = len(plan.jobs)
+    return (
+        (outcomes == {"Succeeded": jobs}, f"the database knows how each Job ended: {outcomes}"),
+        (
+            not unfinished and not still_open,
+            f"nothing is held any more ({unfinished} unfinished, {still_open} rows open)",
+        ),
+        (not wrong, f"each Job was admitted exactly as often as it ran {''.join(wrong[:2])}"),
+        (
+            not overlaps and not backwards,
+            f"no admission overlaps another ({overlaps}) or ends before it begins ({backwards})",
+        ),
+        (not wrong_times, f"each row lasted from admission to end {wrong_times[:2] or ''}"),
+        (not differing, f"the report gives exactly the sum of all rows {differing[:2] or ''}"),
+        (not over, f"committed quota never exceeded what may be, by a query over the ledger {over[:3] or ''}"),
+        (not violations, f"nor what was allowed at that revision, by a replay of the ledger {violations[:2] or ''}"),
+    )
+
+
+async def _story(connection: AsyncConnection, key: str) -> str:
+    """What is on record about one Job, for whoever has to find out."""
+    namespace, name = key.split("/")
+    lines = [
+        "\n    " + " ".join(map(str, row))
+        for statement in (_OF_ONE, _STORY)
+        for row in await connection.execute(statement, {"namespace": namespace, "name": name})
+    ]
+    return "".join(lines)
+
+
+async def _held(connection: AsyncConnection) -> tuple[dict[tuple[str, str], float], list[str]]:
+    """Amount times seconds by ClusterQueue and resource; and what was held for another time than it was admitted.
+
+    Of a workload that was resized, or admitted twice, the parts are not compared.
+    """
+    columns = (
+        rows.c.cluster_queue, rows.c.resource, rows.c.workload_uid, rows.c.amount, rows.c.from_at, rows.c.to_at,
+        workloads.c.admitted_at, workloads.c.finished_at,
+    )  # fmt: skip
+    found = (await connection.execute(select(*columns).join(workloads, workloads.c.uid == rows.c.workload_uid))).all()
+    held: defaultdict[tuple[str, str], float] = defaultdict(float)
+    parts: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in found:
+        seconds = (round((row.to_at or row.from_at) * 1e6) - round(row.from_at * 1e6)) / 1e6  # exact to what is stored
+        held[row.cluster_queue, row.resource] += row.amount * seconds
+        if row.admitted_at is not None and row.finished_at is not None:
+            # The clock may have been set back meanwhile: then nothing was held.
+            parts[row.workload_uid, row.resource].append((seconds, max(row.finished_at - row.admitted_at, 0.0)))
+    wrong = [
+        f"{uid}: {seconds:.6f} s of {resource} instead of {should:.6f}"
+        for (uid, resource), [(seconds, should), *more] in parts.items()
+        if not more and abs(seconds - should) > _TOLERANCE
+    ]
+    return dict(held), wrong

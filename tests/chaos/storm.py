@@ -1,0 +1,187 @@
+"""A storm: Jobs through several Sluices while everything fails; at the end the API server and the ledger are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.children import alongside
+from admission.cli.demo.closing import Costs, close
+from admission.cli.demo.load import prepare
+from admission.cli.demo.observer import Observer
+from admission.cli.demo.plan import job_document, queue_documents, three_teams
+from admission.cli.demo.stage import SLUICE_USER, running_sandbox
+from admission.cluster.client import Client
+from admission.cluster.errors import AlreadyExists
+from admission.model.manifests import parse_manifest
+from admission.store.audit import Author
+from admission.store.migrate import migrate
+from admission.store.store import Store
+from tests.chaos import ledger
+from tests.chaos.fleet import Stuck, running_fleet
+from tests.chaos.hands import Hands
+from tests.chaos.schedule import rules, schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from admission.cli.demo.plan import Plan, PlannedJob
+    from tests.chaos.fleet import Fleet
+    from tests.chaos.hands import Server
+    from tests.chaos.ledger import Promise
+    from tests.chaos.schedule import Fault
+
+_USERS = 8
+_BACKLOG = 300
+"""Users submit more while fewer Jobs than this wait, so that arrivals go on through the whole storm."""
+_PATIENCE = 60.0
+"""Real seconds in which no Job moves after which none ever will."""
+_PROGRESS = 5.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`promises` are (kept?, sentence); `figures` (what, how much)."""
+
+    promises: tuple[Promise, ...]
+    figures: tuple[tuple[str, str], ...]
+    logs: str
+
+    @property
+    def broken(self) -> list[str]:
+        return [sentence for kept, sentence in self.promises if not kept]
+
+
+def plan_of(jobs: int, *, speed: float) -> Plan:
+    """Three teams, and Jobs of two pods that fill one node each: 40 run at a time, or 100 of 10,000."""
+    plan = three_teams(jobs=jobs, nodes=max(40, jobs // 100), speed=speed)
+    pod = {"cpu": 5_000, "memory": 5 * 2**30}
+    return replace(plan, jobs=tuple(replace(job, pods=2, requests=pod) for job in plan.jobs))
+
+
+async def storm(
+    plan: Plan,
+    *,
+    seed: int,
+    counts: Mapping[Fault, int],
+    replicas: int,
+    folder: Path,
+    database_url: str,
+    server: Server | None = None,
+    timeouts: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Run it. `server` is the PostgreSQL that may be killed; `timeouts` as in `rules`; `say` is told the progress."""
+    await migrate(database_url)
+    async with Store.open(database_url) as store:
+        for document in queue_documents(plan):
+            await store.queues.create(parse_manifest(document), author=Author("chaos"))
+    strikes = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
+    account = Account(plan)
+    async with (
+        running_sandbox(folder, speed=plan.speed) as cluster,
+        Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
+    ):
+        await prepare(client, plan)
+        observer = Observer(client, account)
+        async with (
+            alongside(observer.run()),
+            running_fleet(folder, cluster.sluice_kubeconfig, database_url, count=replicas) as fleet,
+        ):
+            await observer.synced()
+            await fleet.leader()
+            faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
+            await client.create("/sandbox/faults", faults)
+            hands = Hands(fleet, client, plan, faults, server, say)
+            stuck = ""
+            try:
+                async with alongside(_submit(client, plan, account)), alongside(_tell(account, observer, say)):
+                    for strike in strikes:
+                        await _until(account, lambda moment=strike.moment: account.moves >= moment)
+                        await hands.strike(strike)
+                    await _until(account, account.finished)
+                struck = await client.get("/sandbox/faults")
+                await client.create("/sandbox/faults", {"rules": []})
+                await _settled(database_url)
+            except Stuck as error:
+                stuck, struck = f"{error}\n{await fleet.told()}", await client.get("/sandbox/faults")
+        elapsed = observer.elapsed()
+    starts = {key: job.starts for key, job in account.jobs.items()}
+    promises = (
+        (not stuck, f"the storm came to its end {stuck}"),
+        *close(account, Costs({}, 0), elapsed).promises,
+        *await ledger.promises(database_url, plan, starts),
+        (not fleet.deaths, f"no Sluice that had started ended by itself {fleet.deaths[:2] or ''}"),
+    )
+    figures = (*_figures(hands, struck, elapsed), ("Starts in vain", str(fleet.vain_starts)))
+    return Outcome(promises, figures, _logs(fleet))
+
+
+async def _until(account: Account, reached: Callable[[], bool]) -> None:
+    """Wait until the Jobs have moved so far. Raises Stuck."""
+    moves, since = account.moves, time.monotonic()
+    while not reached():
+        if account.moves != moves:
+            moves, since = account.moves, time.monotonic()
+        elif time.monotonic() - since > _PATIENCE:
+            phases = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase)
+            raise Stuck(f"no Job has moved for {_PATIENCE:g} s: {phases}")
+        await asyncio.sleep(0.02)
+
+
+async def _settled(database_url: str) -> None:
+    """Wait until Sluice has written down the ends that everyone can see. Raises Stuck."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while not await ledger.settled(database_url):  # noqa: ASYNC110  another process writes it
+                await asyncio.sleep(0.2)
+    except TimeoutError as error:
+        raise Stuck(f"all Jobs have ended, but not in the database, {_PATIENCE:g} s later") from error
+
+
+async def _tell(account: Account, observer: Observer, say: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_PROGRESS)
+        phases = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase)
+        say(f"{observer.elapsed():5.0f} s  {phases}, of {len(account.plan.jobs)}")
+
+
+async def _submit(client: Client, plan: Plan, account: Account) -> None:
+    jobs = iter(plan.jobs)
+    async with asyncio.TaskGroup() as users:
+        for _ in range(_USERS):
+            users.create_task(_user(client, plan, account, jobs))
+
+
+async def _user(client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob]) -> None:
+    for job in jobs:
+        while account.count(Phase.WAITING) > _BACKLOG:  # noqa: ASYNC110  the sandbox moves it
+            await asyncio.sleep(0.05)
+        document = job_document(plan, job)
+        document["spec"]["suspend"] = True
+        try:
+            await client.create(f"/apis/batch/v1/namespaces/{job.team}/jobs", document)
+        except AlreadyExists:
+            continue
+
+
+def _figures(hands: Hands, struck: Mapping[str, object], elapsed: float) -> tuple[tuple[str, str], ...]:
+    done = Counter[str]()
+    for rule in struck.get("rules", ()):  # type: ignore[attr-defined]
+        done[f"{rule['do']}{' ' + str(rule['code']) if rule['do'] == 'error' else ''}"] += rule["struck"]
+    takeovers = ", ".join(f"{seconds:.1f}" for seconds in hands.takeovers) or "none"
+    return (
+        ("Time", f"{elapsed:.0f} s"),
+        *((str(fault), str(count)) for fault, count in hands.done.items()),
+        ("Seconds until another led after kill or freeze", takeovers),
+        ("At the API server", ", ".join(f"{count} x {what}" for what, count in sorted(done.items()))),
+    )
+
+
+def _logs(fleet: Fleet) -> str:
+    return "\n".join(f"--- {replica.name}\n{replica.tail()}" for replica in fleet.replicas)

@@ -1,0 +1,114 @@
+"""A running `sluice serve` whose database fails: it says so, keeps running, and goes on when the database does."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+from admission.store.migrate import migrate
+from admission.store.store import Store
+from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.cli.serve_processes import Replica
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        await sandbox.local("admin").create("nodes", "", NODE)
+        yield sandbox
+
+
+async def make_queues(url: str) -> None:
+    await migrate(url)
+    async with Store.open(url) as store:
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+
+
+@asynccontextmanager
+async def full_disk(replica: Replica) -> AsyncIterator[None]:
+    """No file of the process may grow beyond a page: as on a full disk, each write fails."""
+    pid = replica.process.pid
+    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+async def submit(sandbox: Sandbox, prefix: str) -> None:
+    for number in range(8):
+        body = job(f"{prefix}-{number}")
+        body["spec"]["suspend"] = True
+        await sandbox.local("alice").create("jobs", "default", body)
+
+
+async def goes_through_it(sandbox: Sandbox, replica: Replica, outage, says: str) -> None:
+    """Jobs before, during and after; only the process itself may do anything about it."""
+    await replica.until("leading")
+    await submit(sandbox, "before")
+    async with outage:
+        await submit(sandbox, "meanwhile")
+        while says not in (answer := await replica.get("/readyz?verbose"))[1]:
+            assert replica.process.returncode is None, replica.log.decode()
+            await asyncio.sleep(0.05)
+        assert answer[0] == 503
+        assert (await replica.get("/livez"))[0] == 200
+    await replica.until_ready()
+    await submit(sandbox, "after")
+    await all_complete(sandbox.local("admin"), 24)
+    assert {obj["metadata"]["generation"] for obj in sandbox.local("admin").list("jobs")} == {2}  # each started once
+    assert replica.process.returncode is None
+    log = replica.log.decode()
+    assert says in log
+    assert "Traceback" not in log
+
+
+async def test_the_disk_is_full(sandbox, tmp_path):
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    await make_queues(url)
+    async with serving(tmp_path, url) as replica:
+        await goes_through_it(sandbox, replica, full_disk(replica), "the disk of the database")
+
+
+@pytest.mark.postgres
+async def test_the_server_is_killed_and_started_again(sandbox, tmp_path, own_postgresql):
+    @asynccontextmanager
+    async def away() -> AsyncIterator[None]:
+        await asyncio.to_thread(own_postgresql.kill)
+        yield
+        await asyncio.to_thread(own_postgresql.start)
+
+    url = own_postgresql.url("sluice_template")
+    await make_queues(url)
+    async with serving(tmp_path, url) as replica:
+        await goes_through_it(sandbox, replica, away(), "cannot be reached")
+
+
+@pytest.mark.postgres
+async def test_the_database_is_read_only(sandbox, tmp_path, own_postgresql):
+    switch = "ALTER SYSTEM SET default_transaction_read_only = {}"
+
+    @asynccontextmanager
+    async def read_only() -> AsyncIterator[None]:
+        await asyncio.to_thread(own_postgresql.execute, switch.format("on"), "SELECT pg_reload_conf()")
+        yield
+        undo = ("SET default_transaction_read_only = off", switch.format("off"), "SELECT pg_reload_conf()")
+        await asyncio.to_thread(own_postgresql.execute, *undo)
+
+    url = own_postgresql.url("sluice_template")
+    await make_queues(url)
+    async with serving(tmp_path, url) as replica:
+        await goes_through_it(sandbox, replica, read_only(), "cannot be written")

@@ -1,0 +1,83 @@
+"""That the questions which are put to the ledger after a storm would find out what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import insert, update
+
+from admission.cli.demo.plan import queue_documents
+from admission.model.manifests import parse_manifest
+from admission.store.audit import Author
+from admission.store.database import Location, connect
+from admission.store.store import Store
+from admission.store.tables import admissions, workloads
+from tests.chaos import ledger
+from tests.chaos.storm import plan_of
+
+PLAN = plan_of(2, speed=60)
+JOBS = [f"{job.team}/{job.name}" for job in PLAN.jobs]
+
+
+@pytest.fixture
+async def good(database_url):
+    """A ledger of two Jobs that ran one after the other; a function that spoils it by statements."""
+    database = connect(Location.parse(database_url))
+    async with Store.open(database_url) as store:
+        for document in queue_documents(PLAN):
+            await store.queues.create(parse_manifest(document), author=Author("test"))
+
+    async def spoil(*statements):
+        async with database.write() as connection:
+            for statement in statements:
+                await connection.execute(statement)
+
+    await spoil(*(statement for number, job in enumerate(PLAN.jobs) for statement in _ran(number, job)))
+    yield spoil
+    await database.close()
+
+
+def _ran(number, job):
+    begin, end, revision = 1000.0 + 10 * number, 1005.0 + 10 * number, 100 + 10 * number
+    common = {"namespace": job.team, "cluster_queue": job.team, "local_queue": "jobs", "priority": 0}
+    yield insert(workloads).values(
+        **common, uid=f"u{number}", name=job.name, kind="Job", priority_class="", submitted_by="", shape="", reason="",
+        message="", evict_reason="", created_at=1.0, queued_at=1.0, state="finished", outcome="Succeeded",
+        admitted_at=begin, finished_at=end, revision=1,
+    )  # fmt: skip
+    for resource in PLAN.resources:
+        yield insert(admissions).values(
+            **common, workload_uid=f"u{number}", pod_set="main", resource=resource, flavor="pretend-nodes", count=2,
+            amount=2 * job.requests[resource], submitted_by="", from_at=begin, to_at=end, end_reason="Succeeded",
+            from_revision=revision, to_revision=revision + 5,
+        )  # fmt: skip
+
+
+async def broken(database_url):
+    kept = await ledger.promises(database_url, PLAN, dict.fromkeys(JOBS, 1))
+    return " ".join(sentence for is_kept, sentence in kept if not is_kept)
+
+
+async def test_a_ledger_that_is_right(good, database_url):
+    assert await broken(database_url) == ""
+    assert await ledger.settled(database_url)
+
+
+FIRST = admissions.c.workload_uid == "u0"
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        (update(admissions).where(FIRST).values(to_at=None, end_reason=None, to_revision=None), "2 rows open"),
+        (update(admissions).where(FIRST).values(amount=10**15), "by a query over the ledger"),
+        (update(admissions).where(FIRST).values(amount=10**15), "by a replay of the ledger"),
+        (update(admissions).where(FIRST).values(to_at=1004.0), "lasted from admission to end"),
+        (update(admissions).where(FIRST).values(to_revision=99), "ends before it begins (2)"),
+        (update(admissions).where(FIRST).values(workload_uid="u1", to_revision=115), "overlaps another (2)"),
+        (update(admissions).where(FIRST).values(workload_uid="u1"), "2 admissions, 1 starts"),
+        (update(workloads).values(outcome="Failed"), "how each Job ended: {'Failed': 2}"),
+    ],
+)
+async def test_what_is_wrong_is_found(good, database_url, statement, says):
+    await good(statement)
+    assert says in await broken(database_url)

@@ -1,0 +1,71 @@
+"""The short form of `make chaos`: the same storm in small, on either database, and with a leader frozen and woken."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.schedule import Fault, schedule
+from tests.chaos.storm import plan_of, storm
+
+if TYPE_CHECKING:
+    from tests.chaos.storm import Outcome
+
+
+def kept(outcome: Outcome, seed: int) -> None:
+    assert not outcome.broken, f"seed {seed}: {outcome.broken}\n{outcome.logs}"
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(300)
+async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_path):
+    seed = random.randrange(2**32)
+    outcome = await storm(
+        plan_of(200, speed=240),
+        seed=seed,
+        counts=dict.fromkeys(Fault, 1) | {Fault.KILL_LEADER: 2},
+        replicas=2,
+        folder=tmp_path,
+        database_url=own_postgresql.url("sluice_template"),
+        server=own_postgresql,
+    )
+    kept(outcome, seed)
+
+
+@pytest.mark.timeout(300)
+async def test_a_storm_over_one_sluice_on_sqlite(tmp_path):
+    seed = random.randrange(2**32)
+    outcome = await storm(
+        plan_of(200, speed=240),
+        seed=seed,
+        counts={Fault.KILL_LEADER: 3, Fault.CUT_WATCHES: 1, Fault.STEP_CLOCK: 2, Fault.CHANGE_QUOTA: 2},
+        replicas=1,
+        folder=tmp_path,
+        database_url=f"sqlite:///{tmp_path / 'sluice.db'}",
+    )
+    kept(outcome, seed)
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(300)
+async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_postgresql, tmp_path):
+    seed = random.randrange(2**32)
+    outcome = await storm(
+        plan_of(150, speed=240),
+        seed=seed,
+        counts={Fault.FREEZE_LEADER: 3},
+        replicas=2,
+        folder=tmp_path,
+        database_url=own_postgresql.url("sluice_template"),
+        server=own_postgresql,
+    )
+    kept(outcome, seed)
+    assert outcome.logs.count("leads no more: ") >= 3, outcome.logs
+
+
+def test_the_seed_decides_the_schedule():
+    counts = dict.fromkeys(Fault, 3)
+    assert schedule(seed=5, jobs=300, counts=counts) == schedule(seed=5, jobs=300, counts=counts)
+    assert schedule(seed=5, jobs=300, counts=counts) != schedule(seed=6, jobs=300, counts=counts)
