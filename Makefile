@@ -4,12 +4,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test lint bench constraints clean
+.PHONY: help setup demo test lint bench chaos mutants constraints clean
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
 	@echo 'make test     run all tests          make lint   ruff, mypy, import-linter'
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
+	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000")'
+	@echo 'make mutants  break the engine in small ways and see whether a test notices'
 
 $(INSTALLED): constraints.txt pyproject.toml
 	@echo 'Setting up .venv (once, about a minute) ...'
@@ -36,6 +38,16 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# Prints its seed; ARGS='--seed N' has the same storm again. docs/chaos.md
+chaos: $(INSTALLED)
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
+# Hours for the whole engine; ARGS='admission.engine.tree*' for a part. `mutmut browse` shows the survivors.
+mutants: $(INSTALLED)
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
+	@nice -n 19 $(BIN)/mutmut run $(ARGS)
+	@$(BIN)/mutmut results
 
 # After a change of the dependencies in pyproject.toml. Names, versions and hashes only.
 constraints: $(INSTALLED)

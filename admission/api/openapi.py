@@ -224,7 +224,7 @@ def _sub(row: Subresource, verb: str) -> Document:
     if row.name == "rollback":
         body = {"required": True, "content": {"application/json": {"schema": ref(f"{OWN}Rollback")}}}
         operation = _operation(verb, row.kind, ref(f"{OWN}{row.resource.kind}"), body)
-        operation["responses"] = {"200": operation["responses"].pop("201"), **operation["responses"]}
+        _makes_nothing(operation)
         operation["parameters"] = _query(("dryRun", "reason"))
         return operation
     operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
@@ -233,3 +233,10 @@ def _sub(row: Subresource, verb: str) -> Document:
     elif row.name == "history" and row.kind == "HistoryList":
         operation["parameters"] = _query(("continue", "limit"))
     return operation
+
+
+def _makes_nothing(operation: Document) -> None:
+    """A POST that is answered 200, since there is no new object."""
+    responses = operation["responses"]
+    if "201" in responses:
+        operation["responses"] = {"200": responses.pop("201"), **responses}

@@ -25,6 +25,10 @@ _MODULES = {
     "bound": "tests.benchmarks.bench_bound",
     "burst": "tests.benchmarks.bench_burst",
     "webhook": "tests.benchmarks.bench_webhook",
+    "api": "tests.benchmarks.bench_api",
+    "store": "tests.benchmarks.bench_store",
+    "restart": "tests.benchmarks.bench_restart",
+    "report": "tests.benchmarks.bench_report",
     "kill9": "tests.chaos.kill_serve",
 }
 # A script that prints its own figures: it has goals of one core, not of processes that talk to each other.

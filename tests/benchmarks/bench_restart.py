@@ -1,0 +1,193 @@
+"""How long a Sluice that starts again needs until it decides, with 100,000 workloads waiting and 5,000 running."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from admission.cli.demo.children import free_port, guarded, sluice
+from admission.kinds import all_kinds
+from admission.kinds.limits import NamespaceContext
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSetAssignment, Workload
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+from admission.store.migrate import migrate
+from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
+from admission.store.store import Store
+from tests.benchmarks.measure import Figure, at_most
+from tests.postgresql_server import NoPostgreSQL, running_postgresql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PENDING = 100_000
+_RUNNING = 5_000
+_QUEUES = 20
+_SECONDS = 10.0
+_MEBIBYTES = 600.0
+
+
+async def run() -> list[Figure]:
+    """The same cluster for both databases."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        directory = Path(folder)
+        async with Sandbox(controllers=False) as sandbox:
+            sandbox.write_kubeconfig(directory / "kubeconfig", "sluice")
+            jobs = await _jobs(sandbox)
+            figures += await _restart(sandbox, jobs, directory, "SQLite", f"sqlite:///{directory / 'sluice.db'}")
+            try:
+                with running_postgresql() as server:
+                    await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
+                    figures += await _restart(sandbox, jobs, directory, "PostgreSQL", server.url("bench"))
+            except NoPostgreSQL as error:
+                figures.append(Figure("PostgreSQL", f"skipped: {error}"))
+    return figures
+
+
+async def _jobs(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """As the API server gives them: the first ones run."""
+    admin = sandbox.local("admin")
+    made = []
+    for number in range(_PENDING + _RUNNING):
+        running = number < _RUNNING
+        job = {
+            "metadata": {"name": f"job-{number}", "labels": {"sluice.dev/queue-name": f"lq-{number % _QUEUES}"}},
+            "spec": {
+                "suspend": not running,
+                "template": {
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
+                    }
+                },
+            },
+        }
+        made.append(await admin.create("jobs", "default", job))
+    return made
+
+
+async def _restart(sandbox: Sandbox, jobs: list[dict[str, Any]], directory: Path, name: str, url: str) -> list[Figure]:
+    await migrate(url)
+    async with Store.open(url) as store:
+        await _fill(store, jobs)
+    api, token = free_port(), secrets.token_hex(16)
+    arguments = ("serve", "--kubeconfig", str(directory / "kubeconfig"), "--database-url", url)
+    arguments += (f"--api-address=127.0.0.1:{api}",)
+    started = time.perf_counter()
+    log, environment = directory / f"{name}.log", {"SLUICE_ADMIN_TOKEN": token}
+    async with sluice("Sluice", *arguments, log=log, environment=environment) as child, guarded(child):
+        await _ready(f"http://127.0.0.1:{api}/readyz")
+        ready = time.perf_counter() - started
+        await _admits(sandbox, jobs)
+        decides = time.perf_counter() - started
+        memory = _peak_mebibytes(child.process.pid)
+    return [
+        Figure(f"{name}: ready after", f"{ready:.1f} s"),
+        at_most(f"{name}: a Job that ends lets another one start after", decides, _SECONDS, "s", digits=1),
+        at_most(f"{name}: memory at its highest", memory, _MEBIBYTES, "MiB", digits=0),
+    ]
+
+
+async def _fill(store: Store, jobs: list[dict[str, Any]]) -> None:
+    epoch = await store.lead("benchmark")
+    for document in _queues():
+        await store.queues.create(parse_manifest(document), author=Author("benchmark"))
+    records = list(_records(jobs))
+    for start in range(0, len(records), 5000):
+        some = records[start : start + 5000]
+        opened = tuple(Opened(r.workload, r.admission, r.queued_at) for r in some if r.admission is not None)
+        story = tuple(Transition(r.workload.uid, r.queued_at, r.state, "Queued") for r in some)
+        await store.commit(Changes(workloads=tuple(some), opened=opened, transitions=story), epoch=epoch)
+
+
+def _records(jobs: list[dict[str, Any]]) -> Iterable[WorkloadRecord]:
+    (kind,) = all_kinds()
+    context = NamespaceContext([], [])
+    for job in jobs:
+        seen = kind.observe(job)
+        workload = Workload(
+            uid=seen.uid,
+            namespace=seen.namespace,
+            name=seen.name,
+            queue=seen.queue,
+            priority=0,
+            created=seen.created,
+            pod_sets=kind.pod_sets(job, context),
+            kind=kind.kind,
+        )
+        record = WorkloadRecord(workload, State.PENDING, queued_at=seen.created, reason="WaitingForQuota")
+        if not seen.suspended:
+            queue = f"cq-{seen.queue.rpartition('-')[2]}"
+            admission = Admission(queue, (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+            record = replace(
+                record,
+                state=State.ADMITTED,
+                admission=admission,
+                cluster_queue=queue,
+                admitted_at=seen.created,
+                original={},
+                reason="Admitted",
+            )
+        yield record
+
+
+def _queues() -> Iterable[dict[str, Any]]:
+    """Full: as much quota as what runs needs."""
+    yield {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
+    for number in range(_QUEUES):
+        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": _RUNNING // _QUEUES}]}
+        yield {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "ClusterQueue",
+            "metadata": {"name": f"cq-{number}"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]},
+        }
+        yield {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "LocalQueue",
+            "metadata": {"name": f"lq-{number}", "namespace": "default"},
+            "spec": {"clusterQueue": f"cq-{number}"},
+        }
+
+
+async def _ready(url: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.get(url) as response:
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientConnectionError:
+                pass  # it is still starting
+            await asyncio.sleep(0.05)
+
+
+async def _admits(sandbox: Sandbox, jobs: list[dict[str, Any]]) -> None:
+    """A running Job ends, and another one of its queue is started."""
+    admin = sandbox.local("admin")
+    before = sandbox.requests["PATCH", "jobs", "sluice"]
+    finished = next(job for job in jobs if admin.get("jobs", "default", job["metadata"]["name"])["status"] == {})
+    now = "2025-06-15T15:06:40Z"
+    conditions = [
+        {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+        for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    status = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}
+    body = {"status": status}
+    await admin.patch("jobs", "default", finished["metadata"]["name"], body, subresource="status")
+    while sandbox.requests["PATCH", "jobs", "sluice"] == before:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def _peak_mebibytes(pid: int) -> float:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
