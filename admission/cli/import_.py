@@ -50,8 +50,9 @@ def import_() -> None:
 
     \b
     Examples:
-      sluice migrate --database-url postgresql://sluice:secret@db.example.com/sluice
-      sluice import backup.jsonl.gz --database-url postgresql://sluice:secret@db.example.com/sluice
+      sluice migrate --database-url postgresql://sluice@db/sluice
+      sluice import backup.jsonl.gz --database-url postgresql://sluice@db/sluice
+      sluice import kueue --help
     """
 
 

@@ -29,7 +29,12 @@ _GIBI: Final = 2**30
 
 @click.group()
 def report() -> None:
-    """Show who used how much."""
+    """Show who used how much.
+
+    \b
+    Example:
+      sluice report usage --by user --from 7d
+    """
 
 
 @report.command()
