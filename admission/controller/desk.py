@@ -51,6 +51,8 @@ class Desk:
         """Whether quota has become free since the last cycle."""
         self.arrived = 0
         """How many have arrived since then."""
+        self.ended: frozenset[str] = frozenset()
+        """The uids of workloads that are over, though an API server that lags behind may show them as they were."""
         self._clock = clock
 
     def tell(self, event: Event) -> None:

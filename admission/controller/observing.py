@@ -9,7 +9,7 @@ from admission.controller.desk import DEACTIVATED, MISCONFIGURED, ON_HOLD, PENDI
 from admission.controller.intake import Reading, ordered, read
 from admission.kinds.patches import merged
 from admission.model.errors import Misconfigured
-from admission.store.records import State
+from admission.store.records import DEQUEUED, State
 
 if TYPE_CHECKING:
     from admission.controller.context import Context
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
-DEQUEUED = "Dequeued"
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
 
@@ -46,7 +45,7 @@ class Observing:
             before = self._desk.registry.named(self._kind.kind, seen.namespace, seen.name)
             if before is not None:
                 self.gone(before)
-            if seen.queue and seen.finished is None:
+            if seen.queue and seen.finished is None and seen.uid not in self._desk.ended:
                 self._arrive(seen, obj)
             return
         if tracked.seen is not None and _older(seen, tracked.seen):

@@ -50,6 +50,7 @@ def restore(state: LoadedState, used: Iterable[LocalQueueUsed], *, desk: Desk, c
     checks: dict[str, list[CheckRecord]] = {}
     for check in state.checks:
         checks.setdefault(check.uid, []).append(check)
+    desk.ended = state.ended
     for record in state.workloads:
         uid = record.workload.uid
         desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())))

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.dialects import among
 from admission.store.documents import pod_set
-from admission.store.records import State, WorkloadRecord
+from admission.store.records import DEQUEUED, State, WorkloadRecord
 from admission.store.tables import admissions, pod_sets, workloads
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ WORKLOAD = select(*workloads.c)
 UNFINISHED = workloads.c.state != bindparam("finished", State.FINISHED.value, literal_execute=True)
 """Written out in the statement, so that the partial index serves it."""
 _PARTITION = 5_000
+_ENDED = 20_000
+"""So many ends no API server lags behind."""
 
 _Assigned: TypeAlias = tuple[dict[str, str], dict[str, int], int]
 
@@ -39,6 +41,18 @@ async def unfinished(connection: AsyncConnection) -> tuple[WorkloadRecord, ...]:
     async for rows in result.partitions(_PARTITION):
         found.extend(_record(row, shapes, held) for row in rows)
     return tuple(found)
+
+
+async def ended(connection: AsyncConnection) -> frozenset[str]:
+    """The uids of the last that are finished and cannot come back, as those can whose queue label was removed."""
+    columns = workloads.c
+    statement = (
+        select(columns.uid)
+        .where(columns.state == State.FINISHED, columns.outcome != DEQUEUED)
+        .order_by(columns.revision.desc())
+        .limit(_ENDED)
+    )
+    return frozenset((await connection.execute(statement)).scalars())
 
 
 async def records(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> tuple[WorkloadRecord, ...]:

@@ -27,6 +27,10 @@ class State(StrEnum):
     FINISHED = "finished"
 
 
+DEQUEUED = "Dequeued"
+"""The outcome of a workload whose queue label was removed: it may come back."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadRecord:
     """A workload and all that has to survive a restart. Times are seconds since the epoch."""
@@ -211,6 +215,8 @@ class LoadedState:
     orders: tuple[Order, ...] = ()
     """About them."""
     checks: tuple[CheckRecord, ...] = ()
+    ended: frozenset[str] = frozenset()
+    """The uids of those that ended last, for good: a watch that lags behind may still show them as they were."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ class Store:
                 revision=revision,
                 orders=await checks.orders(connection, loading.UNFINISHED),
                 checks=await checks.checks(connection, loading.UNFINISHED),
+                ended=await loading.ended(connection),
             )
 
     async def used_lately(self, decay: Decay, *, now: float) -> dict[tuple[str, str], dict[str, float]]:

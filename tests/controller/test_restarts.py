@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 
 from admission.store.audit import Author
+from admission.store.records import Changes, State
+from admission.store.store import Store
 
 
 @pytest.fixture
@@ -191,6 +195,22 @@ async def test_a_queue_that_was_renamed_while_down(queues):
     assert (await queues.record("later", "admitted")).workload.queue == "renamed"
 
 
+async def test_what_is_over_does_not_come_back_though_the_api_server_lags_behind(queues):
+    """A new leader may still be shown a Job as it was before the end that the last one has written down."""
+    await queues.start()
+    await queues.submit(job("over", cpu="8"))
+    record = await queues.record("over", "pending")
+    await queues.end()
+    async with Store.open(queues.url) as store:
+        ended = replace(record, state=State.FINISHED, outcome="Succeeded", finished_at=record.queued_at)
+        await store.commit(Changes(workloads=(ended,)), epoch=await store.lead("before"))
+
+    await queues.start()
+    await queues.submit(job("next"))
+    await queues.job("next", runs)
+    assert (await queues.record("over", "finished")).outcome == "Succeeded"
+
+
 async def test_a_label_that_was_taken_away_while_down(queues):
     """It is not for Sluice any more, whatever it waited for."""
     await queues.start()
@@ -214,7 +234,6 @@ async def free(world) -> bool:
 
 async def test_a_second_sluice_on_the_same_database_is_refused(queues):
     from admission.store.errors import AlreadyRunning
-    from admission.store.store import Store
 
     await queues.start()
     async with Store.open(queues.url) as other:
