@@ -120,10 +120,7 @@ def describe() -> Document:
     _add(paths, AUDIT_RECORDS.collection(), "list", listing)
     for verb in AUDITS.verbs:
         audit = _operation(verb, AUDITS.kind, ref(f"{OWN}Audit"), None)
-        audit["responses"] = {
-            "200": audit["responses"].pop("201", None) or audit["responses"]["200"],
-            **audit["responses"],
-        }
+        _makes_nothing(audit)
         audit["parameters"] = _query(("dryRun",) if verb == "create" else ())
         _add(paths, AUDITS.collection(), verb, audit)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)

@@ -25,7 +25,8 @@ async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_p
     outcome = await storm(
         plan_of(200, speed=240),
         seed=seed,
-        counts=dict.fromkeys(Fault, 1) | {Fault.KILL_LEADER: 2},
+        # The replay tells late from wrong by times of quota changes: clocks an hour apart would disturb it.
+        counts=dict.fromkeys(Fault, 1) | {Fault.KILL_LEADER: 2, Fault.STEP_CLOCK: 0},
         replicas=2,
         folder=tmp_path,
         database_url=own_postgresql.url("sluice_template"),
