@@ -24,7 +24,7 @@ __all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manife
 
 API_VERSION: Final = "sluice.dev/v1"
 _API_VERSIONS: Final = (API_VERSION, "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
-_OURS: Final = __name__.rpartition(".")[0]
+_OURS: Final = ("admission.model", "admission.cli")
 _KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 

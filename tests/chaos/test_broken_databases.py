@@ -72,7 +72,7 @@ async def goes_through_it(sandbox: Sandbox, replica: Replica, outage, says: str)
     assert {obj["metadata"]["generation"] for obj in sandbox.local("admin").list("jobs")} == {2}  # each started once
     assert replica.process.returncode is None
     log = replica.log.decode()
-    assert says in log
+    assert says in log or "was lost" in log  # a connection that breaks off is told as that, and the outage only once
     assert "Traceback" not in log
 
 
