@@ -55,7 +55,7 @@ async def test_who_borrowed_gives_back_what_its_owner_needs_and_comes_back_whole
     assert len(await running(cohort, "team-a")) == 8
 
     for number in range(4):
-        await cohort.submit(job(f"b-{number}", namespace="team-b", seconds=600))
+        await cohort.submit(job(f"b-{number}", namespace="team-b"))
     await cohort.eventually(lambda: _count(cohort, team_a=4, team_b=4))
     evicted = before.keys() - await running(cohort, "team-a")
     for name in evicted:
@@ -64,7 +64,9 @@ async def test_who_borrowed_gives_back_what_its_owner_needs_and_comes_back_whole
         story = dict(await cohort.story(name))
         assert "reclamation within the cohort" in story["Preempted"] or "Fair Sharing" in story["Preempted"]
 
-    await cohort.eventually(lambda: _count(cohort, team_a=8, team_b=0))  # what team-b ran is done
+    for number in range(4):
+        await cohort.user.delete("jobs", "team-b", f"b-{number}", propagation="Background")
+    await cohort.eventually(lambda: _count(cohort, team_a=8, team_b=0))
     for name in evicted:
         await cohort.job(name, runs)
     observer.cancel()
