@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 import shutil
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +36,24 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Bounds what a test may take from within its loop: pytest-timeout's exception is lost if it meets a callback."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            marker = item.get_closest_marker("timeout")
+            limit = marker.args[0] if marker else float(config.getini("timeout"))
+            item.obj = _bounded(item.obj, 0.9 * limit)
+
+
+def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
+    @wraps(test)
+    async def bounded(*args: object, **kwargs: object) -> None:
+        async with asyncio.timeout(seconds):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 @pytest.fixture

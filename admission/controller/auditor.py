@@ -125,6 +125,7 @@ class Auditor:
             elif tracked.in_flight is None:
                 inbox.put(Due(difference.uid))
         if strange:
+            desk.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
             async for obj in self._objects():
                 if obj["metadata"]["uid"] in strange:
                     key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"

@@ -15,6 +15,7 @@ from admission.controller.intake import describe
 from admission.controller.tracked import Registry, Tracked
 from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
 from admission.store.records import CheckRecord, State, WorkloadRecord
+from admission.store.replay import BARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,8 +33,6 @@ QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
 DEACTIVATED = "Deactivated"
 ORDERED = "Ordered"
-BARS = frozenset({MISCONFIGURED, ON_HOLD})
-"""Reasons that keep a workload out of the cycles, whatever quota there is."""
 
 
 class Desk:
