@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,10 +14,9 @@ import orjson
 
 from admission.sandbox import errors
 from admission.sandbox.errors import ApiError, Cause, bad_request, forbidden, unsupported
-from admission.sandbox.storage import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from admission.sandbox.query import Query
     from admission.sandbox.selectors import Selector
@@ -66,7 +66,8 @@ async def list_page(collection: Collection, namespace: str | None, selector: Sel
         await wait_for(collection, _version(query))
     at = collection.store.revision if rv is None else rv
     versions = _versions(collection, namespace, rv, start)
-    return _cut(versions, selector, limit, at, namespace)
+    first = 0 if start is None else bisect_right(versions, start, key=_key)
+    return _cut(versions, first, selector, limit, at, namespace)
 
 
 def _check(query: Query) -> None:
@@ -116,19 +117,15 @@ async def wait_for(collection: Collection, rv: int) -> None:
 
 def _versions(
     collection: Collection, namespace: str | None, rv: int | None, start: tuple[str, str] | None
-) -> Iterator[Version]:
+) -> Sequence[Version]:
     if rv is None:
-        versions = collection.versions(namespace)
-    else:
-        state = collection.snapshot(rv)
-        if state is None:
-            if start is None:
-                raise ApiError(410, "Expired", "The resourceVersion for the provided list is too old.")
-            raise ApiError(410, "Expired", _TOO_OLD, metadata={"continue": _encode_token(-1, start, namespace)})
-        versions = ordered(state, namespace)
-    if start is None:
-        return versions
-    return (version for version in versions if _key(version) > start)
+        return list(collection.versions(namespace))
+    versions = collection.versions_at(rv, namespace)
+    if versions is None:
+        if start is None:
+            raise ApiError(410, "Expired", "The resourceVersion for the provided list is too old.")
+        raise ApiError(410, "Expired", _TOO_OLD, metadata={"continue": _encode_token(-1, start, namespace)})
+    return versions
 
 
 def _key(version: Version) -> tuple[str, str]:
@@ -136,15 +133,18 @@ def _key(version: Version) -> tuple[str, str]:
     return metadata.get("namespace", ""), metadata["name"]
 
 
-def _cut(versions: Iterator[Version], selector: Selector, limit: int, rv: int, namespace: str | None) -> Page:
-    matching = versions if selector.is_empty else (version for version in versions if selector.matches(version.obj))
-    if not limit:
-        return Page(list(matching), rv)
-    page = list(islice(matching, limit))
-    rest = sum(1 for _ in matching)
-    if not rest:
+def _cut(
+    versions: Sequence[Version], first: int, selector: Selector, limit: int, rv: int, namespace: str | None
+) -> Page:
+    end = first + limit if limit else len(versions)
+    if selector.is_empty:
+        page, rest = list(versions[first:end]), max(len(versions) - end, 0)
+        return Page(page, rv, _encode_token(rv, _key(page[-1]), namespace), rest) if rest else Page(page, rv)
+    matching = (version for version in islice(versions, first, None) if selector.matches(version.obj))
+    page = list(islice(matching, limit or None))
+    if next(matching, None) is None:
         return Page(page, rv)
-    return Page(page, rv, _encode_token(rv, _key(page[-1]), namespace), rest if selector.is_empty else None)
+    return Page(page, rv, _encode_token(rv, _key(page[-1]), namespace))
 
 
 def _encode_token(rv: int, last: tuple[str, str], namespace: str | None) -> str:

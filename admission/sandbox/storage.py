@@ -76,6 +76,7 @@ class Collection:
     first: int = 0  # the position of events[0] since the beginning of time
     horizon: int = 0  # changes up to this version are no longer in `events`
     _wakes: list[Callable[[], None]] = field(default_factory=list)
+    _listed: tuple[int, str | None, list[Version]] | None = None
 
     def get(self, namespace: str, name: str) -> Version | None:
         found = self.items.get(namespace)
@@ -112,10 +113,18 @@ class Collection:
         self._record(Event("DELETED", rv, namespace, name, version, before))
         return version
 
-    def snapshot(self, rv: int) -> dict[str, dict[str, Version]] | None:
-        """The state at an earlier version, or None when the past does not reach back that far."""
+    def versions_at(self, rv: int, namespace: str | None = None) -> list[Version] | None:
+        """As `versions`, at an earlier version; None when the past does not reach back that far.
+
+        The last answer is kept: whoever lists 100,000 objects in pages asks for it 200 times.
+        """
         if rv < self.horizon:
             return None
+        if self._listed is None or self._listed[:2] != (rv, namespace):
+            self._listed = rv, namespace, list(ordered(self._snapshot(rv), namespace))
+        return self._listed[2]
+
+    def _snapshot(self, rv: int) -> dict[str, dict[str, Version]]:
         state = {namespace: dict(names) for namespace, names in self.items.items()}
         for event in reversed(self.events):
             if event.rv <= rv:
