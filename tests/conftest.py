@@ -141,7 +141,7 @@ def make_database_url(
 @pytest.fixture
 async def store(database_url: str, clock: Clock) -> AsyncIterator[Store]:
     """A store on an empty database, on the test's clock."""
-    async with Store.open(database_url, clock=clock) as opened:
+    async with Store.open(database_url, clock=clock, elapsed=clock) as opened:
         yield opened
 
 

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
+LEADER = "leader"
+"""The field of the cause that names whom to ask."""
+
+
+def _not_leading(holder: str) -> NotLeading:
+    only = "only the Sluice that leads can audit, and this one does not"
+    if not holder:
+        return NotLeading(f"{only}: nobody does yet; see its log for what it waits for")
+    return NotLeading(
+        f'{only}: "{holder}" leads, host, process and a random number; ask again, as a Service passes each connection '
+        "to any replica, or ask that host itself by --server, or a port forwarded to it",
+        causes=[{"reason": "NotLeading", "field": LEADER, "message": holder}],
+    )
+
+
 class Audits:
     """Only the leader knows all that is compared, and only it may repair."""
 
@@ -38,7 +53,5 @@ class Audits:
         except ClusterError as error:
             raise Unanswered(f"the audit needs the cluster: {error}") from error
         if items is None:
-            holder = await self._store.holder()
-            leads = f'"{holder}" leads; ask it' if holder else "nobody does yet"
-            raise NotLeading(f"only the Sluice that leads can audit, and this one does not: {leads}")
+            raise _not_leading(await self._store.holder())
         return reply({"kind": "Audit", "apiVersion": API_VERSION, "metadata": {}, "items": items})

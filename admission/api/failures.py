@@ -118,7 +118,9 @@ def _failure(
     if resource is not None:
         name = request.match_info.get("name") or request.get(NAME, "")
         about = {"name": name, "group": GROUP, "kind": resource.kind if reason == "Invalid" else resource.plural}
-        status["details"] = {key: value for key, value in about.items() if value} | details
+        details = {key: value for key, value in about.items() if value} | details
+    if details:
+        status["details"] = details
     return reply(status, code=code, headers=headers)
 
 

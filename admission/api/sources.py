@@ -13,7 +13,7 @@ from admission.api.errors import Expired
 from admission.api.presentation import documents, workload_documents
 from admission.api.selections import WorkloadSelection
 from admission.model.manifests import to_manifest
-from admission.model.queues import ClusterQueue, LocalQueue
+from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
 from admission.store.records import WorkloadRecord
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 STATUS_SECONDS = 1.0
 """The numbers in the status of queues are looked at so often, as long as somebody watches them."""
-_WITH_NUMBERS = (ClusterQueue.kind, LocalQueue.kind)
+_WITH_NUMBERS = (ClusterQueue.kind, LocalQueue.kind, AdmissionCheck.kind)
+"""Their status depends on workloads."""
 _BATCH = 1_000
 MOST = 20_000
 """A watch cannot begin so many changes ago; to list again costs less."""

@@ -3,37 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from admission.cli.connection import Connection, connect, connection_options
 from admission.cli.printing import serialized
+from admission.cli.settings import ENVIRONMENT_PREFIX, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from admission.cli.settings import Settings
     from admission.client.transport import Document
 
 _PATH: Final = "/apis/sluice.dev/v1/audits"
+_LEADER: Final = "leader"
+"""The field of the cause by which a replica says who leads instead."""
+
+ATTEMPTS: Final = 12
+"""Connections that are made before it is given up to meet the leader behind a Service."""
+
+PAUSE: Final = 0.2
+"""Seconds between two of them."""
 
 
 @click.command()
 @click.option("--repair", is_flag=True, help="Have the leader do what is said to cure each difference.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option("--database-url", help="Ask no Sluice: compare this database with the cluster of --kubeconfig.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
+    help=f"With --database-url: the file that `sluice serve` reads.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
+)
 @connection_options
-def audit(*, repair: bool, output: str, connection: Connection) -> None:
+def audit(*, repair: bool, output: str, database_url: str | None, config: Path | None, connection: Connection) -> None:
     """Compare the database with the cluster and the leader's memory.
 
     What is under way is not told: a difference has to be there for five seconds. Ends
-    with 0 if there is none, or none is left after --repair, else with 1.
+    with 0 if there is none, or none is left after --repair, else with 1. If Sluice does
+    not start, --database-url compares without it, and changes nothing.
 
     \b
     Examples:
       sluice audit
       sluice audit --repair -o json
+      sluice audit --database-url sqlite:///sluice.db --kubeconfig ~/.kube/config
     """
-    document = asyncio.run(_ask(connection, "POST" if repair else "GET"))
+    if database_url is None:
+        document = asyncio.run(_ask(connection, "POST" if repair else "GET"))
+    else:
+        if repair:
+            raise click.UsageError("--repair is for a Sluice that leads; with --database-url nobody is asked")
+        if connection.server or connection.token_file:
+            raise click.UsageError("--server and --token-file name a Sluice, and --database-url asks none")
+        settings = load_settings({"database_url": database_url, "kubeconfig": connection.kubeconfig}, config=config)
+        document = asyncio.run(_without_leader(settings, context=connection.context))
     if output == "table":
         for line in _lines(document, repair=repair):
             click.echo(line)
@@ -44,8 +73,34 @@ def audit(*, repair: bool, output: str, connection: Connection) -> None:
 
 
 async def _ask(connection: Connection, method: str) -> Document:
-    async with connect(connection) as sluice:
-        return await sluice.request(method, _PATH)
+    """Of several replicas behind a Service one leads: each attempt is a connection of its own."""
+    from admission.client.errors import Unavailable
+
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            async with connect(connection) as sluice:
+                return await sluice.request(method, _PATH)
+        except Unavailable as refusal:
+            if attempt == ATTEMPTS or all(field != _LEADER for field, _ in refusal.causes):
+                raise
+        await asyncio.sleep(PAUSE)
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _without_leader(settings: Settings, *, context: str | None) -> Document:
+    from admission.cluster.client import Client
+    from admission.controller.evidence import without_leader
+    from admission.kinds import all_kinds
+    from admission.store.store import Store
+
+    (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels)
+    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    async with (
+        Store.open(settings.database_url) as store,
+        Client.from_kubeconfig(kubeconfig, context or settings.context) as client,
+    ):
+        items = await without_leader(store, client, kind, clock=time.time)
+    return {"kind": "Audit", "apiVersion": "sluice.dev/v1", "metadata": {}, "items": items}
 
 
 def _lines(document: Document, *, repair: bool) -> Iterator[str]:

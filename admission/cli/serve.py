@@ -13,16 +13,19 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
-import uvloop
 from aiohttp import web
 
 from admission.api.application import listening
+from admission.api.metrics import Metrics
 from admission.cli.aggregation import api_address, api_app, tls_doors
 from admission.cli.certificates import OwnCertificates
 from admission.cli.errors import InvalidSettings
+from admission.cli.loop import new_loop
+from admission.cli.metrics import Numbers
 from admission.cli.roles import Role
 from admission.cli.settings import load_settings, settings_options
 from admission.cli.signals import until_signal
+from admission.cli.starting import Starting
 from admission.cli.webhook_role import in_pod, own_namespace, serve_webhooks
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
@@ -66,17 +69,18 @@ def serve(*, config: Path | None, **flags: Any) -> None:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S%z",
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(until_signal(run(settings)))
 
 
 async def run(settings: Settings) -> None:
     """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on."""
-    await ensure_ready(settings.database_url)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(Store.open(settings.database_url))
+        starting = Starting(settings, lambda: _client(settings))
+        stack.push_async_callback(starting.done)
+        store = await starting.patiently(lambda: _open_store(stack, settings.database_url))
         client = await stack.enter_async_context(_client(settings))
-        username = await whoami(client)
+        username = await starting.asked(lambda: whoami(client))
         (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels)
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
         elector = _elector(settings, client, identity)
@@ -90,11 +94,11 @@ async def run(settings: Settings) -> None:
             audit_interval=settings.audit_interval,
         )
         role = Role(store, controller, identity=identity, elector=elector, retention=settings.retention.policy())
-        await role.begin()
+        await starting.patiently(role.begin)
         local_queues = LocalQueues(store)
         background = [controller.watch(), role.run(), local_queues.run()]
         certificates = OwnCertificates(settings, client)
-        await certificates.refresh()
+        await starting.asked(certificates.refresh)
         webhooks = await serve_webhooks(
             stack,
             settings,
@@ -103,6 +107,7 @@ async def run(settings: Settings) -> None:
             username=username,
             queue_exists=local_queues.exists,
             certificates=certificates,
+            asked=starting.asked,
         )
         if webhooks is not None:
             background.append(webhooks)
@@ -110,14 +115,21 @@ async def run(settings: Settings) -> None:
         doors = await tls_doors(settings, client, certificates)
         app = api_app(settings, store, client, controller, doors, checks)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
+        app.router.add_get("/metrics", Metrics(Numbers(store, controller, role, client).families).get)
         context = None if doors is None else doors.context
+        await starting.done()
         url = await stack.enter_async_context(listening(app, *api_address(settings), ssl_context=context))
         if doors is not None:
-            await doors.register()
+            await starting.asked(doors.register)
             background.append(doors.keep())
         log.info("API at %s, cluster at %s as %s, %s", url, client.server, username, role)
         _tune_the_interpreter()
         await _all(background)
+
+
+async def _open_store(stack: AsyncExitStack, url: str) -> Store:
+    await ensure_ready(url)
+    return await stack.enter_async_context(Store.open(url))
 
 
 def _tune_the_interpreter() -> None:

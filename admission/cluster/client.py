@@ -174,13 +174,17 @@ class Client:
         query = dict(params or {})
         if limit:
             query["limit"] = str(limit)
-        while True:
-            page = await self.get(path, params=query)
-            yield page
-            token = page.get("metadata", {}).get("continue")
-            if not token:
-                return
-            query["continue"] = token
+        page = await self.get(path, params=query)
+        while token := page.get("metadata", {}).get("continue"):
+            # The server prepares the next page while this one is used.
+            following = asyncio.create_task(self.get(path, params={**query, "continue": token}))
+            try:
+                yield page
+                page = await following
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+        yield page
 
     async def request(
         self,

@@ -4,6 +4,7 @@ ClusterError
     BadKubeconfig           the way to the API server, or the credentials for it, cannot be used as configured
     Unreachable             no answer: refused, reset, timed out, TLS
         Silent                  an open watch on which nothing came for too long
+        Misdirected             not the server that was meant: its address, or its certificate, is wrong
     NotPermitted            not sent: the sender is no longer sure to lead
     LeaseLost               leadership has ended, or is about to
     BadAnswer               an answer that is not what a Kubernetes API server says
@@ -46,6 +47,10 @@ class Unreachable(ClusterError):
 
 class Silent(Unreachable):
     """Nothing came over an open watch for so long that the connection may be dead, unless the cluster is quiet."""
+
+
+class Misdirected(Unreachable):
+    """What is at the configured address, if that is one, is not the API server; no time will change that."""
 
 
 class NotPermitted(ClusterError):
@@ -150,7 +155,8 @@ def response_error(request: str, code: int, headers: Mapping[str, str], body: by
 
 def transport_error(request: str, error: Exception) -> Unreachable:
     """The error for an exception of aiohttp: no answer, or half of one."""
-    return Unreachable(f"{request}: {_explain(error)}")
+    misdirected = isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError | aiohttp.InvalidURL)
+    return (Misdirected if misdirected else Unreachable)(f"{request}: {_explain(error)}")
 
 
 def _explain(error: Exception) -> str:

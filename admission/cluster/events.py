@@ -103,6 +103,11 @@ class EventRecorder:
         self._queue.put_nowait(self._event(regarding, at, "Warning" if warning else "Normal", reason, action, note))
         return True
 
+    @property
+    def pending(self) -> int:
+        """Events that wait to be written."""
+        return self._queue.qsize()
+
     async def idle(self) -> None:
         """Wait until all that was queued is written or given up."""
         await self._queue.join()

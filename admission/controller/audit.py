@@ -6,10 +6,12 @@ look some seconds later finds it again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from admission.engine.clusterqueue import usage_of
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -114,12 +116,10 @@ class View:
     """In the cluster: those that are queued or on record."""
     owners: Mapping[str, Owner]
     """Of pods that are alive and not being deleted."""
-    tracked: Mapping[str, tuple[State, Admission | None]]
-    """What the leader works on."""
-    held: Usage
-    """The sum of what these hold."""
-    engine: Usage
-    """What the engine counts as held, at the same moment as `held`."""
+    tracked: Mapping[str, WorkloadRecord] | None = None
+    """What the leader works on; None: there is none to ask."""
+    engine: Usage = field(default_factory=dict)
+    """What its engine counts as held, at the same moment."""
     otherwise: Collection[str] = ()
     """Those that run elsewhere than their admission says."""
     violations: tuple[Violation, ...] = ()
@@ -132,8 +132,8 @@ def differences(view: View) -> list[Difference]:
         *(found for record in view.records.values() for found in _of_record(view, record)),
         *_of_objects(view),
         *_of_pods(view),
-        *_of_memory(view),
-        *_of_usage(view),
+        *(() if view.tracked is None else _of_memory(view.records, view.tracked)),
+        *(() if view.tracked is None else _of_usage(view.tracked, view.engine)),
         *_of_quota(view),
     ]
 
@@ -189,20 +189,23 @@ def _of_pods(view: View) -> Iterator[Difference]:
             )
 
 
-def _of_memory(view: View) -> Iterator[Difference]:
-    for uid in view.records.keys() | view.tracked.keys():
-        record, tracked = view.records.get(uid), view.tracked.get(uid)
-        written = None if record is None else (record.state, record.admission)
-        if written != tracked:
+def _of_memory(records: Mapping[str, WorkloadRecord], memory: Mapping[str, WorkloadRecord]) -> Iterator[Difference]:
+    for uid in records.keys() | memory.keys():
+        record, tracked = records.get(uid), memory.get(uid)
+        if record is not tracked and _standing(record) != _standing(tracked):
             name = uid if record is None else f"{record.workload.kind} {record.workload.key}"
-            found, expected = _shown(tracked), _shown(written)
+            found, expected = _shown(tracked), _shown(record)
             yield Difference(Problem.MEMORY_DIFFERS, name, uid, f"the leader has it as {found}", expected)
 
 
-def _shown(standing: tuple[State, Admission | None] | None) -> str:
-    if standing is None:
+def _standing(record: WorkloadRecord | None) -> tuple[State, Admission | None] | None:
+    return None if record is None else (record.state, record.admission)
+
+
+def _shown(record: WorkloadRecord | None) -> str:
+    if record is None:
         return "finished or unknown"
-    state, admission = standing
+    state, admission = record.state, record.admission
     if admission is None:
         return str(state)
     amounts = (
@@ -213,9 +216,14 @@ def _shown(standing: tuple[State, Admission | None] | None) -> str:
     return f"{state} in {admission.cluster_queue} with {', '.join(amounts) or 'nothing'}"
 
 
-def _of_usage(view: View) -> Iterator[Difference]:
-    for pot in sorted(view.held.keys() | view.engine.keys()):
-        held, counted = view.held.get(pot, 0), view.engine.get(pot, 0)
+def _of_usage(memory: Mapping[str, WorkloadRecord], engine: Usage) -> Iterator[Difference]:
+    sums: Counter[tuple[str, str, str]] = Counter()
+    for record in memory.values():
+        if (admission := record.admission) is not None:
+            for (flavor, resource), amount in usage_of(admission):
+                sums[admission.cluster_queue, flavor, resource] += amount
+    for pot in sorted(sums.keys() | engine.keys()):
+        held, counted = sums[pot], engine.get(pot, 0)
         if held != counted:
             yield Difference(
                 Problem.USAGE_DIFFERS, f"ClusterQueue {pot[0]}", "", _amount(pot, counted), _amount(pot, held)

@@ -9,38 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.cluster.informer import Change
-from admission.controller.audit import Cure, Owner, View, differences
-from admission.controller.drain import ENDED, OWNER_LABEL
+from admission.controller.audit import Cure
+from admission.controller.evidence import GRACE, Evidence, compared, document, key, lasting
 from admission.controller.inbox import Due, ObjectsChanged
-from admission.engine.clusterqueue import usage_of
 from admission.kinds.patches import merged
 from admission.machinery.patches import json_patch
 from admission.model.errors import ClusterError, Misconfigured, StoreError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.cluster.client import Client, Object
     from admission.controller.audit import Difference
     from admission.controller.context import Context
     from admission.controller.desk import Desk
     from admission.controller.inbox import Inbox
-    from admission.kinds.base import Kind, Observed
+    from admission.kinds.base import Kind
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
-
-GRACE = 5.0
-"""Seconds between two looks: what only one of them finds was under way."""
-
-NAME_LABEL = "batch.kubernetes.io/job-name"
-
-PAST = 86400.0
-"""Seconds of the ledger that are searched for quota that was not there."""
 
 TOLD = 20
 """How many differences are logged each time."""
@@ -67,8 +59,11 @@ class Auditor:
         """Set for the controller: it is to derive anew what it works on."""
         self.counts: Counter[str] = Counter()
         """Differences that were found since the start, by kind."""
-        self._store = store
-        self._client = client
+        self.last: Counter[str] = Counter()
+        """Those that the last look found."""
+        self.looked_at: float | None = None
+        """When that was."""
+        self._evidence = Evidence(store, client, kind, clock=clock)
         self._kind = kind
         self._context = context
         self._working = working
@@ -98,12 +93,10 @@ class Auditor:
     async def look(self) -> list[Difference]:
         """What differs for longer than `grace`. Raises ClusterError and StoreError."""
         async with self._one:
-            if not (first := differences(await self._view())):
-                return []
-            await asyncio.sleep(self.grace)
-            before = set(map(_key, first))
-            found = [difference for difference in differences(await self._view()) if _key(difference) in before]
-            self.counts.update(difference.problem.value for difference in found)
+            found = await lasting(self._differences, grace=self.grace)
+            self.last = Counter(difference.problem.value for difference in found)
+            self.counts.update(self.last)
+            self.looked_at = self._clock()
             return found
 
     async def repair(self, found: Iterable[Difference]) -> None:
@@ -126,10 +119,10 @@ class Auditor:
                 inbox.put(Due(difference.uid))
         if strange:
             desk.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
-            async for obj in self._objects():
+            async for obj in self._evidence.objects():
                 if obj["metadata"]["uid"] in strange:
-                    key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-                    inbox.put(ObjectsChanged([Change("MODIFIED", key, obj["metadata"]["uid"], obj)]))
+                    name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+                    inbox.put(ObjectsChanged([Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 
     async def documents(self, *, repair: bool) -> list[dict[str, str]]:
         """What differs, for programs; `left` is "true" unless a repair was wanted and has cured it.
@@ -142,60 +135,15 @@ class Auditor:
             await self.repair(found)
             await asyncio.sleep(self.grace)
             left = await self.look()
-        still = set(map(_key, left))
-        return [_document(difference, left=_key(difference) in still) for difference in found]
+        still = set(map(key, left))
+        return [document(difference, left=key(difference) in still) for difference in found]
 
-    async def _view(self) -> View:
-        records = {record.workload.uid: record for record in (await self._store.load()).workloads}
-        violations = await self._store.reports.violations(since=max(self._clock() - PAST, 0.0))
-        objects: dict[str, Observed] = {}
-        otherwise: set[str] = set()
-        async for obj in self._objects():
-            uid = obj["metadata"]["uid"]
-            if uid in records or self._kind.queue_name(obj):
-                objects[uid] = seen = self._kind.observe(obj)
-                if uid in records and not seen.suspended and seen.finished is None and self._is_elsewhere(uid, obj):
-                    otherwise.add(uid)
-        owners = await self._owners(objects.keys() | records.keys())
-        # From here on nothing is waited for: engine and memory are of one moment.
+    async def _differences(self) -> list[Difference]:
+        view = await self._evidence.view(lambda uid: self._working()[0].registry.get(uid), self._is_elsewhere)
+        # Engine and memory are of one moment.
         desk, _ = self._working()
-        held: Counter[tuple[str, str, str]] = Counter()
-        for tracked in desk.registry:
-            if (admission := tracked.record.admission) is not None:
-                for (flavor, resource), amount in usage_of(admission):
-                    held[admission.cluster_queue, flavor, resource] += amount
-        return View(
-            records=records,
-            objects=objects,
-            owners=owners,
-            tracked={tracked.uid: (tracked.record.state, tracked.record.admission) for tracked in desk.registry},
-            held=held,
-            engine=_flat(desk.engine.usage()),
-            otherwise=otherwise,
-            violations=violations,
-        )
-
-    async def _objects(self) -> AsyncIterator[Object]:
-        kind = self._kind
-        async for page in self._client.list_pages(f"/apis/{kind.group}/{kind.version}/{kind.plural}"):
-            for obj in page["items"]:
-                yield obj
-
-    async def _owners(self, known: Iterable[str]) -> dict[str, Owner]:
-        pods: Counter[str] = Counter()
-        names: dict[str, str] = {}
-        async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": OWNER_LABEL}):
-            for pod in page["items"]:
-                metadata = pod["metadata"]
-                if pod.get("status", {}).get("phase") not in ENDED and "deletionTimestamp" not in metadata:
-                    uid, labels = metadata["labels"][OWNER_LABEL], metadata["labels"]
-                    pods[uid] += 1
-                    names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
-        known = set(known)
-        return {
-            uid: Owner(names[uid], count, uid not in known and bool(await self._store.workloads.ledger(uid)))
-            for uid, count in pods.items()
-        }
+        view = replace(view, tracked=desk.registry.records(), engine=_flat(desk.engine.usage()))
+        return await compared(view)
 
     def _is_elsewhere(self, uid: str, obj: Object) -> bool:
         """Whether what runs has another template than its admission would give it now."""
@@ -212,22 +160,6 @@ class Auditor:
         except (Misconfigured, KeyError):
             return True
         return _place(json_patch(base, patch)) != _place(obj)
-
-
-def _key(difference: Difference) -> tuple[str, str, str]:
-    return difference.problem, difference.object, difference.uid
-
-
-def _document(difference: Difference, *, left: bool) -> dict[str, str]:
-    return {
-        "problem": difference.problem.value,
-        "object": difference.object,
-        "uid": difference.uid,
-        "found": difference.found,
-        "expected": difference.expected,
-        "remedy": difference.problem.remedy,
-        "left": str(left).lower(),
-    }
 
 
 def _place(obj: Object) -> tuple[object, object]:

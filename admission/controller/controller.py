@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -27,6 +28,7 @@ from admission.controller.inbox import Inbox
 from admission.controller.incoming import Incoming
 from admission.controller.lately import used_lately
 from admission.controller.observing import Observing
+from admission.controller.pace import Pace
 from admission.controller.policy import Policy
 from admission.controller.recovery import restore
 from admission.controller.turns import WAITING, one_at_a_time
@@ -52,13 +54,6 @@ log = logging.getLogger(__name__)
 GATHER = 0.005
 """Seconds to let a burst gather after the first message of a quiet time."""
 
-INTERVAL = 0.2
-COMPANY = 25
-"""In a busy time a Job that arrives waits for so many others, or at most for so many seconds since the last commit."""
-
-QUICK = 0.01
-"""Seconds between two commits when quota has become free: what is idle is worth more than a transaction."""
-
 REASONS_INTERVAL = 1.0
 """Seconds that new reasons for waiting may wait for a commit to go along with."""
 
@@ -83,7 +78,6 @@ class Controller:
         kind: Kind,
         policy: Policy | None = None,
         leads: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.time,
         audit_interval: float = 0.0,
     ) -> None:
         """`leads` is asked right before each change of an object: whether this replica still leads for certain.
@@ -94,14 +88,14 @@ class Controller:
         self.context = self.watching.context
         self.inbox = Inbox()
         self.writer = Writer(client, permitted=leads)
-        self.events = EventRecorder(client, now=clock)
+        self.events = EventRecorder(client, now=store.now)
         self.flapping = 0
         """How many preemptions were in vain since the start."""
         self._store = store
         self._client = client
         self._kind = kind
         self._policy = policy or Policy()
-        self._clock = clock
+        self._clock = store.now
         self._epoch = 0
         self._revision = 0
         self._uncompared: dict[str, bytes] = {}
@@ -109,14 +103,20 @@ class Controller:
         self._recovered = asyncio.Event()
         self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
-        self._committed_at = 0.0
+        self._pace = Pace()
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._drain = Drain(client, self.inbox)
         self._reset()
         self.auditor = Auditor(
-            store, client, kind, self.context, lambda: (self._desk, self.inbox), interval=audit_interval, clock=clock
+            store,
+            client,
+            kind,
+            self.context,
+            lambda: (self._desk, self.inbox),
+            interval=audit_interval,
+            clock=store.now,
         )
 
     async def health(self) -> str | None:
@@ -301,8 +301,7 @@ class Controller:
                 self._incoming.messages(self.inbox.take())
                 self._upkeep.pass_time()
                 self._acting.release_stopped()
-                hurry = self._desk.freed or self._desk.arrived >= COMPANY
-                pause = self._committed_at + (QUICK if hurry else INTERVAL) - time.monotonic()
+                pause = self._pace.pause(time.monotonic(), arrived=self._desk.arrived, wanted=self._desk.is_wanted)
                 if pause > 0:
                     self._wake_in(pause)
                 else:
@@ -314,6 +313,7 @@ class Controller:
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
+        self._pace.stepped(arrived=self._desk.arrived)
         self._desk.freed, self._desk.arrived = False, 0
         decisions = self._decide()
         for admission in decisions.admitted:
@@ -369,11 +369,11 @@ class Controller:
     async def _commit(self) -> None:
         batch = self._desk.batch
         now = time.monotonic()
-        if batch.urgent or (not batch.empty and now - self._committed_at >= REASONS_INTERVAL):
-            await self._store.commit(batch.take(), epoch=self._epoch)
-            self._committed_at = time.monotonic()
+        if batch.urgent or (not batch.empty and now - self._pace.committed_at >= REASONS_INTERVAL):
+            await self._store.commit(replace(batch.take(), known=self._revision), epoch=self._epoch)
+            self._pace.committed(time.monotonic())
         elif not batch.empty:
-            self._wake_in(self._committed_at + REASONS_INTERVAL - now)
+            self._wake_in(self._pace.committed_at + REASONS_INTERVAL - now)
 
     def _wake_in(self, seconds: float) -> None:
         """Look again after a time, if nothing arrives before; an earlier wakeup makes a later one needless."""

@@ -54,6 +54,11 @@ class Desk:
         """The uids of workloads that are over, though an API server that lags behind may show them as they were."""
         self._clock = clock
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether quota has become free, and somebody waits for quota who has not just arrived."""
+        return self.freed and self.engine.waiting > self.arrived
+
     def tell(self, event: Event) -> None:
         self.engine.observe(event, now=self._clock())
 

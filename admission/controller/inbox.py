@@ -80,6 +80,11 @@ class Inbox:
         self._weight += len(changes)
         self.put(ObjectsChanged(changes))
 
+    @property
+    def weight(self) -> int:
+        """How many changes from watches wait to be taken."""
+        return self._weight
+
     def wake(self) -> None:
         self._arrived.set()
 

@@ -52,7 +52,8 @@ class Observing:
             return
         tracked.seen, tracked.object = seen, obj
         self._update(tracked, seen, obj)
-        self._desk.dirty[seen.uid] = None
+        if tracked.record.state is not State.PENDING or not seen.suspended:  # else nothing is due
+            self._desk.dirty[seen.uid] = None
 
     def gone(self, tracked: Tracked) -> None:
         """An object does not exist any more. Its pods may."""

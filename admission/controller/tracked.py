@@ -91,6 +91,10 @@ class Registry:
     def __iter__(self) -> Iterator[Tracked]:
         return iter(self._by_uid.values())
 
+    def records(self) -> dict[str, WorkloadRecord]:
+        """What is on record of each, by uid, as it is at this moment."""
+        return {uid: tracked.record for uid, tracked in self._by_uid.items()}
+
     def get(self, uid: str) -> Tracked | None:
         return self._by_uid.get(uid)
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlalchemy import ColumnElement, Connection, RowMapping
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.store.records import Changes, Document
 
@@ -48,19 +47,19 @@ def check_row(check: CheckRecord, revision: int) -> Document:
     }
 
 
-async def orders(connection: AsyncConnection, condition: ColumnElement[bool]) -> tuple[Order, ...]:
+def orders(connection: Connection, condition: ColumnElement[bool]) -> tuple[Order, ...]:
     """The orders about the workloads that meet `condition`."""
     columns = workload_orders.c
     joined = workload_orders.join(workloads, workloads.c.uid == columns.workload_uid)
-    rows = await connection.execute(select(workload_orders).select_from(joined).where(condition))
+    rows = connection.execute(select(workload_orders).select_from(joined).where(condition))
     return tuple(as_order(row) for row in rows.mappings())
 
 
-async def checks(connection: AsyncConnection, condition: ColumnElement[bool]) -> tuple[CheckRecord, ...]:
+def checks(connection: Connection, condition: ColumnElement[bool]) -> tuple[CheckRecord, ...]:
     """What checks say of the workloads that meet `condition`, by name for each of them."""
     columns = workload_checks.c
     joined = workload_checks.join(workloads, workloads.c.uid == columns.workload_uid)
-    rows = await connection.execute(
+    rows = connection.execute(
         select(workload_checks).select_from(joined).where(condition).order_by(columns.workload_uid, columns.name)
     )
     return tuple(_check(row) for row in rows.mappings())

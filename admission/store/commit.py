@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from admission.store.records import Changes, Document, WorkloadRecord
 
 
-def next_revision(connection: Connection, *, epoch: int | None = None) -> int:
+def next_revision(connection: Connection, *, epoch: int | None = None, at: float | None = None) -> int:
     """Begin to write: what this transaction writes has the revision that is returned.
+
+    A leader gives its `epoch`, and the time `at` which it writes.
 
     The row stays locked until the transaction ends, so that revisions become visible in their order and no other
     Sluice can take the lead meanwhile. Raises StaleEpoch if an `epoch` is given and it is not the current one.
     """
     statement = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
     if epoch is not None:
-        statement = statement.where(head.c.epoch == epoch)
+        statement = statement.where(head.c.epoch == epoch).values(decided_at=at)
     revision: int | None = connection.scalar(statement)
     if revision is None:
         raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")

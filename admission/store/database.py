@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BUSY_SECONDS = 10
+_SQLITE_READERS = 2
+"""Threads, and connections, for `Database.look`."""
 _POSTGRESQL_SETTINGS = {
     "application_name": "sluice",
     "lock_timeout": f"{_BUSY_SECONDS}s",
@@ -96,7 +98,12 @@ class Database:
     """Transactions on one database. Made by `connect`, ended by `close`."""
 
     def __init__(
-        self, location: Location, writer: AsyncEngine, reader: AsyncEngine, direct: Engine | None = None
+        self,
+        location: Location,
+        writer: AsyncEngine,
+        reader: AsyncEngine,
+        direct: Engine | None = None,
+        looking: Engine | None = None,
     ) -> None:
         self.location = location
         self.write_transactions = 0
@@ -106,7 +113,9 @@ class Database:
         self._writer = writer
         self._reader = reader
         self._direct = direct
+        self._looking = looking
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._threads = ThreadPoolExecutor(max_workers=_SQLITE_READERS, thread_name_prefix="store-reader")
         self._writing = asyncio.Lock()
 
     @asynccontextmanager
@@ -149,6 +158,15 @@ class Database:
             async with self._reader.connect() as connection:
                 yield connection
 
+    async def look(self, work: Callable[[Connection], T]) -> T:
+        """One transaction as those of `read`, by synchronous code; on SQLite as `transact` has its own run."""
+        with translated(self.location):
+            if self._looking is None:
+                async with self._reader.connect() as connection:
+                    return await connection.run_sync(work)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, _transaction, self._looking, work)
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator[AsyncConnection]:
         """A connection of one's own outside of any transaction; it is closed at the end, with all its locks."""
@@ -176,9 +194,10 @@ class Database:
         """Give all connections back."""
         await self._reader.dispose()
         await self._writer.dispose()
-        if self._direct is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._direct.dispose)
+        for engine in filter(None, (self._direct, self._looking)):
+            await asyncio.get_running_loop().run_in_executor(self._thread, engine.dispose)
         self._thread.shutdown()
+        self._threads.shutdown()
 
 
 def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -200,11 +219,15 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
     writer = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
     reader = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=4, **_SQLITE_OPTIONS)
     direct = create_engine(_sqlite_url("pysqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
+    looking = create_engine(
+        _sqlite_url("pysqlite", path, migrating=migrating), pool_size=_SQLITE_READERS, **_SQLITE_OPTIONS
+    )
     pragmas = (f"foreign_keys={'OFF' if migrating else 'ON'}", "journal_mode=WAL", "synchronous=NORMAL")
     _prepare_sqlite(writer.sync_engine, "BEGIN IMMEDIATE", pragmas)
     _prepare_sqlite(reader.sync_engine, "BEGIN", (*pragmas, "query_only=ON"))
     _prepare_sqlite(direct, "BEGIN IMMEDIATE", pragmas)
-    return Database(location, writer, reader, direct)
+    _prepare_sqlite(looking, "BEGIN", (*pragmas, "query_only=ON"))
+    return Database(location, writer, reader, direct, looking)
 
 
 def _postgresql_engine(location: Location, *, command_timeout: float | None) -> AsyncEngine:

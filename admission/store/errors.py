@@ -5,6 +5,7 @@ StoreError
     DatabaseUnavailable     not reachable, or the connection was lost; trying again may help
         DatabaseBusy        another process holds a lock for too long
     DatabaseUnusable        reachable, and yet of no use: rights, a full disk, no database at all
+        DatabaseRefusesWrites   for the moment: the server is read-only, or its disk is full
     SchemaMismatch          not migrated, or migrated for another version of Sluice
     AlreadyRunning          another Sluice leads on this database
     ContradictsLedger       a workload would hold quota twice, or another constraint is violated
@@ -35,6 +36,10 @@ class DatabaseBusy(DatabaseUnavailable):
 
 class DatabaseUnusable(StoreError):
     """The database is there and refuses; somebody has to do something about it. Nothing was written."""
+
+
+class DatabaseRefusesWrites(DatabaseUnusable):
+    """The database takes no writes, which may be over as it came: a standby is promoted, somebody makes room."""
 
 
 class SchemaMismatch(StoreError):

@@ -1,9 +1,9 @@
 """Who may decide: one Sluice for each database.
 
 Where replicas elect a leader, the epoch alone fences: whoever is elected takes the next one, and every commit of an
-older epoch is refused, however late it comes. Without an election a lock keeps the second one out as well: on a file
-next to SQLite's, in PostgreSQL for a session. Should that be lost unnoticed (a restarted database, a network
-partition), there is still the epoch.
+older epoch is refused, however late it comes. Without an election a lock keeps the second one out as well, and out of
+a database where somebody elected leads: on a file next to SQLite's, in PostgreSQL for a session. Should that be lost
+unnoticed (a restarted database, a network partition), there is still the epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import fcntl
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import func, select, text, update
 
@@ -39,6 +39,14 @@ _END_STUCK_WRITERS = text(
 """Those who have locked the row for seconds and wait for nobody: a frozen process, or one that the network has lost."""
 
 
+class Lead(NamedTuple):
+    """What its taker has to know."""
+
+    epoch: int
+    last: float | None
+    """When a leader wrote last, by its clock; None: none ever did."""
+
+
 class Leadership:
     """The lead on one database, once it is taken."""
 
@@ -46,8 +54,8 @@ class Leadership:
         self._database = database
         self._lock = AsyncExitStack()
 
-    async def take(self, holder: str, *, at: float, elected: bool) -> int:
-        """Take the lead as `holder` (host and process, for people) and return the new epoch.
+    async def take(self, holder: str, *, at: float, elected: bool) -> Lead:
+        """Take the lead as `holder` (host and process, for people).
 
         Taking it again, after StaleEpoch for example, gives up the old lock first. Raises AlreadyRunning, unless the
         holder was `elected` on PostgreSQL.
@@ -55,7 +63,10 @@ class Leadership:
         await self.release()
         path = self._database.location.path
         if path is None and elected:
-            return await self._depose(holder, at=at)
+            lead = await self._depose(holder, at=at)
+            # Whoever is elected next takes no notice of it; it keeps out those who nobody has elected.
+            await self._lock.enter_async_context(_session_lock(self._database, shared=True))
+            return lead
         lock = _file_lock(path.with_name(path.name + ".lock")) if path else _session_lock(self._database)
         if not await self._lock.enter_async_context(lock):
             await self.release()
@@ -66,7 +77,7 @@ class Leadership:
             await self.release()
             raise
 
-    async def _depose(self, holder: str, *, at: float) -> int:
+    async def _depose(self, holder: str, *, at: float) -> Lead:
         """Take the next epoch from a leader that may have been frozen in the middle of a commit."""
         for _ in range(_ATTEMPTS):
             try:
@@ -76,12 +87,13 @@ class Leadership:
                     await connection.execute(_END_STUCK_WRITERS)
         return await self._next_epoch(holder, at=at)
 
-    async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> int:
+    async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
         async with self._database.write() as connection:
             if lock_timeout:
                 await connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
             statement = update(head).values(epoch=head.c.epoch + 1, holder=holder, held_since=at)
-            return int(await connection.scalar(statement.returning(head.c.epoch)))
+            row = (await connection.execute(statement.returning(head.c.epoch, head.c.decided_at))).one()
+            return Lead(*row)
 
     async def release(self) -> None:
         """Let another Sluice take the lead."""
@@ -117,6 +129,7 @@ async def _file_lock(path: Path) -> AsyncIterator[bool]:
 
 
 @asynccontextmanager
-async def _session_lock(database: Database) -> AsyncIterator[bool]:
+async def _session_lock(database: Database, *, shared: bool = False) -> AsyncIterator[bool]:
+    lock = func.pg_try_advisory_lock_shared if shared else func.pg_try_advisory_lock
     async with database.session() as connection:
-        yield bool(await connection.scalar(select(func.pg_try_advisory_lock(_ADVISORY_LOCK))))
+        yield bool(await connection.scalar(select(lock(_ADVISORY_LOCK))))

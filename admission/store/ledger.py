@@ -26,10 +26,11 @@ def write(connection: Connection, changes: Changes, *, revision: int) -> None:
         _close(connection, [(c.uid, c.at, c.reason) for c in changes.closed], revision)
     if changes.opened:
         connection.execute(
-            admissions.insert(), [row for one in changes.opened for row in _rows(one, one.at, None, revision)]
+            admissions.insert(),
+            [row for one in changes.opened for row in _rows(one, one.at, None, revision, changes.known)],
         )
     for one in changes.resized:
-        _resize(connection, one, revision)
+        _resize(connection, one, revision, changes.known)
     # Rarely, what is committed happened in an hour that is summed up already.
     reopen(connection, min(times))
 
@@ -38,7 +39,7 @@ def _close(connection: Connection, endings: Iterable[tuple[str, float, str]], re
     connection.execute(_CLOSE, [{"of": uid, "end": at, "why": why, "by": revision} for uid, at, why in endings])
 
 
-def _resize(connection: Connection, resized: Resized, revision: int) -> None:
+def _resize(connection: Connection, resized: Resized, revision: int, known: int | None) -> None:
     columns = admissions.c
     latest = func.max(columns.from_at), func.min(func.coalesce(columns.began_at, columns.from_at))
     held = select(*latest).where(columns.workload_uid == resized.workload.uid, columns.to_at.is_(None))
@@ -46,12 +47,14 @@ def _resize(connection: Connection, resized: Resized, revision: int) -> None:
     if since is None:
         return
     _close(connection, [(resized.workload.uid, resized.at, resized.reason)], revision)
-    rows = list(_rows(resized, max(since, resized.at), began, revision))
+    rows = list(_rows(resized, max(since, resized.at), began, revision, known))
     if rows:
         connection.execute(admissions.insert(), rows)
 
 
-def _rows(begun: Opened | Resized, at: float, began: float | None, revision: int) -> Iterable[Document]:
+def _rows(
+    begun: Opened | Resized, at: float, began: float | None, revision: int, known: int | None
+) -> Iterable[Document]:
     workload = begun.workload
     common = {
         "workload_uid": workload.uid,
@@ -63,6 +66,7 @@ def _rows(begun: Opened | Resized, at: float, began: float | None, revision: int
         "from_at": at,
         "began_at": began,
         "from_revision": revision,
+        "known_revision": known,
     }
     for assigned in begun.admission.pod_sets:
         # A pod set that asks for nothing has a row too: it is what says that the workload is admitted.

@@ -23,7 +23,7 @@ from admission.store.tables import queue_objects, workload_checks, workload_orde
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sqlalchemy import RowMapping
+    from sqlalchemy import Connection, RowMapping
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.checks import CheckReport
@@ -131,7 +131,7 @@ class Orders:
                     f"workload {workload['namespace']}/{workload['name']} holds no quota now; its checks are asked "
                     "when it has got some"
                 )
-            known = await checks.checks(connection, workloads.c.uid == uid)
+            known = await connection.run_sync(checks.checks, workloads.c.uid == uid)
             now = self._clock()
             fresh = _answers(known, reports, now)
             if not fresh:
@@ -140,7 +140,7 @@ class Orders:
             rows = [checks.check_row(check, revision) for check in fresh]
             await connection.execute(upsert(connection.dialect.name, workload_checks), rows)
             await _touch(connection, uid, revision)
-            after = await checks.checks(connection, workloads.c.uid == uid)
+            after = await connection.run_sync(checks.checks, workloads.c.uid == uid)
             await audit.record(
                 connection,
                 author,
@@ -156,17 +156,30 @@ class Orders:
 
     async def since(self, revision: int) -> News:
         """All that was ordered or said after `revision`, by whomever."""
-        async with self._database.read() as connection:
+
+        def look(connection: Connection) -> News:
             return News(
-                await checks.orders(connection, workload_orders.c.revision > revision),
-                await checks.checks(connection, workload_checks.c.revision > revision),
+                checks.orders(connection, workload_orders.c.revision > revision),
+                checks.checks(connection, workload_checks.c.revision > revision),
             )
+
+        return await self._database.look(look)
 
     async def of(self, uids: Iterable[str]) -> News:
         """All that is in force about these workloads."""
-        async with self._database.read() as connection:
-            condition = among(connection.dialect.name, workloads.c.uid, [*uids])
-            return News(await checks.orders(connection, condition), await checks.checks(connection, condition))
+        wanted = [*uids]
+
+        def look(connection: Connection) -> News:
+            condition = among(connection.dialect.name, workloads.c.uid, wanted)
+            return News(checks.orders(connection, condition), checks.checks(connection, condition))
+
+        return await self._database.look(look)
+
+    async def answered(self) -> set[str]:
+        """The names of the checks that have said something of a workload that is known."""
+        column = workload_checks.c.name
+        statement = select(column).where(workload_checks.c.state != "Pending").distinct()
+        return await self._database.look(lambda connection: set(connection.execute(statement).scalars()))
 
     def _announce(self, revision: int, *, dry_run: bool) -> None:
         if not dry_run:

@@ -177,6 +177,8 @@ class Changes:
     deactivated: tuple[str, ...] = ()
     """Workloads that Sluice took out of the queue for good, whatever an admin had ordered before."""
     resized: tuple[Resized, ...] = ()
+    known: int | None = None
+    """Up to which revision the decider knew the queue objects; None: up to this commit's own."""
 
     def __bool__(self) -> bool:
         return bool(

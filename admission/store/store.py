@@ -11,6 +11,7 @@ from sqlalchemy import select
 from admission.model.errors import StoreError
 from admission.store import checks, dump, loading, retention, rollup, schema
 from admission.store.audit import Audit
+from admission.store.clock import LeadersClock
 from admission.store.commit import next_revision
 from admission.store.database import Location, connect
 from admission.store.decay import used_lately
@@ -25,19 +26,19 @@ from admission.store.workloads import Workloads
 from admission.store.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 
     from admission.store.database import Database
     from admission.store.decay import Decay
     from admission.store.dump import Progress, Write
-    from admission.store.records import Changes
+    from admission.store.records import Changes, WorkloadRecord
     from admission.store.retention import Retention
 
 
 class Store:
     """One database. Reads and queue objects are for everybody; `commit` is for the one who has taken the lead."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
         self.revisions = Revisions(database)
         """How far the database has got, on whichever replica it was written: `wait_for`, `wait_for_order`."""
         self.queues = Queues(database, clock=clock, changed=self.revisions.tell)
@@ -52,19 +53,25 @@ class Store:
         """On the ledger: usage, violations."""
         self._database = database
         self._clock = clock
-        self._writer = Writer(database)
+        self.now = LeadersClock(clock, elapsed)
+        """Seconds since the epoch; while it leads not before what the former leader wrote, if clocks differ little."""
+        self._writer = Writer(database, clock=self.now)
         self._leadership = Leadership(database)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, clock: Callable[[], float] = time.time) -> AsyncIterator[Store]:
+    async def open(
+        cls, url: str, *, clock: Callable[[], float] = time.time, elapsed: Callable[[], float] = time.monotonic
+    ) -> AsyncIterator[Store]:
         """The store at `url` (`sqlite:///FILE` or `postgresql://...`), closed at the end of the block.
 
-        `clock` gives seconds since the epoch. Raises InvalidDatabaseUrl, DatabaseUnavailable (DatabaseBusy),
-        DatabaseUnusable (no rights, no such file, no database file) and SchemaMismatch (to be migrated first).
+        `clock` gives seconds since the epoch, `elapsed` those that pass whatever it shows.
+
+        Raises InvalidDatabaseUrl, DatabaseUnavailable (DatabaseBusy), DatabaseUnusable (no rights, no such file, no
+        database file) and SchemaMismatch (to be migrated first).
         """
         database = connect(Location.parse(url))
-        store = cls(database, clock=clock)
+        store = cls(database, clock=clock, elapsed=elapsed)
         async with AsyncExitStack() as closing:
             closing.push_async_callback(database.close)
             closing.push_async_callback(store._leadership.release)
@@ -79,7 +86,9 @@ class Store:
         `elected`: others have agreed to it, so that whoever led until now leads no more, even if it does not know yet.
         Else AlreadyRunning is raised if another Sluice leads.
         """
-        return await self._leadership.take(holder, at=self._clock(), elected=elected)
+        lead = await self._leadership.take(holder, at=self._clock(), elected=elected)
+        self.now.succeed(lead.last)
+        return lead.epoch
 
     async def holder(self) -> str:
         """Who leads, for people; empty if nobody ever did."""
@@ -92,12 +101,18 @@ class Store:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
             return LoadedState(
                 queue_objects=await all_objects(connection),
-                workloads=await loading.unfinished(connection),
+                workloads=tuple([record async for piece in loading.unfinished(connection) for record in piece]),
                 revision=revision,
-                orders=await checks.orders(connection, loading.UNFINISHED),
-                checks=await checks.checks(connection, loading.UNFINISHED),
+                orders=await connection.run_sync(checks.orders, loading.UNFINISHED),
+                checks=await connection.run_sync(checks.checks, loading.UNFINISHED),
                 ended=await loading.ended(connection),
             )
+
+    async def unfinished(self) -> AsyncGenerator[list[WorkloadRecord]]:
+        """All workloads that are not finished, as of one moment, piece by piece; some ten milliseconds each."""
+        async with self._database.read() as connection:
+            async for piece in loading.unfinished(connection):
+                yield piece
 
     async def used_lately(self, decay: Decay, *, now: float) -> dict[tuple[str, str], dict[str, float]]:
         """What each LocalQueue (namespace, name) has used of each resource, the longer ago the less it counts."""
@@ -116,11 +131,11 @@ class Store:
 
     async def roll_up(self, *, epoch: int) -> int:
         """Sum up the ledger's hours that are over (see `rollup`), and return how many. Raises StaleEpoch."""
-        return await rollup.roll_up(self._database, now=self._clock(), epoch=epoch)
+        return await rollup.roll_up(self._database, now=self.now(), epoch=epoch)
 
     async def prune(self, policy: Retention, *, epoch: int) -> int:
         """Delete what is older than `policy` keeps (see `retention`); how many workloads. Raises StaleEpoch."""
-        return await retention.prune(self._database, policy, now=self._clock(), epoch=epoch)
+        return await retention.prune(self._database, policy, now=self.now.believed(), epoch=epoch)
 
     async def dump(self, write: Write, progress: Progress) -> None:
         """Give all that the database holds, as of one moment, to `write` (see `dump`)."""

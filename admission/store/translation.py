@@ -5,10 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InternalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from admission.store.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, SchemaMismatch
+from admission.store.errors import (
+    DatabaseBusy,
+    DatabaseRefusesWrites,
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    SchemaMismatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +48,9 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
     code: str = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
     if "no such table" in str(cause):
         code = "SQLITE_NO_SUCH_TABLE"
-    lost = _LOST if error.connection_invalidated else None
+    # asyncpg's protocol stumbles over a connection that the server has just ended.
+    broken = isinstance(error, InternalError) and not code
+    lost = _LOST if error.connection_invalidated or broken else None
     found = next((meaning for prefix, meaning in _MEANINGS.items() if code.startswith(prefix)), lost)
     return found and found[0](found[1].format(database, _first_line(cause)))
 
@@ -50,7 +58,8 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
 _LOST = (DatabaseUnavailable, "the connection to the database {} was lost ({}); it will be tried again")
 _LOCKED = (DatabaseBusy, "the database {} is locked by another process ({}); stop that process or try again")
 _READ_ONLY = (DatabaseUnusable, "the database {} cannot be written ({}); give Sluice the right to write it")
-_FULL = (DatabaseUnusable, "the disk of the database {} is full ({}); make room")
+_STANDBY = (DatabaseRefusesWrites, _READ_ONLY[1])
+_FULL = (DatabaseRefusesWrites, "the disk of the database {} is full ({}); make room")
 _UNMIGRATED = (SchemaMismatch, "the database {} lacks tables of Sluice ({}); run `sluice migrate`")
 _REFUSED = (DatabaseUnusable, "the database {} refuses the user ({}); check user and password in the database URL")
 # By the beginning of SQLite's error name or PostgreSQL's SQLSTATE, more special ones first.
@@ -65,11 +74,11 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
         "the database file {} cannot be opened ({}); check that it exists and may be written, or run `sluice migrate`",
     ),
     "SQLITE_FULL": _FULL,
-    "SQLITE_IOERR": (DatabaseUnusable, "the disk of the database {} fails ({})"),
+    "SQLITE_IOERR": (DatabaseRefusesWrites, "the disk of the database {} fails ({})"),
     "SQLITE_NOTADB": (DatabaseUnusable, "the file {} is no SQLite database ({}); name another file"),
     "SQLITE_CORRUPT": (DatabaseUnusable, "the database {} is damaged ({}); restore it from a backup"),
     "08": _LOST,
-    "25006": _READ_ONLY,
+    "25006": _STANDBY,
     "28": _REFUSED,
     "3D000": (DatabaseUnusable, "the database {} does not exist ({}); create it"),
     "40": (DatabaseBusy, "another transaction got in the way in the database {} ({}); try again"),

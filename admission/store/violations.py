@@ -1,14 +1,15 @@
 """Whether quota was ever given that was not there: the ledger replayed commit by commit against the quota of its time.
 
 It goes by revisions, not by times, so it is right whatever clocks did. Less quota than is held is no violation when it
-comes from quota that was lowered; giving more of it away then is one.
+comes from quota that was lowered; giving more of it away then is one, unless the leader had not read of it yet: each
+row of the ledger says how far it had.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from admission.engine.tree import FlavorResource, Node
     from admission.store.records import Document
-
-LAG = 10.0
-"""Seconds in which a leader may not know yet what was written to queue objects on another replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +54,21 @@ class Row(NamedTuple):
     at: float
     begun: int
     ended: int | None
+    known: int
+    """Up to which revision whoever decided it knew the queue objects."""
 
 
 class Version(NamedTuple):
     """A ClusterQueue or Cohort as it was written; None: it was deleted."""
 
     revision: int
-    at: float
     kind: str
     name: str
     spec: NodeSpec | None
 
+
+_BEFORE = 0
+"""Lower than any revision; what has it is not judged, for the quota of its time is not known."""
 
 _Specs: TypeAlias = "dict[tuple[str, str], NodeSpec]"
 
@@ -99,24 +101,26 @@ async def read(connection: AsyncConnection, *, since: float = 0.0) -> tuple[list
     columns = admissions.c
     statement = select(
         columns.workload_uid, columns.cluster_queue, columns.flavor, columns.resource, columns.amount, columns.from_at,
-        columns.from_revision, columns.to_revision, columns.to_at,
+        columns.from_revision, columns.to_revision, columns.to_at, columns.known_revision,
     ).where(columns.amount > 0)  # fmt: skip
     rows = []
     for in_force in holdings.in_force(since):
         result = await connection.stream(statement.where(in_force))
-        async for uid, cluster_queue, flavor, resource, amount, at, begun, ended, to_at in result:
+        async for uid, cluster_queue, flavor, resource, amount, at, begun, ended, to_at, known in result:
             # Rows of the time before revisions were noted were there, or gone, before all others.
-            end = None if to_at is None else ended or 0
-            rows.append(Row(uid, Pot(cluster_queue, flavor, resource), amount, at, begun or 0, end))
+            end = None if to_at is None else ended or _BEFORE
+            begun = begun or _BEFORE
+            known = begun if known is None else known
+            rows.append(Row(uid, Pot(cluster_queue, flavor, resource), amount, at, begun, end, known))
     written = queue_object_versions.c
     found = await connection.execute(
-        select(written.revision, written.at, written.kind, written.name, written.operation, written.content)
+        select(written.revision, written.kind, written.name, written.operation, written.content)
         .where(written.kind.in_([ClusterQueue.kind, Cohort.kind]))
         .order_by(written.id)
     )
     versions = [
-        Version(revision, at, kind, name, None if operation == "delete" else _spec(kind, name, content["spec"]))
-        for revision, at, kind, name, operation, content in found
+        Version(revision, kind, name, None if operation == "delete" else _spec(kind, name, content["spec"]))
+        for revision, kind, name, operation, content in found
     ]
     return rows, versions
 
@@ -140,34 +144,37 @@ class _Replay:
         self._known = tuple(known)
         self._used: defaultdict[Pot, int] = defaultdict(int)
         self._specs: _Specs = {}
-        self._past: list[tuple[float, _Specs]] = []
-        """Until when, and how the queue objects were."""
+        self._past: list[tuple[int, _Specs]] = []
+        """Until which revision, and how the queue objects were."""
         self._trees: dict[str, Tree] | None = None
         """By ClusterQueue."""
 
     def commit(self, revision: int, changes: Iterable[_Change]) -> Iterator[Violation]:
         """What one transaction wrote, and what of it must not have been."""
         more: defaultdict[tuple[Pot, str], int] = defaultdict(int)
-        at = 0.0
+        at, known = 0.0, revision
         for change in changes:
             if change.version is not None:
                 self._write(change.version)
             elif change.row is not None:
                 more[change.row.pot, change.row.uid] += change.amount
-                at = change.row.at if change.amount > 0 else at
+                if change.amount > 0:
+                    at, known = change.row.at, min(known, change.row.known)
         for (pot, _), amount in more.items():
             self._use(pot, amount)
+        if revision == _BEFORE:
+            return
         given: defaultdict[Pot, list[str]] = defaultdict(list)
         for (pot, uid), amount in more.items():
             if amount > 0:
                 given[pot].append(uid)
         for pot, uids in given.items():
             over = -self._available(self._current(), pot)
-            if over > 0 and not self._was_there(pot, at):
+            if over > 0 and not self._was_there(pot, known):
                 yield Violation(revision, at, pot, over, tuple(sorted(uids)))
 
     def _write(self, version: Version) -> None:
-        self._past.append((version.at, self._specs))
+        self._past.append((version.revision, self._specs))
         self._specs = dict(self._specs)
         key = version.kind, version.name
         if version.spec is None:
@@ -194,10 +201,10 @@ class _Replay:
                 add_usage(*_place(trees[pot.cluster_queue], pot), amount)
         return trees
 
-    def _was_there(self, pot: Pot, at: float) -> bool:
-        """Whether it was there a moment ago, as far as the leader can have known."""
-        lately = (specs for until, specs in reversed(self._past) if until >= at - LAG)
-        return any(self._available(self._grown(specs), pot) >= 0 for specs in lately)
+    def _was_there(self, pot: Pot, known: int) -> bool:
+        """Whether it was there as the queue objects were at the revision `known`, or at any one since then."""
+        since = takewhile(lambda past: past[0] > known, reversed(self._past))
+        return any(self._available(self._grown(specs), pot) >= 0 for _, specs in since)
 
     def _available(self, trees: Mapping[str, Tree], pot: Pot) -> int:
         tree = trees.get(pot.cluster_queue)

@@ -14,7 +14,7 @@ from admission.store.tables import admissions, head, transitions, workloads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Connection
 
     from admission.store.database import Database
     from admission.store.records import QueueStatus, WorkloadRecord
@@ -101,19 +101,21 @@ class Workloads:
         if after is not None:
             wanted.append(tuple_(*_KEY) > after)
         statement = loading.WORKLOAD.where(*wanted).order_by(*_KEY).limit(None if limit is None else limit + 1)
-        async with self._database.read() as connection:
-            revision = (await connection.execute(select(head.c.revision))).scalar_one()
-            rows = (await connection.execute(statement)).all()
+
+        def look(connection: Connection) -> Page:
+            revision = connection.execute(select(head.c.revision)).scalar_one()
+            rows = connection.execute(statement).all()
             more = limit is not None and len(rows) > limit
             rows = rows[:limit]
             remaining = None if more else 0
             if more and counted:
                 behind = select(workloads.c.uid).where(*wanted).limit(_COUNTED + 1).subquery()
-                count = (await connection.execute(select(func.count()).select_from(behind))).scalar_one()
+                count = connection.execute(select(func.count()).select_from(behind)).scalar_one()
                 remaining = count - len(rows) if count <= _COUNTED else None
-            found = await loading.records(connection, rows)
-        end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
-        return Page(found, revision, end, remaining)
+            end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
+            return Page(loading.records(connection, rows), revision, end, remaining)
+
+        return await self._database.look(look)
 
     async def uids(self, *, namespace: str | None = None, where: Iterable[Condition] = ()) -> tuple[set[str], int]:
         """The workloads that meet all conditions, by uid, and the revision as of which they do."""
@@ -138,12 +140,13 @@ class Workloads:
         if uid is not None:
             behind = tuple_(columns.revision, columns.uid) > (revision, uid)
         statement = loading.WORKLOAD.where(behind).order_by(columns.revision, columns.uid)
-        async with self._database.read() as connection:
-            newest = (await connection.execute(select(head.c.revision))).scalar_one()
-            rows = (await connection.execute(statement.limit(limit + 1))).all()
-            found = await loading.records(connection, rows[:limit])
-        more = len(rows) > limit
-        return found, newest, more
+
+        def look(connection: Connection) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
+            newest = connection.execute(select(head.c.revision)).scalar_one()
+            rows = connection.execute(statement.limit(limit + 1)).all()
+            return loading.records(connection, rows[:limit]), newest, len(rows) > limit
+
+        return await self._database.look(look)
 
     async def get(self, namespace: str, name: str) -> WorkloadRecord | None:
         """The workload of that name; of several, where one followed the other, the last."""
@@ -153,8 +156,11 @@ class Workloads:
             .order_by(columns.created_at.desc(), columns.uid.desc())
             .limit(1)
         )
-        async with self._database.read() as connection:
-            found = await loading.records(connection, (await connection.execute(statement)).all())
+
+        def look(connection: Connection) -> tuple[WorkloadRecord, ...]:
+            return loading.records(connection, connection.execute(statement).all())
+
+        found = await self._database.look(look)
         return found[0] if found else None
 
     async def story(self, uid: str) -> tuple[Transition, ...]:

@@ -14,6 +14,8 @@ from admission.store.commit import apply, next_revision
 from admission.store.errors import ContradictsLedger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection
 
     from admission.store.database import Database
@@ -33,10 +35,11 @@ class Writer:
     A task of its own does it while there is something to do, so that a caller who is cancelled takes no one down.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
         self.commits = 0
         """Submissions that were committed, since this object was made."""
         self._database = database
+        self._clock = clock
         self._waiting: list[_Submission] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -60,7 +63,7 @@ class Writer:
         while self._waiting:
             batch = self._take()
             try:
-                revision = await self._database.transact(partial(_write, batch))
+                revision = await self._database.transact(partial(_write, batch, self._clock()))
             except StoreError as error:
                 self._fail(batch, error)
             except Exception:  # noqa: BLE001  whatever it is, it belongs to the one caller who caused it
@@ -72,7 +75,7 @@ class Writer:
         """One transaction for each, after the common one has failed for the fault of one of them."""
         for submission in batch:
             try:
-                revision = await self._database.transact(partial(_write, [submission]))
+                revision = await self._database.transact(partial(_write, [submission], self._clock()))
             except IntegrityError as error:
                 contradiction = ContradictsLedger(f"the changes contradict what is in the database: {error.orig}")
                 contradiction.__cause__ = error
@@ -100,8 +103,8 @@ class Writer:
                 submission.revision.set_exception(error)
 
 
-def _write(batch: list[_Submission], connection: Connection) -> int:
-    revision = next_revision(connection, epoch=batch[0].epoch)
+def _write(batch: list[_Submission], at: float, connection: Connection) -> int:
+    revision = next_revision(connection, epoch=batch[0].epoch, at=at)
     for submission in batch:
         apply(connection, submission.changes, revision=revision)
     return revision

@@ -55,6 +55,11 @@ def ledger_columns() -> tuple[sa.Column, ...]:
         sa.Column(
             "to_revision", sa.BigInteger(), comment="... and the one by which it was closed; no clock moves these"
         ),
+        sa.Column(
+            "known_revision",
+            sa.BigInteger(),
+            comment="Up to which its leader knew the queue objects when it was decided",
+        ),
     )
 
 
@@ -76,6 +81,7 @@ def upgrade() -> None:
     op.add_column(
         "head", sa.Column("pruned_to", INSTANT, comment="Rows that ended before then may have left the ledger")
     )
+    op.add_column("head", sa.Column("decided_at", INSTANT, comment="When a leader last wrote, by its clock"))
     for column in ledger_columns():
         op.add_column("admissions", column)
     op.drop_index(op.f("ix_admissions_to_at"), "admissions")
@@ -245,5 +251,6 @@ def downgrade() -> None:
     op.create_index(op.f("ix_admissions_to_at"), "admissions", ["to_at"])
     for column in ledger_columns():
         op.drop_column("admissions", column.name)
+    op.drop_column("head", "decided_at")
     op.drop_column("head", "pruned_to")
     op.drop_column("head", "compatible_with")

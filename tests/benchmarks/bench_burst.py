@@ -64,7 +64,7 @@ async def run() -> list[Figure]:
     return [
         Figure("all admitted after", f"{admitted_after:.1f} s"),
         at_most("API writes per Job", writes.total() / _JOBS, 2, ""),
-        at_most("transactions per Job, arrival to admission", to_admit / _JOBS, 1 / 20, "", digits=3),
+        at_most(f"write transactions for {_JOBS} Jobs, arrival to admission", to_admit, _JOBS / 20, "", digits=0),
         Figure("transactions per Job, to the end", f"{transactions / _JOBS:.3f}"),
         at_most("CPU of `sluice serve` per Job, webhook included", 1000 * cpu / _JOBS, 4, "ms"),
     ]

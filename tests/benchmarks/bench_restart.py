@@ -1,9 +1,13 @@
-"""How long a Sluice that starts again needs until it decides, with 100,000 workloads waiting and 5,000 running."""
+"""How long a Sluice that starts again needs until it decides, with 100,000 workloads waiting and 5,000 running.
+
+And what an audit of them costs the leader: it must not keep decisions waiting.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -22,7 +26,7 @@ from admission.store.audit import Author
 from admission.store.migrate import migrate
 from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
 from admission.store.store import Store
-from tests.benchmarks.measure import Figure, at_most
+from tests.benchmarks.measure import Figure, at_most, cpu_seconds
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
 if TYPE_CHECKING:
@@ -33,6 +37,21 @@ _RUNNING = 5_000
 _QUEUES = 20
 _SECONDS = 10.0
 _MEBIBYTES = 600.0
+_STALL = 50.0
+
+# In a process of its own: the sandbox, which lists all Jobs meanwhile, is in this one.
+_PROBE = """
+import http.client, sys, threading, time
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
+server, longest = http.client.HTTPConnection(sys.argv[1]), 0.0
+while not ended.wait(0.002):
+    began = time.perf_counter()
+    server.request("GET", "/livez")
+    server.getresponse().read()
+    longest = max(longest, time.perf_counter() - began)
+print(longest)
+"""
 
 
 async def run() -> list[Figure]:
@@ -88,12 +107,18 @@ async def _restart(sandbox: Sandbox, jobs: list[dict[str, Any]], directory: Path
         await _ready(f"http://127.0.0.1:{api}/readyz")
         ready = time.perf_counter() - started
         await _admits(sandbox, jobs)
-        decides = time.perf_counter() - started
+        decides, cpu = time.perf_counter() - started, cpu_seconds(child.process.pid)
         memory = _peak_mebibytes(child.process.pid)
+        longest, audited = await _audit(f"http://127.0.0.1:{api}", token)
+        peak = _peak_mebibytes(child.process.pid)
     return [
         Figure(f"{name}: ready after", f"{ready:.1f} s"),
         at_most(f"{name}: a Job that ends lets another one start after", decides, _SECONDS, "s", digits=1),
+        Figure(f"{name}: of which processor time of `sluice serve`", f"{cpu:.1f} s"),
         at_most(f"{name}: memory at its highest", memory, _MEBIBYTES, "MiB", digits=0),
+        Figure(f"{name}: an audit of all takes", f"{audited:.1f} s"),
+        at_most(f"{name}: longest wait for an answer meanwhile", 1000 * longest, _STALL, "ms", digits=0),
+        at_most(f"{name}: memory at its highest after that", peak, _MEBIBYTES, "MiB", digits=0),
     ]
 
 
@@ -186,6 +211,30 @@ async def _admits(sandbox: Sandbox, jobs: list[dict[str, Any]]) -> None:
     await admin.patch("jobs", "default", finished["metadata"]["name"], body, subresource="status")
     while sandbox.requests["PATCH", "jobs", "sluice"] == before:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
+
+
+async def _audit(url: str, token: str) -> tuple[float, float]:
+    """(longest time that a probe waited for its answer meanwhile, how long the audit took), in seconds."""
+    probe = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _PROBE,
+        url.removeprefix("http://"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    began = time.perf_counter()
+    headers = {"Authorization": f"Bearer {token}"}
+    timeout = aiohttp.ClientTimeout(total=300)
+    try:
+        async with (
+            aiohttp.ClientSession(url, headers=headers, timeout=timeout) as session,
+            session.get("/apis/sluice.dev/v1/audits") as response,
+        ):
+            assert not (await response.json())["items"], "nothing should differ"
+    finally:
+        output, _ = await probe.communicate(b"")  # the end of its input ends it
+    return float(output), time.perf_counter() - began
 
 
 def _peak_mebibytes(pid: int) -> float:

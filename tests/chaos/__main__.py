@@ -30,6 +30,7 @@ PER_THOUSAND = {
     Fault.CUT_WATCHES: 2,
     Fault.STEP_CLOCK: 2,
     Fault.CHANGE_QUOTA: 4,
+    Fault.HOLD: 4,
 }
 """Strikes for each thousand Jobs."""
 

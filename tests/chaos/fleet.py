@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from admission.cli.demo.children import alongside, free_port
+from tests.chaos.service import service
 from tests.chaos.stepped import set_offset
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ LEASE = (
     "--retry-period=0.5",
 )
 _RESTART = 1.0
-_SERVES = b"admission.cli.serve: API at "
-"""What each says when it has started."""
 _PATIENCE = 90.0
 """Real seconds in which somebody has to lead, or a replica to do what it was told."""
 _TAIL = 25
@@ -81,9 +80,7 @@ class Fleet:
     replicas: Sequence[Replica]
     session: aiohttp.ClientSession
     deaths: list[str] = field(default_factory=list)
-    """Of those that ended by themselves while they served, which none ever should."""
-    vain_starts: int = 0
-    """How often one ended before it served: without a database it says so and leaves it to the kubelet to try again."""
+    """Of those that ended by themselves, which none ever should, not even when it starts."""
 
     async def get(self, replica: Replica, path: str) -> tuple[int, str]:
         """Status and body; 0 while nobody answers."""
@@ -103,6 +100,11 @@ class Fleet:
     async def leads(self, replica: Replica) -> bool:
         """Whether it says so itself."""
         return '"role": "leading' in (await self.get(replica, "/debug/statistics"))[1]
+
+    async def is_followed(self, leader: Replica) -> bool:
+        """Whether somebody else is ready to take over."""
+        others = [replica for replica in self.replicas if replica is not leader]
+        return 200 in [(await self.get(replica, "/readyz"))[0] for replica in others]
 
     async def told(self) -> str:
         """What each says of itself, for whoever has to find out."""
@@ -138,22 +140,32 @@ class Fleet:
 
 @asynccontextmanager
 async def running_fleet(folder: Path, kubeconfig: Path, database_url: str, *, count: int) -> AsyncIterator[Fleet]:
-    """`count` replicas on one database; one alone has no Lease. All are asked to end at the end."""
+    """`count` replicas on one database, webhooks included; one alone has no Lease. All are asked to end at the end."""
     token = secrets.token_urlsafe(16)
     replicas = [Replica(f"replica-{number}", folder, f"http://127.0.0.1:{free_port()}") for number in range(count)]
     arguments = [
         f"--kubeconfig={kubeconfig}",
         f"--database-url={database_url}",
         "--log-level=debug",
+        "--certificate-secret=default/webhook",
         *(LEASE if count > 1 else ()),
     ]
+    ports = [free_port() for _ in replicas]
     timeout = aiohttp.ClientTimeout(total=3)
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}, timeout=timeout) as session:
+    async with (
+        service(ports) as address,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}, timeout=timeout) as session,
+    ):
         fleet = Fleet(replicas, session)
         async with AsyncExitStack() as stack:
-            for replica in replicas:
+            for replica, port in zip(replicas, ports, strict=True):
                 set_offset(replica.clock, 0.0)
-                await stack.enter_async_context(alongside(_keep(fleet, replica, arguments, token)))
+                own = (
+                    f"--webhook-url=https://127.0.0.1:{address}",
+                    f"--webhook-address=127.0.0.1:{port}",
+                    f"--certificate-directory={folder / replica.name}",
+                )
+                await stack.enter_async_context(alongside(_keep(fleet, replica, [*arguments, *own], token)))
             yield fleet
 
 
@@ -161,7 +173,6 @@ async def _keep(fleet: Fleet, replica: Replica, arguments: Sequence[str], token:
     address = replica.url.removeprefix("http://")
     while True:
         with replica.log.open("ab") as log:
-            before = log.tell()
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tests.chaos.stepped", str(replica.clock)),
                 *("serve", f"--api-address={address}", *arguments),
@@ -176,10 +187,7 @@ async def _keep(fleet: Fleet, replica: Replica, arguments: Sequence[str], token:
         finally:
             await _end(replica)
         if not replica.doomed:
-            if _SERVES in replica.log.read_bytes()[before:]:
-                fleet.deaths.append(f"{replica.name} ended with exit code {code}:\n{replica.tail()}")
-            else:
-                fleet.vain_starts += 1
+            fleet.deaths.append(f"{replica.name} ended with exit code {code}:\n{replica.tail()}")
             await asyncio.sleep(_RESTART)
         replica.doomed = False
 

@@ -9,7 +9,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from admission.cli.demo.account import Phase
 from admission.cli.demo.plan import queue_documents
+from admission.model.errors import ClusterError
 from tests.chaos.fleet import LEASE_SECONDS, Stuck
 from tests.chaos.schedule import Fault, cut_watches
 from tests.chaos.stepped import set_offset
@@ -17,6 +19,7 @@ from tests.chaos.stepped import set_offset
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from admission.cli.demo.account import Account
     from admission.cli.demo.plan import Plan, Team
     from admission.cluster.client import Client
     from tests.chaos.fleet import Fleet
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 
 _CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sluice'"
 _HOUR = 3600.0
+_HOLD = "sluice.dev/hold"
+_STOPS = 150.0
+"""Real seconds in which a Job runs, is held, and stops or ends."""
 
 
 class Server(Protocol):
@@ -41,18 +47,19 @@ class Hands:
         self,
         fleet: Fleet,
         client: Client,
-        plan: Plan,
+        account: Account,
         faults: dict[str, object],
         server: Server | None,
         say: Callable[[str], None],
     ) -> None:
         """`faults` are the rules that are in force at the API server."""
         self.done: Counter[Fault] = Counter()
-        self.takeovers: list[float] = []
-        """Seconds until another led, for each leader that was killed or frozen."""
+        self.takeovers: dict[bool, list[float]] = {True: [], False: []}
+        """Seconds until another led, for each leader that was killed or frozen; by whether a follower was ready."""
         self._fleet = fleet
         self._client = client
-        self._plan = plan
+        self._account = account
+        self._plan = account.plan
         self._faults = faults
         self._server = server
         self._say = say
@@ -69,16 +76,18 @@ class Hands:
             Fault.CUT_WATCHES: self._cut_watches,
             Fault.STEP_CLOCK: self._step_clock,
             Fault.CHANGE_QUOTA: self._change_quota,
+            Fault.HOLD: self._hold,
         }
         await doing[strike.fault](strike.draw)
         self.done[strike.fault] += 1
 
     async def _kill_leader(self, _: float) -> None:
         leader = await self._fleet.leader()
+        ready = await self._fleet.is_followed(leader)
         began = time.monotonic()
         await leader.kill()
         await self._fleet.leader()  # perhaps itself, in its next life
-        self.takeovers.append(time.monotonic() - began)
+        self.takeovers[ready].append(time.monotonic() - began)
 
     async def _kill_follower(self, draw: float) -> None:
         leader = await self._fleet.leader()
@@ -88,12 +97,13 @@ class Hands:
     async def _freeze_leader(self, _: float) -> None:
         """It does not know that time has passed, and wakes in the middle of whatever it did."""
         leader = await self._fleet.leader()
+        ready = await self._fleet.is_followed(leader)
         began = time.monotonic()
         leader.send(signal.SIGSTOP)
         try:
             await self._fleet.leader(but=leader)
-            self.takeovers.append(time.monotonic() - began)
-            await asyncio.sleep(max(0.0, LEASE_SECONDS - self.takeovers[-1]))
+            self.takeovers[ready].append(took := time.monotonic() - began)
+            await asyncio.sleep(max(0.0, LEASE_SECONDS - took))
         finally:
             leader.send(signal.SIGCONT)
         await self._fleet.until_one_leads()
@@ -126,6 +136,38 @@ class Hands:
         async with asyncio.timeout(60):
             while not await self._patched(path, body):  # noqa: ASYNC110  until a replica is up
                 await asyncio.sleep(0.2)
+
+    async def _hold(self, draw: float) -> None:
+        """It is stopped, and queues again; one that ends before it is stopped does not count."""
+        try:
+            async with asyncio.timeout(_STOPS):
+                while not self._account.finished():
+                    running = self._account.running()
+                    if running and await self._stopped(running[int(draw * len(running))]):
+                        return
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise Stuck(f"no Job that was held has stopped for {_STOPS:g} s") from error
+
+    async def _stopped(self, key: str) -> bool:
+        await self._label(key, "true")
+        while key in self._account.running():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        stopped = self._account.jobs[key].phase is Phase.WAITING
+        await self._label(key, None)
+        return stopped
+
+    async def _label(self, key: str, value: str | None) -> None:
+        """Its user tries until the webhooks let the change pass."""
+        namespace, name = key.split("/")
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+        while True:
+            try:
+                await self._client.patch(path, {"metadata": {"labels": {_HOLD: value}}})
+            except ClusterError:
+                await asyncio.sleep(0.2)
+            else:
+                return
 
     async def _patched(self, path: str, body: dict[str, object]) -> bool:
         for replica in self._fleet.replicas:

@@ -28,6 +28,7 @@ class Fault(StrEnum):
     CUT_WATCHES = "all watches cut"
     STEP_CLOCK = "a clock set"
     CHANGE_QUOTA = "quota changed through the API"
+    HOLD = "a running Job held by its user, and let go"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from admission.cli.demo.account import Account, Phase
 from admission.cli.demo.children import alongside
@@ -17,6 +18,7 @@ from admission.cli.demo.plan import job_document, queue_documents, three_teams
 from admission.cli.demo.stage import SLUICE_USER, running_sandbox
 from admission.cluster.client import Client
 from admission.cluster.errors import AlreadyExists
+from admission.model.errors import ClusterError
 from admission.model.manifests import parse_manifest
 from admission.store.audit import Author
 from admission.store.migrate import migrate
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from admission.cli.demo.plan import Plan, PlannedJob
+    from admission.cli.demo.plan import Document, Plan, PlannedJob
     from tests.chaos.fleet import Fleet
     from tests.chaos.hands import Server
     from tests.chaos.ledger import Promise
@@ -38,8 +40,17 @@ if TYPE_CHECKING:
 
 _USERS = 8
 _BACKLOG = 300
-"""Users submit more while fewer Jobs than this wait, so that arrivals go on through the whole storm."""
-_PATIENCE = 60.0
+"""Users submit more while fewer Jobs than this wait, and than a quarter of all: so arrivals go on through the whole
+storm, and urgent ones find others running."""
+_ONE_OF = 5
+"""One of so many Jobs is urgent: it takes the place of others of its team."""
+_URGENT = {
+    "apiVersion": "sluice.dev/v1",
+    "kind": "WorkloadPriorityClass",
+    "metadata": {"name": "urgent"},
+    "value": 1000,
+}
+_PATIENCE = 150.0
 """Real seconds in which no Job moves after which none ever will."""
 _PROGRESS = 5.0
 
@@ -61,7 +72,7 @@ def plan_of(jobs: int, *, speed: float) -> Plan:
     """Three teams, and Jobs of two pods that fill one node each: 40 run at a time, or 100 of 10,000."""
     plan = three_teams(jobs=jobs, nodes=max(40, jobs // 100), speed=speed)
     pod = {"cpu": 5_000, "memory": 5 * 2**30}
-    return replace(plan, jobs=tuple(replace(job, pods=2, requests=pod) for job in plan.jobs))
+    return replace(plan, preemption=True, jobs=tuple(replace(job, pods=2, requests=pod) for job in plan.jobs))
 
 
 async def storm(
@@ -79,7 +90,7 @@ async def storm(
     """Run it. `server` is the PostgreSQL that may be killed; `timeouts` as in `rules`; `say` is told the progress."""
     await migrate(database_url)
     async with Store.open(database_url) as store:
-        for document in queue_documents(plan):
+        for document in (*queue_documents(plan), _URGENT):
             await store.queues.create(parse_manifest(document), author=Author("chaos"))
     strikes = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
     account = Account(plan)
@@ -97,7 +108,7 @@ async def storm(
             await fleet.leader()
             faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
             await client.create("/sandbox/faults", faults)
-            hands = Hands(fleet, client, plan, faults, server, say)
+            hands = Hands(fleet, client, account, faults, server, say)
             stuck = ""
             try:
                 async with alongside(_submit(client, plan, account)), alongside(_tell(account, observer, say)):
@@ -116,10 +127,9 @@ async def storm(
         (not stuck, f"the storm came to its end {stuck}"),
         *close(account, Costs({}, 0), elapsed).promises,
         *await ledger.promises(database_url, plan, starts),
-        (not fleet.deaths, f"no Sluice that had started ended by itself {fleet.deaths[:2] or ''}"),
+        (not fleet.deaths, f"no Sluice ended by itself {fleet.deaths[:2] or ''}"),
     )
-    figures = (*_figures(hands, struck, elapsed), ("Starts in vain", str(fleet.vain_starts)))
-    return Outcome(promises, figures, _logs(fleet))
+    return Outcome(promises, _figures(hands, struck, elapsed), _logs(fleet))
 
 
 async def _until(account: Account, reached: Callable[[], bool]) -> None:
@@ -159,26 +169,38 @@ async def _submit(client: Client, plan: Plan, account: Account) -> None:
 
 
 async def _user(client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob]) -> None:
+    """Submits Jobs one after the other, each until it is taken: while no webhook answers the API server refuses it."""
     for job in jobs:
-        while account.count(Phase.WAITING) > _BACKLOG:  # noqa: ASYNC110  the sandbox moves it
+        while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  the sandbox moves it
             await asyncio.sleep(0.05)
         document = job_document(plan, job)
-        document["spec"]["suspend"] = True
+        if crc32(job.name.encode()) % _ONE_OF == 0:
+            document["metadata"]["labels"]["sluice.dev/priority-class"] = _URGENT["metadata"]["name"]
+        await _create(client, f"/apis/batch/v1/namespaces/{job.team}/jobs", document)
+
+
+async def _create(client: Client, collection: str, document: Document) -> None:
+    while True:
         try:
-            await client.create(f"/apis/batch/v1/namespaces/{job.team}/jobs", document)
+            await client.create(collection, document)
         except AlreadyExists:
-            continue
+            return
+        except ClusterError:
+            await asyncio.sleep(0.2)
+        else:
+            return
 
 
 def _figures(hands: Hands, struck: Mapping[str, object], elapsed: float) -> tuple[tuple[str, str], ...]:
     done = Counter[str]()
     for rule in struck.get("rules", ()):  # type: ignore[attr-defined]
         done[f"{rule['do']}{' ' + str(rule['code']) if rule['do'] == 'error' else ''}"] += rule["struck"]
-    takeovers = ", ".join(f"{seconds:.1f}" for seconds in hands.takeovers) or "none"
+    takeovers = {ready: ", ".join(f"{taken:.1f}" for taken in all_) or "-" for ready, all_ in hands.takeovers.items()}
     return (
         ("Time", f"{elapsed:.0f} s"),
         *((str(fault), str(count)) for fault, count in hands.done.items()),
-        ("Seconds until another led after kill or freeze", takeovers),
+        ("Seconds until another led, a follower being ready", takeovers[True]),
+        ("... and when none was", takeovers[False]),
         ("At the API server", ", ".join(f"{count} x {what}" for what, count in sorted(done.items()))),
     )
 

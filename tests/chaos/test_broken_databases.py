@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from admission.store.store import Store
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tests.cli.serve_processes import Replica
@@ -81,6 +82,47 @@ async def test_the_disk_is_full(sandbox, tmp_path):
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
         await goes_through_it(sandbox, replica, full_disk(replica), "the disk of the database")
+
+
+async def starts_after(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
+    """It was started too early: it waits, says for what, and needs nobody to start it again."""
+    while says not in (answer := await replica.get("/readyz"))[1]:
+        assert replica.process.returncode is None, replica.log.decode()
+        await asyncio.sleep(0.05)
+    assert answer[0] == 503
+    assert (await replica.get("/livez"))[0] == 200
+    assert "reason withheld" in (await replica.get("/readyz", token=""))[1]
+    await asyncio.to_thread(mend)
+    await replica.until("leading")
+    await submit(sandbox, "after")
+    await all_complete(sandbox.local("admin"), 8)
+    assert replica.log.decode().count("cannot start yet") == 1
+    assert "Traceback" not in replica.log.decode()
+
+
+@pytest.mark.postgres
+async def test_it_is_started_before_the_database(sandbox, tmp_path, own_postgresql):
+    url = own_postgresql.url("sluice_template")
+    await make_queues(url)
+    await asyncio.to_thread(own_postgresql.kill)
+    async with serving(tmp_path, url) as replica:
+        await starts_after(sandbox, replica, "cannot be reached", own_postgresql.start)
+
+
+@pytest.mark.postgres
+async def test_it_is_started_on_a_standby_and_asked_to_end(sandbox, tmp_path, own_postgresql):
+    url = own_postgresql.url("sluice_template")
+    await make_queues(url)
+    switch = "ALTER DATABASE sluice_template SET default_transaction_read_only = {}".format
+    await asyncio.to_thread(own_postgresql.execute, switch("on"))
+    async with serving(tmp_path, url) as replica:
+        await starts_after(sandbox, replica, "cannot be written", lambda: own_postgresql.execute(switch("off")))
+    await asyncio.to_thread(own_postgresql.kill)
+    async with serving(tmp_path, url) as replica:
+        while (await replica.get("/livez"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        replica.send(signal.SIGTERM)
+        assert await replica.process.wait() == 0
 
 
 @pytest.mark.postgres

@@ -52,8 +52,8 @@ def _ran(number, job):
         )  # fmt: skip
 
 
-async def broken(database_url):
-    kept = await ledger.promises(database_url, PLAN, dict.fromkeys(JOBS, 1))
+async def broken(database_url, *, starts=1):
+    kept = await ledger.promises(database_url, PLAN, dict.fromkeys(JOBS, starts))
     return " ".join(sentence for is_kept, sentence in kept if not is_kept)
 
 
@@ -74,10 +74,15 @@ FIRST = admissions.c.workload_uid == "u0"
         (update(admissions).where(FIRST).values(to_at=1004.0), "lasted from admission to end"),
         (update(admissions).where(FIRST).values(to_revision=99), "ends before it begins (2)"),
         (update(admissions).where(FIRST).values(workload_uid="u1", to_revision=115), "overlaps another (2)"),
-        (update(admissions).where(FIRST).values(workload_uid="u1"), "2 admissions, 1 starts"),
+        (update(admissions).where(FIRST).values(workload_uid="u1"), "2 admissions, 2 of them to its end, 1 starts"),
         (update(workloads).values(outcome="Failed"), "how each Job ended: {'Failed': 2}"),
     ],
 )
 async def test_what_is_wrong_is_found(good, database_url, statement, says):
     await good(statement)
     assert says in await broken(database_url)
+
+
+@pytest.mark.parametrize("starts", [0, 2])
+async def test_starts_without_an_admission_and_ends_without_a_start_are_found(good, database_url, starts):
+    assert f"1 admissions, 1 of them to its end, {starts} starts" in await broken(database_url, starts=starts)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from command_runner import TOKEN, Sluice
@@ -13,10 +15,11 @@ from serve_processes import NODE, QUEUES, job
 
 from admission.api.application import create_app, listening
 from admission.cluster.client import Client
-from admission.controller import Controller
+from admission.controller import Controller, evidence
 from admission.engine.events import WorkloadGone
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
+from admission.store.migrate import migrate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,8 +74,68 @@ async def test_what_differs_is_told_and_repaired(deciding, store):
 async def test_whoever_does_not_decide_says_who_does(sluice: Sluice, store: Store):
     nobody = await sluice("audit")
     assert nobody.exit_code == 1
-    assert nobody.stderr.endswith("only the Sluice that leads can audit, and this one does not: nobody does yet\n")
+    assert "only the Sluice that leads can audit, and this one does not: nobody does yet; see its log" in nobody.stderr
 
     await store.lead("rack-7_12_ab")
     other = await sluice("audit", "--repair")
-    assert 'this one does not: "rack-7_12_ab" leads; ask it' in other.stderr
+    assert (other.exit_code, other.stderr.count("\n")) == (1, 1)
+    assert 'this one does not: "rack-7_12_ab" leads' in other.stderr
+    assert "--server" in other.stderr
+
+
+async def test_behind_a_service_the_leader_is_met_by_asking_again(deciding, store):
+    _, leader, _ = deciding
+    follower = create_app(store, token=TOKEN, checks={})
+    async with (
+        listening(follower, "127.0.0.1", 0) as url,
+        either(url, url, url, leader.environment["SLUICE_SERVER"]) as service,
+    ):
+        asked = await Sluice({"SLUICE_SERVER": service, "SLUICE_ADMIN_TOKEN": TOKEN})("audit")
+    assert (asked.exit_code, asked.stdout) == (0, "no differences\n"), asked.stderr
+
+
+async def test_without_a_sluice_database_and_cluster_are_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "GRACE", 0.0)
+    url, sluice = f"sqlite:///{tmp_path / 'sluice.db'}", Sluice({})
+    async with Sandbox(controllers=False) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        await migrate(url)
+        offline = ("audit", "--database-url", url, "--kubeconfig", str(tmp_path / "kubeconfig"))
+        clean = await sluice(*offline)
+        assert (clean.exit_code, clean.stdout) == (0, "no differences\n"), clean.stderr
+
+        await sandbox.local("admin").create("jobs", "default", job("stranger"))
+        told = await sluice(*offline, "-o", "json")
+        assert told.exit_code == 1
+        (item,) = json.loads(told.stdout)["items"]
+        assert (item["problem"], item["object"], item["left"]) == ("NotOnRecord", "Job default/stranger", "true")
+
+        wrong = await sluice(*offline, "--repair")
+        assert wrong.exit_code == 2
+        assert "--repair is for a Sluice that leads" in wrong.stderr
+    down = await sluice(*offline)
+    assert (down.exit_code, down.stderr.count("\n")) == (1, 1)
+
+
+@asynccontextmanager
+async def either(*servers: str) -> AsyncIterator[str]:
+    """An address whose connections go to each of the servers in turn, as those to a Service may."""
+    turns = cycle(servers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        parts = urlsplit(next(turns))
+        inner_reader, inner_writer = await asyncio.open_connection(parts.hostname, parts.port)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pipe(reader, inner_writer))
+            group.create_task(pipe(inner_reader, writer))
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"http://{host}:{port}"

@@ -150,7 +150,6 @@ async def test_a_full_disk_is_told_and_ends_without_a_restart(sandbox, tmp_path)
         ({"SLUICE_KUBECONFIG": "/nowhere/kubeconfig"}, "no kubeconfig at /nowhere/kubeconfig"),
         ({"SLUICE_DATABASE_URL": "mysql://localhost/x"}, "postgresql://"),
         ({"SLUICE_DATABASE_URL": "sqlite:////nowhere/sluice.db"}, "/nowhere"),
-        ({"SLUICE_DATABASE_URL": "postgresql://u:p@127.0.0.1:1/x"}, "127.0.0.1:1"),
         ({"SLUICE_LOG_LEVEL": "loud"}, "SLUICE_LOG_LEVEL"),
     ],
 )
@@ -170,9 +169,21 @@ async def test_an_api_server_that_nobody_answers_at(tmp_path):
     }
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(dead))
     async with serving(tmp_path, on_file(tmp_path)) as replica:
+        while (answer := await replica.get("/readyz"))[0] == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert "check that the server is running" in answer[1]
+        replica.send(signal.SIGTERM)
+        assert await replica.process.wait() == 0
+
+
+async def test_a_server_with_a_certificate_of_another_authority(sandbox, tmp_path):
+    config = sandbox.kubeconfig("sluice")
+    del config["clusters"][0]["cluster"]["certificate-authority-data"]
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    async with serving(tmp_path, on_file(tmp_path)) as replica:
         await replica.process.wait()
     assert replica.process.returncode == 1
-    assert "check that the server is running" in error_of(replica.log.decode())
+    assert "the server's certificate is not trusted" in error_of(replica.log.decode())
 
 
 async def test_a_wrong_token_for_the_cluster(sandbox, tmp_path):

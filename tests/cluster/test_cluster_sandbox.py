@@ -76,6 +76,18 @@ async def test_pages_join_to_the_whole_list(client):
     assert [len(page["items"]) for page in pages] == [2, 2, 1]
 
 
+async def test_the_next_page_is_asked_for_while_one_is_used(sandbox, client):
+    for number in range(5):
+        await client.create(JOBS, job(f"job-{number}"))
+    before = sandbox.requests["GET", "jobs", "admin"]
+    async with aclosing(client.list_pages(JOBS, limit=2)) as pages:
+        await anext(pages)
+        while sandbox.requests["GET", "jobs", "admin"] < before + 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    # Given up with a page under way: nothing is left behind, and the client goes on.
+    assert len((await client.get(JOBS))["items"]) == 5
+
+
 async def test_the_informer_follows_what_happens(sandbox, client):
     await client.create(JOBS, job("before"))
     told: list[tuple[str, str]] = []

@@ -86,7 +86,6 @@ class World:
             client=self.client,
             kind=kind,
             policy=policy,
-            clock=self.clock,
             audit_interval=audit_interval,
         )
         self._running = asyncio.create_task(self._run(self.controller, epoch))

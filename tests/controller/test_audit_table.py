@@ -46,8 +46,7 @@ def view(state: State | None, seen: Observed | None, *, pods: int = 0, checks: b
         records={"u": record} if record else {},
         objects={"u": seen} if seen else {},
         owners={"u": Owner("team-a/one", pods, True)} if pods else {},
-        tracked={"u": (state, admission)} if state else {},
-        held=POT if admission else {},
+        tracked={"u": record} if record else {},
         engine=POT if admission else {},
     )
     return replace(known, **fields)
@@ -91,9 +90,12 @@ def test_what_is_as_it_should_be(fine):
         (view(State.PENDING, SUSPENDED, pods=2), Problem.PODS_WITHOUT_ADMISSION),
         (view(None, None, pods=2), Problem.PODS_WITHOUT_ADMISSION),
         (view(State.ADMITTED, RUNNING, otherwise={"u"}), Problem.FLAVORS_DIFFER),
-        (view(State.ADMITTED, RUNNING, tracked={}), Problem.MEMORY_DIFFERS),
-        (view(None, None, tracked={"u": (State.PENDING, None)}), Problem.MEMORY_DIFFERS),
-        (view(State.ADMITTED, RUNNING, tracked={"u": (State.EVICTING, HELD)}), Problem.MEMORY_DIFFERS),
+        (view(State.ADMITTED, RUNNING, tracked={}, engine={}), Problem.MEMORY_DIFFERS),
+        (view(None, None, tracked={"u": WorkloadRecord(WORKLOAD, State.PENDING, 0.0)}), Problem.MEMORY_DIFFERS),
+        (
+            view(State.ADMITTED, RUNNING, tracked={"u": WorkloadRecord(WORKLOAD, State.EVICTING, 0.0, admission=HELD)}),
+            Problem.MEMORY_DIFFERS,
+        ),
         (view(State.ADMITTED, RUNNING, engine={}), Problem.USAGE_DIFFERS),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
+from sqlalchemy import select
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Invalid
@@ -13,6 +14,7 @@ from admission.controller import Controller
 from admission.kinds import all_kinds
 from admission.store.errors import StaleEpoch
 from admission.store.store import Store
+from admission.store.tables import admissions
 
 
 @pytest.fixture
@@ -114,3 +116,22 @@ async def test_a_stop_that_comes_late_does_not_stop_what_was_started_again(queue
     with pytest.raises(Invalid):
         await queues.client.patch(path, late, patch_type=PatchType.JSON)
     assert runs(queues.user.get("jobs", "team-a", "again"))
+
+
+async def test_the_ledger_notes_up_to_where_the_leader_knew_the_queues(queues):
+    """By which a replay tells what was decided too late from what was decided wrongly."""
+    await queues.start()
+    await queues.submit(job("before"))
+    await queues.job("before", runs)
+    await queues.apply(cluster_queue(cpu="30"))
+    revision = await queues.store.queues.revision()
+    await queues.submit(job("after", cpu="8"))
+    await queues.job("after", runs)
+    async with queues.store._database.read() as connection:
+        columns = admissions.c
+        known = [
+            (row.known_revision >= revision, row.known_revision < row.from_revision)
+            for row in await connection.execute(select(columns).order_by(columns.id))
+        ]
+    assert known == [(False, True), (True, True)]
+    assert await queues.store.reports.violations() == ()

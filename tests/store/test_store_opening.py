@@ -18,6 +18,7 @@ from store_examples import admission, admitted, flavor, pending, workload
 from admission.store.audit import Author
 from admission.store.errors import (
     AlreadyRunning,
+    DatabaseRefusesWrites,
     DatabaseUnavailable,
     DatabaseUnusable,
     InvalidDatabaseUrl,
@@ -182,7 +183,7 @@ async def test_a_newer_schema_that_is_not_for_this_code(database_url: str):
 async def test_a_postgresql_that_is_read_only(postgresql: PostgreSQL):
     await asyncio.to_thread(postgresql.execute, "CREATE DATABASE read_only TEMPLATE sluice_template")
     await asyncio.to_thread(postgresql.execute, "ALTER DATABASE read_only SET default_transaction_read_only = on")
-    assert "cannot be written" in await refusal(postgresql.url("read_only"), DatabaseUnusable)
+    assert "cannot be written" in await refusal(postgresql.url("read_only"), DatabaseRefusesWrites)
 
 
 @pytest.fixture

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 from store_examples import admission, admitted, cluster_queue, cohort, finished, workload
 
 from admission.model.queues import ClusterQueue
 from admission.store.audit import Author
 from admission.store.records import Changes, Resized
+from admission.store.store import Store
+from admission.store.tables import admissions
 from admission.store.usage import Pot
 from admission.store.violations import Row, Version, Violation, violations
 
 if TYPE_CHECKING:
     from conftest import Clock
-
-    from admission.store.store import Store
 
 NOW = 1_750_000_000.0
 POT = Pot("cq", "default", "cpu")
@@ -30,8 +32,18 @@ async def epoch(store: Store) -> int:
     return await store.lead("test")
 
 
-async def admit(store: Store, uid: str, amount: int, epoch: int, *, at: float = NOW, queue: str = "cq") -> int:
-    return await store.commit(admitted(workload(uid), admission(amount, cluster_queue=queue), at=at), epoch=epoch)
+async def admit(
+    store: Store,
+    uid: str,
+    amount: int,
+    epoch: int,
+    *,
+    at: float = NOW,
+    queue: str = "cq",
+    known: int | None = None,
+) -> int:
+    changes = admitted(workload(uid), admission(amount, cluster_queue=queue), at=at)
+    return await store.commit(replace(changes, known=known), epoch=epoch)
 
 
 async def test_as_much_as_there_is_may_be_given_and_no_more(store: Store, epoch: int):
@@ -72,15 +84,42 @@ async def test_lowered_quota_is_no_violation_but_giving_more_of_it_is(store: Sto
     assert (violation.workloads, violation.over) == (("3",), 3_500)
 
 
-async def test_a_leader_may_not_have_heard_yet_of_what_another_replica_wrote(store: Store, clock: Clock, epoch: int):
-    clock.advance(1000)
+async def test_a_leader_may_not_have_heard_yet_of_what_another_replica_wrote(store: Store, epoch: int):
+    before = await store.queues.revision()
     await store.queues.replace(cluster_queue(cpu="5"), author=Author("ada"))
-    await admit(store, "1", 10_000, epoch, at=clock.now + 9)
+    await admit(store, "1", 10_000, epoch, known=before)
     assert await store.reports.violations() == ()
-    await store.commit(finished(workload("1"), at=clock.now + 9.5), epoch=epoch)
-    await admit(store, "2", 10_000, epoch, at=clock.now + 11)
+    await store.commit(finished(workload("1"), at=NOW), epoch=epoch)
+    await admit(store, "2", 10_000, epoch, known=before + 1)
     (violation,) = await store.reports.violations()
     assert violation.workloads == ("2",)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+async def test_clocks_of_replicas_may_be_an_hour_apart(
+    database_url: str, store: Store, clock: Clock, epoch: int, ahead: float
+):
+    """Quota is lowered by a replica that does not agree with the leader on the time."""
+    async with Store.open(database_url, clock=lambda: clock.now + ahead) as other:
+        await admit(store, "1", 10_000, epoch, at=clock.now)
+        await store.commit(finished(workload("1"), at=clock.now + 1), epoch=epoch)
+        before = await store.queues.revision()
+        clock.advance(5)
+        await other.queues.replace(cluster_queue(cpu="5"), author=Author("ada"))
+        await admit(store, "2", 10_000, epoch, at=clock.now, known=before)
+        assert await store.reports.violations() == ()  # it had not read of that
+        await store.commit(finished(workload("2"), at=clock.now + 1), epoch=epoch)
+        over = await admit(store, "3", 10_000, epoch, at=clock.now, known=await store.queues.revision())
+        assert [violation.revision for violation in await other.reports.violations()] == [over]  # but now it had
+
+
+async def test_what_was_held_before_revisions_were_noted_is_not_judged(store: Store, epoch: int):
+    await admit(store, "1", 11_000, epoch)
+    async with store._database.write() as connection:
+        await connection.execute(update(admissions).values(from_revision=None))
+    assert await store.reports.violations() == ()
+    await admit(store, "2", 1, epoch)
+    assert [violation.over for violation in await store.reports.violations()] == [1_001]
 
 
 def in_cohort(name: str, **quota: Any) -> ClusterQueue:
@@ -126,13 +165,11 @@ def test_a_single_queue_against_counting(rows: list[tuple[int, int, int | None]]
     from admission.engine.tree import NodeSpec, Quota
 
     ledger = [
-        Row(str(number), POT, amount, NOW, begun, None if length is None else begun + length)
+        Row(str(number), POT, amount, NOW, begun, None if length is None else begun + length, begun)
         for number, (amount, begun, length) in enumerate(rows)
     ]
     spec = NodeSpec("cq", "", {("default", "cpu"): Quota(quota)})
-    found = {
-        v.revision: (v.over, v.workloads) for v in violations(ledger, [Version(0, 0.0, "ClusterQueue", "cq", spec)])
-    }
+    found = {v.revision: (v.over, v.workloads) for v in violations(ledger, [Version(0, "ClusterQueue", "cq", spec)])}
     expected = {}
     for revision in range(1, 41):
         held = sum(r.amount for r in ledger if r.begun <= revision and (r.ended is None or r.ended > revision))

@@ -1,0 +1,100 @@
+"""A leader frozen in the middle of a commit: the database ends it, another leads, and nothing of it ever counts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+from tests.chaos.fleet import LEASE
+from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from admission.store.store import Store
+
+BLOCKED = "SELECT pid FROM pg_locks WHERE relation = 'transitions'::regclass AND NOT granted"
+WAITS_FOR = "SELECT wait_event FROM pg_stat_activity WHERE pid = $1"
+ADMISSIONS = "SELECT count(*) FROM admissions GROUP BY workload_uid"
+HELD = "SELECT count(*) FROM admissions WHERE to_at IS NULL"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    """Replicas need PostgreSQL."""
+    return "postgresql"
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        await sandbox.local("admin").create("nodes", "", NODE)
+        yield sandbox
+
+
+@pytest.fixture
+async def eyes(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+async def submit(sandbox: Sandbox, prefix: str) -> None:
+    for number in range(6):
+        body = job(f"{prefix}-{number}")
+        body["spec"]["suspend"] = True
+        await sandbox.local("alice").create("jobs", "default", body)
+
+
+async def becomes(eyes: asyncpg.Connection, value: object, query: str, *arguments: object) -> None:
+    """The time limit of the test ends a wait in vain."""
+    while await eyes.fetchval(query, *arguments) != value:  # noqa: ASYNC110  another process makes it so
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.postgres
+async def test_what_a_frozen_leader_had_not_yet_committed_is_refused(
+    sandbox, store: Store, eyes, database_url, tmp_path
+):
+    for document in parse_documents(QUEUES, source="queues"):
+        await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with serving(tmp_path, database_url, *LEASE) as first, serving(tmp_path, database_url, *LEASE) as second:
+        await asyncio.gather(first.until_ready(), second.until_ready())
+        while not (leading := [one for one in (first, second) if (await one.role()).startswith("leading")]):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        leader, follower = leading[0], second if leading[0] is first else first
+        await submit(sandbox, "before")
+        await all_complete(sandbox.local("admin"), 6)
+
+        async with eyes.transaction():
+            await eyes.execute("LOCK TABLE transitions IN SHARE MODE")
+            await submit(sandbox, "late")
+            while (pid := await eyes.fetchval(BLOCKED)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            leader.send(signal.SIGSTOP)
+        await becomes(eyes, "ClientRead", WAITS_FOR, pid)  # all is written, and only its next word is missing
+        await follower.until("leading")
+        assert await eyes.fetchval(WAITS_FOR, pid) is None
+        leader.send(signal.SIGCONT)
+        await leader.until("following")
+
+        await submit(sandbox, "after")
+        await all_complete(sandbox.local("admin"), 18)
+        await becomes(eyes, 0, HELD)
+        assert "leads no more: " in leader.log.decode()
+        assert (await leader.get("/readyz"))[0] == 200
+        for replica in (first, second):
+            assert replica.process.returncode is None
+            assert "Traceback" not in replica.log.decode()
+    assert {obj["metadata"]["generation"] for obj in sandbox.local("admin").list("jobs")} == {2}  # each started once
+    assert [row[0] for row in await eyes.fetch(ADMISSIONS)] == [1] * 18
+    assert await store.reports.violations() == ()

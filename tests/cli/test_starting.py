@@ -1,0 +1,82 @@
+"""A start that has to wait: how long for one answer, and who is told why."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from serve_processes import free_port
+
+from admission.cli import starting
+from admission.cli.settings import load_settings
+from admission.cli.starting import Starting
+from admission.cluster.errors import Misdirected
+from admission.store.errors import DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from admission.cluster.client import Client
+
+
+def no_client() -> Client:
+    raise AssertionError("a listener on loopback needs no certificate")
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "ANSWER", 0.01)
+    monkeypatch.setattr(starting, "FIRST_PAUSE", 0.0)
+
+
+async def test_what_the_api_server_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixture):
+    waits = Starting(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
+    asked = 0
+
+    async def request() -> str:
+        nonlocal asked
+        asked += 1
+        if asked < 4:
+            await asyncio.Event().wait()
+        return "answer"
+
+    caplog.set_level(logging.ERROR)
+    assert await waits.asked(request) == "answer"
+    assert asked == 4
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "cannot start yet, and tries again until it can"
+    ]
+    await waits.done()
+
+
+async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards():
+    port = free_port()
+    waits = Starting(load_settings({"api_address": f"127.0.0.1:{port}"}), no_client)
+    seen: list[int] = []
+
+    async def attempt() -> None:
+        if not seen:
+            seen.append(0)
+            raise DatabaseUnavailable("it is away")
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+            for path in ("/livez", "/readyz", "/apis/sluice.dev/v1/clusterqueues"):
+                async with session.get(path) as response:
+                    seen.append(response.status)
+
+    await waits.patiently(attempt)
+    assert seen == [0, 200, 503, 503]
+    await waits.done()
+    server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", port)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_what_no_time_will_change_ends_the_start():
+    waits = Starting(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
+
+    async def attempt() -> None:
+        raise Misdirected("its certificate is not trusted")
+
+    with pytest.raises(Misdirected):
+        await waits.asked(attempt)

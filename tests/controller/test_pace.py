@@ -1,0 +1,69 @@
+"""How many commits a stream of Jobs is: on machines of any speed, by a clock of the test's own, and on this one."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue
+
+from admission.controller.pace import INTERVAL, QUICK, Pace
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # how many commits there are is not a matter of the database
+
+
+def commits(arrivals: list[float], *, each: float) -> list[float]:
+    """When a loop begins a commit that finds something to do; `each` is what one takes."""
+    pace, now, taken, begun = Pace(), 0.0, 0, []
+    while taken < len(arrivals):
+        arrived = sum(at <= now for at in arrivals) - taken
+        pause = pace.pause(now, arrived=arrived, wanted=False)
+        if not arrived or pause > 0:
+            coming = [at for at in arrivals if at > now]
+            now = min([*coming[:1], *([now + pause] if arrived else [])])
+            continue
+        pace.stepped(arrived=arrived)
+        taken += arrived
+        begun.append(now)
+        now += each
+        pace.committed(now)
+    return begun
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 5.0, 20.0, 39.0])
+@pytest.mark.parametrize("each", [0.003, 0.3])
+def test_a_thousand_jobs_are_at_most_fifty_commits_however_slowly_they_come(seconds, each):
+    arrivals = [number * seconds / 1000 for number in range(1000)]
+    assert len(commits(arrivals, each=each)) <= 50
+
+
+def test_a_job_that_comes_alone_is_committed_at_once():
+    assert commits([5.0, 9.0], each=0.01) == [5.0, 9.0]
+
+
+def test_after_a_burst_a_job_that_comes_alone_is_committed_at_once():
+    burst = [1.0] * 500
+    assert commits([*burst, 4.0], each=0.01)[-1] == 4.0
+
+
+def test_free_quota_that_somebody_waits_for_is_not_kept_waiting():
+    pace = Pace()
+    pace.committed(100.0)
+    assert pace.pause(100.0, arrived=0, wanted=True) == pytest.approx(QUICK)
+    assert pace.pause(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
+
+
+async def test_a_thousand_jobs_at_once_are_at_most_fifty_write_transactions(world):
+    await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())
+    await world.start()
+    before = world.leading.statistics.write_transactions
+    for number in range(1000):
+        await world.submit(job(f"j{number}", cpu="1m", seconds=36_000))
+
+    async def admitted() -> bool:
+        status = (await world.store.workloads.cluster_queue_status()).get("cq")
+        return status is not None and status.admitted == 1000
+
+    await world.eventually(admitted)
+    assert world.leading.statistics.write_transactions - before <= 50

@@ -1,0 +1,142 @@
+"""Clocks of replicas that differ, are set, or jump: what is counted stays sound, and nothing is deleted for it."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import func, select
+from store_examples import admission, admitted, cluster_queue, finished, workload
+
+from admission.store.audit import Author
+from admission.store.clock import BELIEVED, LEVELLED
+from admission.store.records import Changes, Resized
+from admission.store.retention import Retention
+from admission.store.rollup import DAY, HOUR
+from admission.store.store import Store
+from admission.store.tables import admissions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from conftest import Clock
+
+RETENTION = Retention(finished=90 * DAY)
+
+
+class Successor:
+    """A store that takes the lead after another, on a clock that is `ahead` of it."""
+
+    def __init__(self, store: Store, clock: Clock, passed: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.passed = passed
+
+
+@pytest.fixture
+async def successor(database_url: str, clock: Clock) -> AsyncIterator[Successor]:
+    own, passed = type(clock)(clock.now), type(clock)(0.0)
+    async with Store.open(database_url, clock=own, elapsed=passed) as opened:
+        yield Successor(opened, own, passed)
+
+
+@pytest.mark.parametrize(("behind", "levelled"), [(LEVELLED - 1, True), (LEVELLED + 1, False), (-5.0, False)])
+async def test_a_successor_does_not_fall_behind_by_what_clocks_ordinarily_differ(
+    store: Store, clock: Clock, successor: Successor, behind: float, levelled: bool
+):
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(), at=clock.now), epoch=epoch)
+    await store._leadership.release()
+    successor.clock.now = clock.now - behind
+    await successor.store.lead("successor")
+    assert successor.store.now() == (clock.now if levelled else successor.clock.now)
+    successor.clock.now = clock.now + 1
+    assert successor.store.now() == clock.now + 1
+
+
+async def test_its_own_last_commit_counts_when_it_leads_again(store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(), at=clock.now), epoch=epoch)
+    await store.lead("test")
+    clock.advance(-5)
+    assert store.now() == clock.now + 5
+
+
+async def old_history(store: Store, clock: Clock) -> None:
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(), at=clock.now), epoch=epoch)
+    await store.commit(finished(workload("1"), at=clock.now + 1), epoch=epoch)
+    clock.advance(HOUR)
+    await store.commit(admitted(workload("2"), admission(), at=clock.now), epoch=epoch)
+    await store._leadership.release()
+
+
+async def test_a_clock_that_is_months_ahead_deletes_nothing_at_first(store: Store, clock: Clock, successor: Successor):
+    """In the middle of a lead or from its beginning on."""
+    await old_history(store, clock)
+    for ahead in (0.0, 365 * DAY):
+        successor.clock.now = clock.now + ahead
+        epoch = await successor.store.lead("successor")
+        successor.clock.now = clock.now + 365 * DAY
+        await successor.store.roll_up(epoch=epoch)
+        assert await successor.store.prune(RETENTION, epoch=epoch) == 0
+        successor.passed.advance((90 * DAY - BELIEVED) / 2 - HOUR)
+        assert await successor.store.prune(RETENTION, epoch=epoch) == 0
+    successor.passed.advance(2 * HOUR)
+    assert await successor.store.prune(RETENTION, epoch=epoch) == 1  # nobody has set it right in 45 days
+
+
+async def test_time_that_did_pass_is_believed(store: Store, clock: Clock, successor: Successor):
+    await old_history(store, clock)
+    epoch = await successor.store.lead("successor")
+    for now in (successor.clock, successor.passed):
+        now.advance(91 * DAY)
+    await successor.store.roll_up(epoch=epoch)
+    assert await successor.store.prune(RETENTION, epoch=epoch) == 1
+
+
+async def test_the_ledger_adds_up_whatever_clocks_do(store: Store, clock: Clock):
+    """Admissions, resizings, ends and quota at times that jump by up to hours: nothing lasts less than no time."""
+    chance = random.Random(7)
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    epoch = await store.lead("test")
+    begin = clock.now
+    held: list[str] = []
+    for number in range(80):
+        clock.now = begin + chance.uniform(-3, 3) * HOUR
+        step = chance.random()
+        if step < 0.1:
+            await store.queues.replace(cluster_queue(cpu=str(chance.randint(5, 10))), author=Author("ada"))
+        elif len(held) < 5 and step < 0.6:
+            known = await store.queues.revision()
+            changes = admitted(workload(str(number)), admission(1_000), at=clock.now)
+            await store.commit(replace(changes, known=known), epoch=epoch)
+            held.append(str(number))
+        elif held and step < 0.75:
+            smaller = Resized(workload(chance.choice(held)), admission(500), clock.now)
+            await store.commit(Changes(resized=(smaller,)), epoch=epoch)
+        elif held:
+            of = workload(held.pop(chance.randrange(len(held))))
+            await store.commit(finished(of, at=clock.now), epoch=epoch)
+        if number % 10 == 0:
+            await store.roll_up(epoch=epoch)
+    for uid in held:
+        await store.commit(finished(workload(uid), at=clock.now), epoch=epoch)
+    clock.now = begin + 5 * HOUR
+    columns = admissions.c
+    async with store._database.read() as connection:
+        rows = (await connection.execute(select(columns.amount, columns.from_at, columns.to_at))).all()
+        unordered = select(func.count()).where(columns.to_revision < columns.from_revision)
+        assert await connection.scalar(unordered) == 0
+    assert len(rows) > 20
+    assert all(to_at >= from_at for _, from_at, to_at in rows)
+    total = sum(amount * (to_at - from_at) for amount, from_at, to_at in rows)
+    for _ in range(2):  # from the ledger, and from what is summed up
+        (row,) = (await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)).rows
+        assert row.amount_seconds == pytest.approx(total, abs=0.01)
+        assert row.nominal_seconds >= 0 <= row.borrowed_seconds
+        await store.roll_up(epoch=epoch)
+    assert await store.reports.violations() == ()
