@@ -8,11 +8,12 @@ from admission.api.status import (
     Surroundings,
     admission_check_status,
     cluster_queue_status,
+    is_answered_by_kueue,
     local_queue_status,
     missing_checks,
     missing_flavors,
 )
-from admission.api.workload_documents import workload_document
+from admission.api.workload_documents import pod_set_documents, workload_document
 from admission.model.manifests import to_manifest
 from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor
 from admission.store.records import QueueStatus, State
@@ -37,7 +38,8 @@ async def documents(store: Store, objects: Sequence[QueueObject]) -> list[Docume
         case [LocalQueue(), *_]:
             statuses = await _local_queue_statuses(store, objects)
         case [AdmissionCheck(), *_]:
-            statuses = [admission_check_status(item) for item in objects if isinstance(item, AdmissionCheck)]
+            answered = await store.orders.answered()
+            statuses = [admission_check_status(item, answered) for item in objects if isinstance(item, AdmissionCheck)]
         case _:
             return [_manifest(item) for item in objects]
     return [_manifest(item) | {"status": status} for item, status in zip(objects, statuses, strict=True)]
@@ -58,9 +60,16 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
     checks: dict[str, list[CheckRecord]] = {}
     for check in news.checks:
         checks.setdefault(check.uid, []).append(check)
+    # Workloads of one shape, as most of a page are, have one tuple of pod sets in common.
+    shapes = {id(record.workload.pod_sets): record.workload.pod_sets for record in found}
+    shown = {key: pod_set_documents(pod_sets) for key, pod_sets in shapes.items()}
     return [
         workload_document(
-            record, order=orders.get(record.workload.uid), checks=checks.get(record.workload.uid, ()), now=now
+            record,
+            pod_sets=shown[id(record.workload.pod_sets)],
+            order=orders.get(record.workload.uid),
+            checks=checks.get(record.workload.uid, ()),
+            now=now,
         )
         for record in found
     ]
@@ -77,6 +86,9 @@ async def warnings(store: Store, written: QueueObject) -> list[str]:
             missing = [f"ClusterQueue {written.spec.cluster_queue}"]
         case ResourceFlavor() if written.spec.topology_name is not None:
             return ["spec.topologyName is not acted on: Sluice does not look at the topology of nodes"]
+        case AdmissionCheck() if is_answered_by_kueue(written):
+            name = written.spec.controller_name
+            return [f"spec.controllerName: {name} is a part of Kueue and does not answer to Sluice; name another one"]
         case _:
             return []
     return [f"there is no {name}; nothing is admitted before it is created" for name in missing]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from admission.api.replies import Document
@@ -72,9 +72,22 @@ def local_queue_status(queue: LocalQueue, numbers: QueueStatus, surroundings: Su
     }
 
 
-def admission_check_status(check: AdmissionCheck) -> Document:
-    """The status of an AdmissionCheck: it can be asked for as soon as it exists."""
-    condition = _condition("Active", True, "Active", "The admission check can be used", check.metadata.generation)
+def is_answered_by_kueue(check: AdmissionCheck) -> bool:
+    """Whether its controller is one of those inside of Kueue, which answer to Kueue alone."""
+    return check.spec.controller_name.startswith("kueue.x-k8s.io/")
+
+
+def admission_check_status(check: AdmissionCheck, answered: Collection[str]) -> Document:
+    """The status of an AdmissionCheck; `answered` are the names of those whose controllers were heard of."""
+    controller, generation = check.spec.controller_name, check.metadata.generation
+    if check.name in answered:
+        condition = _condition("Active", True, "Active", f"{controller} answers it", generation)
+    elif is_answered_by_kueue(check):
+        text = f"{controller} is a part of Kueue and does not answer to Sluice; workloads would wait for ever"
+        condition = _condition("Active", False, "NoController", text, generation)
+    else:
+        text = f"{controller} has not answered for any workload yet"
+        condition = _condition("Active", False, "NotAnswered", text, generation) | {"status": "Unknown"}
     return {"conditions": [condition]}
 
 

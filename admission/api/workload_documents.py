@@ -35,9 +35,17 @@ def object_name(name: str) -> str:
 
 
 def workload_document(
-    record: WorkloadRecord, *, order: Order | None = None, checks: Iterable[CheckRecord] = (), now: float
+    record: WorkloadRecord,
+    *,
+    pod_sets: list[Document],
+    order: Order | None = None,
+    checks: Iterable[CheckRecord] = (),
+    now: float,
 ) -> Document:
-    """The whole object, with what was ordered about it, which the leader may not have taken in yet."""
+    """The whole object, with what was ordered about it, which the leader may not have taken in yet.
+
+    `pod_sets` are its `pod_set_documents`, which workloads of one shape share.
+    """
     workload = record.workload
     return {
         "apiVersion": API_VERSION,
@@ -52,9 +60,14 @@ def workload_document(
             "annotations": {"sluice.dev/submitted-by": workload.user} if workload.user else {},
             **_owner(workload),
         },
-        "spec": _spec(record, order),
+        "spec": _spec(record, pod_sets, order),
         "status": _status(record, checks, now),
     }
+
+
+def pod_set_documents(pod_sets: Iterable[PodSet]) -> list[Document]:
+    """What a workload shows of its pods."""
+    return [_pod_set(pod_set) for pod_set in pod_sets]
 
 
 def workload_labels(workload: Workload) -> dict[str, str]:
@@ -70,13 +83,13 @@ def _owner(workload: Workload) -> Document:
     return {"ownerReferences": [{"apiVersion": api_version, **owner}]}
 
 
-def _spec(record: WorkloadRecord, order: Order | None) -> Document:
+def _spec(record: WorkloadRecord, pod_sets: list[Document], order: Order | None) -> Document:
     workload = record.workload
     spec: Document = {
         "object": {"kind": workload.kind, "name": workload.name},
         "queueName": workload.queue,
         "priority": workload.priority,
-        "podSets": [_pod_set(pod_set) for pod_set in workload.pod_sets],
+        "podSets": pod_sets,
         "active": record.active,
         "hold": False,
     }

@@ -49,6 +49,15 @@ def render(template: str, document: Any) -> str:
     return "".join(_rendered(parse(template), document))
 
 
+def find(path: str, document: Any) -> list[Any]:
+    """The values that a single path, such as `.metadata.name`, finds. Raises ValueError for what is none."""
+    match parse(path):
+        case (_Values(steps),):
+            return [*_walk(steps, document)]
+        case _:
+            raise _no_template(path, "as one path")
+
+
 def parse(template: str) -> tuple[_Node, ...]:
     """The parts of a template, for `render`. Raises ValueError with a sentence for what is none."""
     template = template if "{" in template else f"{{{template}}}"

@@ -72,6 +72,11 @@ def resource_named(kind: str) -> Resource:
     return resource
 
 
+def resources_named(kinds: str) -> list[Resource]:
+    """The resources of `cq,lq`, each once. Raises UsageError."""
+    return [*dict.fromkeys(map(resource_named, kinds.split(",")))]
+
+
 def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
     """The objects meant by `TYPE NAME...` or `TYPE/NAME...`, or the resource of a `TYPE` alone. Raises UsageError."""
     kind, slash, name = what.partition("/")

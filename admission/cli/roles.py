@@ -36,6 +36,11 @@ class Role:
         self._retention = retention
         self._epoch: int | None = None
 
+    @property
+    def epoch(self) -> int | None:
+        """The leader's; None: this replica follows."""
+        return self._epoch
+
     def __str__(self) -> str:
         if self._epoch is not None:
             return f"leading, epoch {self._epoch}"

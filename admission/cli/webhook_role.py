@@ -15,7 +15,7 @@ from webhooks.review import Reviewer
 from webhooks.server import WebhookServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
     from contextlib import AsyncExitStack
 
     from admission.cli.certificates import OwnCertificates
@@ -47,8 +47,12 @@ async def serve_webhooks(
     username: str,
     queue_exists: Callable[[str, str], bool],
     certificates: OwnCertificates,
+    asked: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
 ) -> Coroutine[Any, Any, None] | None:
-    """Listen, then register; what keeps both as they should be is returned to be run. None: nobody could call them."""
+    """Listen, then register; what keeps both as they should be is returned to be run. None: nobody could call them.
+
+    `asked` makes the request to register until it succeeds.
+    """
     endpoint = _endpoint(settings)
     if endpoint is None:
         log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
@@ -65,7 +69,7 @@ async def serve_webhooks(
     # Sluice must never have to ask itself.
     excluded = tuple(filter(None, ("kube-system", own_namespace())))
     registration = Registration((kind,), endpoint, (username,), excluded)
-    await ensure_registered(client, registration.configurations(certificates.kept.ca_bundle))
+    await asked(lambda: ensure_registered(client, registration.configurations(certificates.kept.ca_bundle)))
     log.info("webhooks listen on %s:%d and are registered as %s", host, port, endpoint)
     return keep_registered(client, registration, certificates.kept, refresh=certificates.refresh)
 

@@ -1,4 +1,4 @@
-"""`sluice hold`, `release`, `activate`, `move` and `prioritize`: an admin's hand on workloads."""
+"""`sluice hold`, `release`, `activate`, `deactivate`, `move` and `prioritize`: an admin's hand on workloads."""
 
 from __future__ import annotations
 
@@ -55,16 +55,31 @@ def release(*, names: tuple[str, ...], namespace: str | None, writing: Writing, 
 @writing_options
 @connection_options
 def activate(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
-    """Let workloads queue again that Sluice gave up.
+    """Let workloads queue again that were deactivated.
 
-    That happens to those that were evicted too often because their pods did not get ready,
-    or that an admission check rejected.
+    Sluice itself deactivates those that were evicted too often because their pods did not
+    get ready, that ran too long, or that an admission check rejected.
 
     \b
     Example:
       sluice activate train -n team-a
     """
     asyncio.run(_change(names, {"active": True}, "activated", namespace, writing, connection))
+
+
+@click.command()
+@_several
+@namespace_option
+@writing_options
+@connection_options
+def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+    """Take workloads out of the queue for good; those that run are stopped.
+
+    \b
+    Example:
+      sluice deactivate train -n team-a --reason "superseded"
+    """
+    asyncio.run(_change(names, {"active": False}, "deactivated", namespace, writing, connection))
 
 
 @click.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import quote
 
 from admission.client.errors import AlreadyExists, NotFound
+from admission.client.forms import Form, Table
 from admission.client.transport import APPLY_PATCH, MERGE_PATCH, PREFIX
 from admission.client.watching import Watch, pages
 
@@ -58,9 +59,36 @@ class Documents:
             for item in page["items"]:
                 yield item
 
-    def watch(self, *, namespace: str | None = None, label_selector: str = "", field_selector: str = "") -> Watch:
-        """All objects, then every change, for ever."""
-        return Watch(self.transport, self.path(namespace), _selectors(label_selector, field_selector))
+    async def table(
+        self,
+        *,
+        namespace: str | None = None,
+        name: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        objects: bool = False,
+    ) -> Table:
+        """The same, or one object by its name, as the server prints it; with `objects` each row has its own whole."""
+        params = _selectors(label_selector, field_selector) | {"includeObject": "Object" if objects else "Metadata"}
+        if name:
+            path = self.path(namespace, name)
+            return Table.of(await self.transport.request("GET", path, params=params, accept=Form.ROWS))
+        table = Table()
+        async for page in pages(self.transport, self.path(namespace), params, form=Form.ROWS):
+            table += Table.of(page)
+        return table
+
+    def watch(
+        self,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        rows: bool = False,
+    ) -> Watch:
+        """All objects, or with `rows` those of their table, then every change, for ever."""
+        params = _selectors(label_selector, field_selector)
+        return Watch(self.transport, self.path(namespace), params, form=Form.ROWS if rows else Form.OBJECTS)
 
     async def get(self, name: str, namespace: str | None = None, subresource: str = "", **params: str) -> Document:
         """One object, or what a subresource of it says."""

@@ -32,6 +32,7 @@ Document: TypeAlias = "dict[str, Any]"
 """A JSON document, as it goes over the wire."""
 
 PREFIX = "/apis/sluice.dev/v1"
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -61,7 +62,7 @@ class Transport:
             connector=aiohttp.TCPConnector(ssl=True if door.tls is None else door.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMEOUT,
-            headers={"User-Agent": f"sluice/{version('sluice')}", "Accept": "application/json"},
+            headers={"User-Agent": f"sluice/{version('sluice')}"},
         )
 
     async def close(self) -> None:
@@ -75,14 +76,16 @@ class Transport:
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Document:
         """Send one request and give the parsed answer; `body` is sent as JSON (None: none)."""
         data = None if body is None else orjson.dumps(body)
+        headers = {"Accept": accept} if data is None else {"Accept": accept, "Content-Type": content_type}
         for attempt in range(_ATTEMPTS - 1):
             wait = 0.25 * 2**attempt
             try:
-                return await self._once(method, path, params, data, content_type)
+                return await self._once(method, path, params, data, headers)
             except (TooManyRequests, Unavailable) as error:
                 if method != "GET" and not isinstance(error, TooManyRequests):
                     raise
@@ -91,25 +94,32 @@ class Transport:
                 if method != "GET" or not _broke(error):
                     raise
             await self.sleep(min(wait, _LONGEST_WAIT))
-        return await self._once(method, path, params, data, content_type)
+        return await self._once(method, path, params, data, headers)
 
     async def probe(self, path: str) -> tuple[int, str]:
         """Status and text of what is no JSON, once; raises Unreachable only."""
-        async with self._open("GET", path, None, None, "", _TIMEOUT) as response:
+        async with self._open("GET", path, None, None, {}, _TIMEOUT) as response:
             return response.status, await response.text(errors="replace")
 
     @asynccontextmanager
-    async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Document]]:
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], accept: str = JSON
+    ) -> AsyncIterator[AsyncIterator[Document]]:
         """An open watch: its events as they come, until the server ends it. Unreachable if it breaks."""
-        async with self._open("GET", path, params, None, "", _STREAM_TIMEOUT) as response:
+        async with self._open("GET", path, params, None, {"Accept": accept}, _STREAM_TIMEOUT) as response:
             if response.status != 200:
                 raise self._failure(response, await response.read())
             yield self._events(response.content)
 
     async def _once(
-        self, method: str, path: str, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        headers: Mapping[str, str],
     ) -> Document:
-        async with self._open(method, path, params, data, content_type, _TIMEOUT) as response:
+        async with self._open(method, path, params, data, headers, _TIMEOUT) as response:
             body = await response.read()
         for warning in response.headers.getall("Warning", []):
             self.warn(_warning_text(warning))
@@ -124,12 +134,11 @@ class Transport:
         path: str,
         params: Mapping[str, str] | None,
         data: bytes | None,
-        content_type: str,
+        headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, renewing credentials once; the exceptions of aiohttp in it and in its use become ours."""
         access = self.door.access
-        headers = {} if data is None else {"Content-Type": content_type}
         url = self._base.with_path(self._base.path.rstrip("/") + path, encoded=True)
 
         async def send(authorization: str | None) -> aiohttp.ClientResponse:
@@ -138,7 +147,7 @@ class Transport:
                 url,
                 params=params,
                 data=data,
-                headers=headers if authorization is None else headers | {"Authorization": authorization},
+                headers=headers if authorization is None else {**headers, "Authorization": authorization},
                 timeout=timeout,
                 proxy=access.proxy,
                 server_hostname=access.server_hostname,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from admission.client.errors import BadAnswer, Expired, TooManyRequests, Unavailable, Unreachable, refusal
+from admission.client.forms import Form
 from admission.client.transport import WATCH_SECONDS
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ class Watch:
     by itself (Forbidden, NotFound, Unauthorized ...) is raised, as is whatever keeps the first list from being read.
     """
 
-    def __init__(self, transport: Transport, path: str, params: Mapping[str, str]) -> None:
+    def __init__(
+        self, transport: Transport, path: str, params: Mapping[str, str], *, form: Form = Form.OBJECTS
+    ) -> None:
+        self.columns: list[Document] = []
+        """After `start`, what the cells of `Form.ROWS` are."""
+        self._form = form
         self._transport = transport
         self._path = path
         self._params = dict(params)
@@ -78,8 +84,9 @@ class Watch:
     async def _listed(self) -> list[Event[Document]]:
         found: dict[tuple[str, str], Document] = {}
         version = ""
-        async for page in pages(self._transport, self._path, self._params):
-            found |= {_key(item): item for item in page["items"]}
+        async for page in pages(self._transport, self._path, self._params, form=self._form):
+            found |= {_key(item): item for item in self._form.items(page)}
+            self.columns = page.get("columnDefinitions", [])
             version = version or str(page["metadata"].get("resourceVersion", ""))
         events = [*self._gone(found), *self._come(found)]
         self._known, self._version = found, version
@@ -105,7 +112,7 @@ class Watch:
             "resourceVersion": self._version,
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        async with self._transport.stream(self._path, params=params) as events:
+        async with self._transport.stream(self._path, params=params, accept=self._form) as events:
             async for event in events:
                 kind, item = event.get("type"), event.get("object")
                 if not isinstance(item, dict) or kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
@@ -113,7 +120,10 @@ class Watch:
                 if kind == "ERROR":
                     raise refusal(int(item.get("code", 500)), item)
                 self._version = _version(item) or self._version
-                if kind != "BOOKMARK" and self._note(kind, item):
+                if kind == "BOOKMARK":
+                    continue
+                (item,) = self._form.items(item) if self._form is Form.ROWS else [item]
+                if self._note(kind, item):
                     yield Event(kind, item)
 
     def _note(self, kind: EventType, item: Document) -> bool:
@@ -125,11 +135,13 @@ class Watch:
         return known is None or (_uid(known), _version(known)) != (_uid(item), _version(item))
 
 
-async def pages(transport: Transport, path: str, params: Mapping[str, str]) -> AsyncGenerator[Document]:
-    """The pages of a list, each as the server sent it. Raises Expired if reading them took too long."""
+async def pages(
+    transport: Transport, path: str, params: Mapping[str, str], *, form: Form = Form.OBJECTS
+) -> AsyncGenerator[Document]:
+    """The pages of a list. Raises Expired if reading them took too long."""
     query = {"limit": str(PAGE), **params}
     while True:
-        page = await transport.request("GET", path, params=query)
+        page = await transport.request("GET", path, params=query, accept=form)
         yield page
         token = page["metadata"].get("continue")
         if not token:

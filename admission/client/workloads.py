@@ -108,6 +108,18 @@ class Workloads:
         """Let it queue again."""
         return await self.change(name, {"hold": False}, namespace=namespace, reason=reason, dry_run=dry_run)
 
+    async def activate(
+        self, name: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False
+    ) -> Written[Workload]:
+        """Let it queue again after it was deactivated; what counted against it is forgotten."""
+        return await self.change(name, {"active": True}, namespace=namespace, reason=reason, dry_run=dry_run)
+
+    async def deactivate(
+        self, name: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False
+    ) -> Written[Workload]:
+        """Take it out of the queue for good, and stop it if it runs."""
+        return await self.change(name, {"active": False}, namespace=namespace, reason=reason, dry_run=dry_run)
+
     async def move(
         self, name: str, queue: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False
     ) -> Written[Workload]:

@@ -63,6 +63,7 @@ def to_amount(resource: str, number: Fraction) -> int:
     return min(math.ceil(number * 1000 if resource == "cpu" else number), UNLIMITED)
 
 
+@lru_cache(maxsize=4096)
 def format_amount(resource: str, value: int) -> str:
     """An amount as a quantity in canonical form: `500m` and `2` of cpu, `10Gi` of memory, `4` of anything else."""
     if value >= UNLIMITED:

@@ -159,7 +159,7 @@ async def test_a_list_is_of_a_version_or_newer(api, monkeypatch):
         ("resourceflavors", flavor("one", pool="a100"), ["Name", "Node Labels", "Age"], ["one", "pool=a100"]),
         ("workloadpriorityclasses", priority_class("one", 7), ["Name", "Value", "Age"], ["one", 7]),
         ("admissionchecks", admission_check("one"), ["Name", "Controller", "Active", "Age"],
-         ["one", "example.com/budget", "True"]),
+         ["one", "example.com/budget", "Unknown"]),
     ],
 )  # fmt: skip
 async def test_kubectl_gets_tables(api, path, document, columns, cells):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from api_client import on_both_databases
 from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, manifest, priority_class
+from workload_records import NOW, record
+
+from admission.store.records import Changes, CheckRecord, State
 
 ALL = [
     ("clusterqueues", cluster_queue("one")),
@@ -190,11 +193,32 @@ async def test_a_cluster_queue_is_inactive_without_its_admission_checks(api):
     assert "references missing AdmissionCheck(s): budget" in condition["message"]
 
     check = (await api.post("admissionchecks", admission_check("budget"))).body
-    assert check["status"]["conditions"][0]["status"] == "True"
+    assert check["status"]["conditions"][0]["reason"] == "NotAnswered"
     (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
     assert condition["status"] == "True"
     refused = await api.delete("admissionchecks/budget")
     assert (refused.status, refused.body["reason"]) == (409, "Conflict")
+
+
+@on_both_databases
+async def test_the_condition_active_says_whether_a_check_is_answered(api, store):
+    async def active(name):
+        (condition,) = (await api.get(f"admissionchecks/{name}")).body["status"]["conditions"]
+        return condition["status"], condition["reason"]
+
+    await api.post("admissionchecks", admission_check("budget"))
+    assert await active("budget") == ("Unknown", "NotAnswered")
+    epoch = await store.lead("tests")
+    waiting = record("1", "train", State.ADMITTED, admitted_at=NOW, checks_pending=True)
+    for state, expected in (("Pending", ("Unknown", "NotAnswered")), ("Ready", ("True", "Active"))):
+        said = CheckRecord("1", "budget", state, NOW)
+        await store.commit(Changes(workloads=(waiting,), checks=(said,)), epoch=epoch)
+        assert await active("budget") == expected
+
+    kueues = manifest("AdmissionCheck", "nodes", spec={"controllerName": "kueue.x-k8s.io/provisioning-request"})
+    written = await api.post("admissionchecks", kueues)
+    assert "kueue.x-k8s.io/provisioning-request is a part of Kueue" in written.headers["Warning"]
+    assert await active("nodes") == ("False", "NoController")
 
 
 async def test_the_condition_active_says_whether_a_local_queue_leads_anywhere(api):

@@ -10,6 +10,8 @@ import yaml
 from aiohttp import web
 
 from admission.api.application import listening
+from admission.api.columns import definitions
+from admission.api.registry import RESOURCES
 from admission.cli.tables import Table, age
 from admission.model.base import ObjectMeta
 from admission.model.queues import Cohort
@@ -73,9 +75,9 @@ async def workloads(store, queues):
         (
             ["clusterqueues"],
             """
-NAME    COHORT    PENDING  ADMITTED  ACTIVE  AGE
-team-a  research  1        1         True    3d
-team-b  <none>    0        0         False   3d
+NAME    COHORT    PENDING  ADMITTED  AGE
+team-a  research  1        1         3d
+team-b  <none>    0        0         3d
 """,
         ),
         (
@@ -92,12 +94,31 @@ team-b  <none>    BestEffortFIFO  0        0         False   3d
         (
             ["lq", "-A"],
             """
-NAMESPACE  NAME  CLUSTERQUEUE  PENDING  ADMITTED  ACTIVE  AGE
-team-a     main  team-a        1        1         True    3d
-team-b     main  team-b        0        0         False   3d
+NAMESPACE  NAME  CLUSTERQUEUE  PENDING  ADMITTED  AGE
+team-a     main  team-a        1        1         3d
+team-b     main  team-b        0        0         3d
 """,
         ),
-        (["lq", "-n", "team-b", "--no-headers"], "\nmain  team-b  0  0  False  3d\n"),
+        (["lq", "-n", "team-b", "--no-headers"], "\nmain  team-b  0  0  3d\n"),
+        (
+            ["co,lq,clusterqueues", "-A"],
+            """
+NAME         PARENT  AGE
+co/research  <none>  3d
+
+NAMESPACE  NAME     CLUSTERQUEUE  PENDING  ADMITTED  AGE
+team-a     lq/main  team-a        1        1         3d
+team-b     lq/main  team-b        0        0         3d
+
+NAME       COHORT    PENDING  ADMITTED  AGE
+cq/team-a  research  1        1         3d
+cq/team-b  <none>    0        0         3d
+""",
+        ),
+        (
+            ["cq", "--sort-by", ".status.pendingWorkloads", "--no-headers"],
+            "\nteam-b  <none>    0  0  3d\nteam-a  research  1  1  3d\n",
+        ),
         (
             ["workloads", "-n", "team-a"],
             """
@@ -137,6 +158,35 @@ async def test_one_object_by_name_and_a_workload_by_its_job(sluice, workloads):
     assert json.loads(by_job.stdout)["metadata"]["uid"] == "1"
 
 
+async def test_several_types_in_one_list_and_none_of_one(sluice, queues):
+    assert (await sluice("get", "cq,wpc", "-o", "name")).stdout.splitlines() == [
+        "clusterqueue.sluice.dev/team-a", "clusterqueue.sluice.dev/team-b", "workloadpriorityclass.sluice.dev/high",
+    ]  # fmt: skip
+    done = await sluice("get", "ac,co,co", "--no-headers")
+    assert (done.stdout, done.stderr) == ("co/research  <none>  3d\n", "there are no admissionchecks\n")
+    named = await sluice("get", "cq/team-a", "co/research", "lq/main", "-n", "team-b", "--no-headers")
+    assert [line.split()[0] for line in named.stdout.split("\n") if line] == ["cq/team-a", "co/research", "lq/main"]
+
+
+async def test_sorting_by_numbers_and_by_text_with_numbers_in_it(sluice):
+    for name, weight in (("c-10", "1500m"), ("c-9", "2"), ("c-b", None), ("c-1", "1")):
+        spec = {} if weight is None else {"fairSharing": {"weight": weight}}
+        manifest = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
+        assert (await sluice("apply", "-f", "-", stdin=json.dumps(manifest))).exit_code == 0
+
+    async def order(path: str, *more: str) -> list[str]:
+        done = await sluice("get", "cohorts", "--sort-by", path, *more)
+        assert done.exit_code == 0, done.stderr
+        return done.stdout.replace("cohort.sluice.dev/", "").split()
+
+    assert await order(".metadata.name", "-o", "name") == ["c-1", "c-9", "c-10", "c-b"]
+    assert await order("{.spec.fairSharing.weight}", "-o", "name") == ["c-b", "c-1", "c-10", "c-9"]
+    assert (await order(".spec.fairSharing.weight", "--no-headers"))[::3] == ["c-b", "c-1", "c-10", "c-9"]
+    nothing = await sluice("get", "cohorts", "--sort-by", ".spec.nothing")
+    assert nothing.exit_code == 1
+    assert nothing.stderr.startswith("error: --sort-by: none of the objects has a field .spec.nothing")
+
+
 async def test_documents(sluice, queues):
     one = yaml.safe_load((await sluice("get", "cq/team-a", "-o", "yaml")).stdout)
     assert (one["kind"], one["metadata"]["name"]) == ("ClusterQueue", "team-a")
@@ -170,6 +220,11 @@ async def test_nothing_is_no_error(sluice):
         (["get", "cq/"], 2, "write TYPE NAME... or TYPE/NAME"),
         (["get", "lq", "main", "-A"], 2, "a NAME needs the namespace"),
         (["get", "cq", "-o", "xml"], 2, "'xml' is not one of"),
+        (["get", "cq,xyz"], 2, '"xyz" is no type of object'),
+        (["get", "cq,lq", "-w"], 2, "--watch shows one object, or all of a type"),
+        (["get", "cq", "-w", "--sort-by", ".metadata.name"], 2, "leave --sort-by out"),
+        (["get", "cq", "--sort-by", ".metadata[?"], 2, "cannot be read"),
+        (["get", "cq", "--sort-by", "{.kind}{.kind}"], 2, "cannot be read as one path"),
         (["get"], 2, "Missing argument"),
         (["get", "cq", "nothing"], 1, 'error: ClusterQueue "nothing" does not exist'),
         (["get", "wl", "nothing"], 1, 'error: there is no workload "nothing" in namespace "default"'),
@@ -224,6 +279,14 @@ async def test_something_else_that_answers_is_no_sluice(sluice, status):
     assert "is no Sluice" in done.stderr
 
 
+async def test_deactivate_and_activate(sluice, workloads):
+    for command, active in (("deactivate", "false"), ("activate", "true")):
+        done = await sluice(command, "job/waits", "-n", "team-a", "--reason", "superseded")
+        assert done.stdout == f"workload.sluice.dev/job-waits-f6fc4 {command}d\n"
+        shown = await sluice("get", "wl/waits", "-n", "team-a", "-o", "jsonpath={.spec.active}")
+        assert shown.stdout == active
+
+
 async def test_delete(sluice, queues):
     refused = await sluice("delete", "cq/team-b")
     assert refused.exit_code == 1
@@ -247,14 +310,12 @@ def test_ages_are_kubectls(seconds, expected):
     assert age(created, now) == expected
 
 
-def test_a_table_of_usual_names_fits_a_terminal():
-    now = datetime(2026, 1, 2, tzinfo=UTC)
-    workload = {
-        "metadata": {
-            "name": "job-train-resnet-a1b2c", "namespace": "team-a", "creationTimestamp": "2026-01-01T22:55:00Z"
-        },
-        "spec": {"queueName": "gpu"},
-        "status": {"admission": {"clusterQueue": "team-a"}, "conditions": [{"type": "Admitted", "status": "True"}]},
-    }  # fmt: skip
-    lines = Table("Workload", namespaces=True, wide=False, headers=True).lines([workload], now=now)
+@pytest.mark.parametrize("kind", [resource.kind for resource in RESOURCES])
+def test_a_table_of_usual_names_fits_a_terminal(kind):
+    columns = definitions(kind)
+    cells = {"integer": "12345", "date": "179m"}
+    names = {"Name": "job-train-resnet-a1b2c", "Age": "5h30m", "Admitted": "True", "Finished": "True"}
+    row = [names.get(column["name"], cells.get(column["type"], "gpu-a")) for column in columns]
+    table = Table(namespaces=kind in ("Workload", "LocalQueue"))
+    lines = table.lines(columns, [{"metadata": {"namespace": "team-a"}, "cells": row}])
     assert max(map(len, lines)) <= 80

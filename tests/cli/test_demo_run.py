@@ -68,6 +68,10 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+LONG = "1000"
+"""Jobs that are not done before a test, on whatever machine, has done something to the demo."""
+
+
 async def test_a_small_demo_runs_to_its_end_and_keeps_its_promises(demo: Start, tmp_path: Path) -> None:
     process = await demo("--scene", "quotas", "--jobs", "20", "--nodes", "10", "--speed", "300")
     output, _ = await process.communicate()
@@ -108,7 +112,7 @@ async def test_a_trace_runs_to_its_end(demo: Start, tmp_path: Path) -> None:
 
 
 async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(demo: Start) -> None:
-    process = await demo("--scene", "quotas", "--jobs", "40", "--nodes", "10")
+    process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
     await read_until(process, "Live at")
     children = children_of(process)
     os.kill(children["serve"], signal.SIGKILL)
@@ -123,7 +127,7 @@ async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(dem
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_interrupted_demo_leaves_nothing_behind(demo: Start, tmp_path: Path, number: signal.Signals) -> None:
-    process = await demo("--scene", "quotas", "--jobs", "40", "--nodes", "10")
+    process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
     await read_until(process, "Live at")
     children = children_of(process)
     process.send_signal(number)

@@ -55,6 +55,7 @@ async def run(local: Any, name: str, phase: str) -> None:
             owner = pod["metadata"]["labels"].get("batch.kubernetes.io/job-name")
             if owner == name and pod.get("status", {}).get("phase") == phase:
                 watcher.close()
+                return
 
 
 async def event(local: Any, reason: str) -> None:

@@ -207,6 +207,10 @@ async def test_orders_of_an_admin(sluice, workloads):
     held = (await sluice.workloads.hold("waits", namespace="team-a")).object
     assert held.document["spec"]["hold"] is True
     await sluice.workloads.release("waits", namespace="team-a")
+    off = (await sluice.workloads.deactivate("waits", namespace="team-a", reason="superseded")).object
+    assert off.document["spec"]["active"] is False
+    on = (await sluice.workloads.activate("waits", namespace="team-a")).object
+    assert on.document["spec"]["active"] is True
     moved = (await sluice.workloads.move("waits", "express", namespace="team-a")).object
     assert moved.queue == "express"
     raised = (await sluice.workloads.prioritize("waits", priority=7, namespace="team-a")).object

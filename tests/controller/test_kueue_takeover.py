@@ -2,130 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import closing
-from copy import deepcopy
-
 import pytest
-from click.testing import CliRunner
-from job_examples import TOLERATION, is_gated, job, runs
-
-from admission.cli.main import main
-
-KINDS = {
-    "ResourceFlavor": "resourceflavors",
-    "ClusterQueue": "clusterqueues",
-    "Cohort": "cohorts",
-    "LocalQueue": "localqueues",
-    "WorkloadPriorityClass": "workloadpriorityclasses",
-    "Topology": "topologies",
-    "Workload": "workloads",
-}
-NAMESPACED = {"LocalQueue", "Workload"}
-ADMITTED_AT = "2025-06-15T15:06:40Z"
-ADMITTED = 1_750_000_000.0
-
-
-def crd(kind, version):
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    plural = KINDS[kind]
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-    annotations = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue/pull/1"}
-    return {
-        "metadata": {"name": f"{plural}.kueue.x-k8s.io", "annotations": annotations},
-        "spec": {
-            "group": "kueue.x-k8s.io",
-            "scope": "Namespaced" if kind in NAMESPACED else "Cluster",
-            "names": names,
-            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
-        },
-    }
-
-
-class Kueue:
-    """A cluster where Kueue was at work, and is stopped now; what it has written is there."""
-
-    def __init__(self, world, kubeconfig, version):
-        self.world, self.kubeconfig, self.version = world, kubeconfig, version
-
-    async def create(self, kind, name, *, namespace="", **content):
-        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-        body = {"apiVersion": f"kueue.x-k8s.io/{self.version}", "kind": kind, "metadata": metadata, **content}
-        return await self.world.user.create(KINDS[kind], namespace, body)
-
-    async def queues(self, cpu="3"):
-        await self.create(
-            "ResourceFlavor", "default", spec={"nodeLabels": {"type": "kwok"}, "tolerations": [TOLERATION]}
-        )
-        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-        groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-        cohort = {"v1beta1": "cohort", "v1beta2": "cohortName"}[self.version]
-        spec = {"namespaceSelector": {}, "resourceGroups": groups, cohort: "all"}
-        await self.create("ClusterQueue", "cq", spec=spec, status={"pendingWorkloads": 3})
-        await self.create("LocalQueue", "lq", namespace="team-a", spec={"clusterQueue": "cq"})
-        await self.create("Topology", "racks", spec={"levels": [{"nodeLabel": "rack"}]})
-
-    async def job(self, name, *, admitted, evicted=False, active=True, **fields):
-        """A Job as Kueue left it, and its Workload."""
-        body = job(name, queue=None, suspend=not admitted, **fields)
-        body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
-        template = deepcopy(body["spec"]["template"])
-        if admitted:
-            body["spec"]["template"]["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "main"}
-            body["spec"]["template"]["spec"] |= {"nodeSelector": {"type": "kwok"}, "tolerations": [TOLERATION]}
-        made = await self.world.submit(body)
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
-        status = {}
-        if admitted:
-            assignment = {
-                "name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"},
-            }  # fmt: skip
-            true = {"status": "True", "lastTransitionTime": ADMITTED_AT, "reason": "Preempted", "message": "m"}
-            names = ["QuotaReserved", "Admitted", *(["Evicted"] if evicted else [])]
-            status = {
-                "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
-                "conditions": [{"type": each, **true} for each in names],
-            }
-        await self.world.user.create("workloads", "team-a", {
-            "apiVersion": f"kueue.x-k8s.io/{self.version}",
-            "kind": "Workload",
-            "metadata": {
-                "name": f"job-{name}", "namespace": "team-a", "ownerReferences": [owner | {"controller": True}],
-            },
-            "spec": {
-                "active": active, "queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}],
-            },
-            "status": status,
-        })  # fmt: skip
-        return made["spec"]["template"]
-
-    async def migrate(self, *arguments):
-        """`sluice import kueue`, into the database."""
-        command = ["import", "kueue", "--kubeconfig", str(self.kubeconfig), "--database-url", self.world.url]
-        return await asyncio.to_thread(CliRunner().invoke, main, [*command, *arguments], catch_exceptions=False)
+from job_examples import is_gated, runs
+from kueue_cluster import ADMITTED, installed, pods, until_pods
 
 
 @pytest.fixture
 async def kueue(request, world, tmp_path):
-    version = getattr(request, "param", "v1beta2")
-    for kind in KINDS:
-        await world.user.create("customresourcedefinitions", "", crd(kind, version))
-    kubeconfig = tmp_path / "admin"
-    world.sandbox.write_kubeconfig(kubeconfig, "admin")
-    return Kueue(world, kubeconfig, version)
-
-
-def pods(world):
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.user.list("pods", "team-a")}
-
-
-async def until_pods(world, count):
-    with closing(world.user.watch("pods")) as changes:
-        async for _ in changes:
-            found = world.user.list("pods", "team-a")
-            if sum(pod.get("status", {}).get("phase") == "Running" for pod in found) == count:
-                return pods(world)
-    raise AssertionError("the watch ended")
+    return await installed(world, tmp_path, getattr(request, "param", "v1beta2"))
 
 
 @pytest.mark.parametrize("kueue", ["v1beta2", "v1beta1"], indirect=True)
@@ -229,3 +113,71 @@ async def test_a_job_whose_queue_is_not_imported_is_named(kueue):
     plan = await kueue.migrate()
     assert "skip    job/team-a/run" in plan.output
     assert "status.admission.clusterQueue: there is no cq" in plan.output
+
+
+MIN_PARALLELISM = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+
+
+async def test_a_job_that_runs_on_fewer_pods_than_it_asked_for_runs_on_those(kueue):
+    world = kueue.world
+    await kueue.queues(cpu="3")
+    await kueue.job("part", admitted=True, pods=4, given=3, annotations=MIN_PARALLELISM)
+    before = await until_pods(world, 3)
+    assert (await kueue.migrate("--yes")).exit_code == 0
+    await world.start()
+    record = await world.record("part", "admitted")
+    assert [(given.count, given.usage) for given in record.admission.pod_sets] == [(3, {"cpu": 3000})]
+    assert pods(world) == before
+
+    await world.order("part", held=True)
+    await world.record("part", "pending", reason="OnHold")
+    stopped = await world.job("part", is_gated)
+    assert stopped["spec"]["parallelism"] == 4
+    await world.order("part", held=False)
+    again = await world.job("part", runs)
+    assert again["spec"]["parallelism"] == 3
+
+
+def said(name, state, **more):
+    return {"name": name, "state": state, "message": "", "lastTransitionTime": "2025-06-15T15:06:41Z", **more}
+
+
+async def test_what_admission_checks_have_said_holds_on(kueue):
+    world = kueue.world
+    await kueue.queues()
+    for name in ("nodes", "budget"):
+        await kueue.create("AdmissionCheck", name, spec={"controllerName": "example.com/checks"})
+    placed = {"name": "main", "nodeSelector": {"kubernetes.io/hostname": "node-2"}}
+    ready = said("nodes", "Ready", retryCount=2, podSetUpdates=[placed])
+    await kueue.job("all", admitted=True, admissionChecks=[ready, said("budget", "Ready")])
+    await kueue.job("some", admitted=False, reserved=True, admissionChecks=[ready, said("budget", "Pending")])
+    plan = await kueue.migrate("--yes")
+    assert plan.exit_code == 0, plan.output
+    lines = plan.output.splitlines()
+    note = lines[lines.index("take over  job/team-a/some") + 1]
+    assert note.strip().startswith('status.admissionChecks: "budget" says Pending; its controller has to answer')
+
+    await world.start()
+    await world.record("all", "admitted", reason="Admitted")
+    waiting = await world.record("some", "admitted", reason="QuotaReserved")
+    assert waiting.checks_pending
+    assert waiting.admitted_at == ADMITTED
+    checks = (await world.store.orders.of([waiting.workload.uid])).checks
+    assert [(check.name, check.state, check.retries) for check in checks] == [
+        ("budget", "Pending", 0), ("nodes", "Ready", 2),
+    ]  # fmt: skip
+    assert is_gated(world.user.get("jobs", "team-a", "some"))
+    await world.report("some", {"name": "budget", "state": "Ready"})
+    started = await world.job("some", runs)
+    assert started["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"] == "node-2"
+
+
+async def test_what_cannot_be_carried_over_is_said(kueue):
+    await kueue.queues()
+    await kueue.job("two", admitted=True, more_sets=[{"name": "more", "count": 1, "template": {}}])
+    await kueue.job("again", admitted=False, requeueState={"count": 3, "requeueAt": "2025-06-15T16:00:00Z"})
+    await kueue.job("limit", admitted=False, accumulatedPastExecutionTimeSeconds=60)
+    lines = (await kueue.migrate()).output.splitlines()
+    assert "spec.podSets: a Job has one" in lines[lines.index("skip    job/team-a/two") + 1]
+    assert "status.requeueState: its wait" in lines[lines.index("queue   job/team-a/again") + 1]
+    assert "its limit begins anew" in lines[lines.index("queue   job/team-a/limit") + 1]

@@ -198,6 +198,10 @@ class Account:
         """How many Jobs are in `phase` now."""
         return sum(team.jobs[phase] for team in self.teams.values())
 
+    def running(self) -> list[str]:
+        """The Jobs that run now, by name."""
+        return sorted(key for key, job in self.jobs.items() if job.phase is Phase.RUNNING)
+
     def finished(self) -> bool:
         """Whether each planned Job has ended, well or not."""
         return self.count(Phase.DONE) + self.count(Phase.FAILED) >= len(self.plan.jobs)

@@ -106,7 +106,7 @@ def _all_ran(account: Account) -> tuple[bool, str]:
 
 
 def _as_often_as_right(account: Account) -> tuple[tuple[bool, str], ...]:
-    return (_came_back(account), _as_written(account)) if account.plan.fair_sharing else (_once(account),)
+    return (_came_back(account), _as_written(account)) if account.plan.evicts else (_once(account),)
 
 
 def _came_back(account: Account) -> tuple[bool, str]:

@@ -78,6 +78,13 @@ class Plan:
     """Quota of the cohort's own, which no team owns and all may borrow."""
     fair_sharing: bool = False
     """Whether what is borrowed is shared by weight, and taken back from who has more than a fair share."""
+    preemption: bool = False
+    """Whether quota is taken back from who borrows it, and from lower priorities of the same team."""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether a Job that runs may have to wait again."""
+        return self.fair_sharing or self.preemption
 
     @property
     def settings(self) -> Document:
@@ -153,10 +160,9 @@ def queue_documents(plan: Plan) -> list[Document]:
         groups = _groups(plan, team.nominal, team.borrowing)
         queue: Document = {"cohortName": COHORT, "namespaceSelector": {}, "resourceGroups": groups}
         if plan.fair_sharing:
-            queue |= {
-                "fairSharing": {"weight": str(team.weight)},
-                "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-            }
+            queue["fairSharing"] = {"weight": str(team.weight)}
+        if plan.evicts:
+            queue["preemption"] = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
         documents += [
             _sluice("WorkloadPriorityClass", team.priority_class, value=team.priority, description=f"of {team.name}"),
             _sluice("ClusterQueue", team.name, spec=queue),

@@ -12,7 +12,7 @@ from admission.cli.kueue.source import GROUP
 from admission.cli.tables import aligned
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest, to_manifest
-from admission.model.queues import QUEUE_OBJECTS, ResourceFlavor
+from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ResourceFlavor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _KINDS = {model.kind for model in QUEUE_OBJECTS}
 _KEPT = ("name", "namespace", "labels", "annotations")
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NOBODY = "workloads wait until another controller answers"
 _UNSUPPORTED = {
     "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
     "MultiKueueCluster": "Jobs run in this cluster only",
@@ -79,6 +80,8 @@ def objects(
             raise InvalidObject([("metadata.name", "was given before; keep one of the two")], subject=_title(item))
         items[item.key] = item
         notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out)
+        if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
+            notes[item.key] += (f"spec.controllerName: {item.spec.controller_name} answers to Kueue alone: {_NOBODY}",)
         if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
             notes[item.key] += (f"spec.topologyName: kept, and not acted on: {_UNSUPPORTED['Topology']}",)
     lines = [

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from admission.cli.kueue.plan import Action, Line
-from admission.controller.desk import DEACTIVATED
+from admission.controller.desk import ADMITTED, DEACTIVATED, QUOTA_RESERVED
 from admission.controller.intake import read
 from admission.kinds.patches import merged
 from admission.model.checks import CheckReport
@@ -33,6 +33,14 @@ _OF_THE_JOB_CONTROLLER = (
     "batch.kubernetes.io/job-name",
 )
 """Labels of a template that neither the user nor Kueue has set."""
+_TAKEN_OVER = "taken over from Kueue"
+_NOT_CARRIED = {
+    "requeueState": "status.requeueState: its wait after evictions is not carried over: it may be admitted at once",
+    "accumulatedPastExecutionTimeSeconds": (
+        "status.accumulatedPastExecutionTimeSeconds: its time so far is not carried over: its limit begins anew"
+    ),
+}
+"""What Kueue knows of one that waits, and Sluice finds out by itself later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def running(found: Found, kind: Kind, *, queues: Collection[str], held: Collecti
             if owner is None or owner["kind"] != kind.kind:
                 raise _Refused(f"Sluice queues {kind.kind}s only: it is left alone, and holds no quota here")
             if job is None:
-                raise _Refused("it does not exist any more, or names no queue by a label")
+                raise _Refused("it does not exist any more, names no queue by a label, or has another controller")
             line = _line(name, document, job, kind, found, conditions, queues=queues, held=held, now=now)
         except _Refused as refusal:
             line = Line(Action.SKIP, name, (str(refusal),))
@@ -90,13 +98,14 @@ def _line(
     uid: str = job["metadata"]["uid"]
     if uid in held:
         return Line(Action.SAME, name)
-    admission = (document.get("status") or {}).get("admission")
-    if not admission or not {"QuotaReserved", "Admitted"} <= conditions.keys():
-        if kind.observe(job).suspended:
-            if document["spec"].get("active", True):
-                return Line(Action.QUEUE, name)
-            return Line(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kind, found, now=now))
+    status = document.get("status") or {}
+    admission, suspended = status.get("admission"), kind.observe(job).suspended
+    if "Admitted" not in conditions and not suspended:
         raise _Refused("Kueue has not admitted it, yet it runs: Sluice will stop it, and let it queue")
+    if not admission or "QuotaReserved" not in conditions:
+        if document["spec"].get("active", True):
+            return Line(Action.QUEUE, name, tuple(text for field, text in _NOT_CARRIED.items() if status.get(field)))
+        return Line(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kind, found, now=now))
     if admission["clusterQueue"] not in queues:
         raise _Refused(
             f"status.admission.clusterQueue: there is no {admission['clusterQueue']}; Sluice will stop it: "
@@ -112,28 +121,32 @@ def _line(
 def _takeover(
     document: Object, job: Object, kind: Kind, found: Found, conditions: Mapping[str, Object], *, now: float
 ) -> tuple[Takeover, list[str]]:
-    (pod_set, *others) = document["spec"]["podSets"]
-    (given, *more) = document["status"]["admission"]["podSetAssignments"]
-    if others or more:
+    status, pod_sets = document["status"], document["spec"]["podSets"]
+    assignments = status["admission"].get("podSetAssignments") or []
+    if len(pod_sets) != 1 or len(assignments) != 1:
         raise _Refused("spec.podSets: a Job has one; Sluice will stop it, and let it queue")
+    pod_set, given = pod_sets[0], assignments[0]
     original = _original(job, pod_set, given)
     restored = merged(job, kind.restore_patch(job, original) or {})
     reading = read(kind, kind.observe(job), restored, found.context)
     if reading.fault:
         raise _Refused(f"{reading.fault}; Sluice will stop it")
-    admission = Admission(document["status"]["admission"]["clusterQueue"], (_assignment(given, pod_set),))
-    reserved, admitted = (_time(conditions[name]["lastTransitionTime"]) for name in ("QuotaReserved", "Admitted"))
+    admission = Admission(status["admission"]["clusterQueue"], (_assignment(given, pod_set),))
+    reserved, admitted = conditions["QuotaReserved"], conditions.get("Admitted")
+    since = _time(reserved["lastTransitionTime"])
     record = WorkloadRecord(
         workload=reading.workload,
         state=State.ADMITTED,
         queued_at=_time(document["metadata"]["creationTimestamp"]),
         cluster_queue=admission.cluster_queue,
-        reason="Admitted",
-        message="taken over from Kueue",
+        reason=QUOTA_RESERVED if admitted is None else ADMITTED,
+        message=_TAKEN_OVER,
         admission=admission,
         original=original,
-        admitted_at=reserved,
-        cleared_at=admitted,
+        admitted_at=since,
+        checks_pending=admitted is None,
+        cleared_at=None if admitted is None else _time(admitted["lastTransitionTime"]),
+        past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds") or 0),
     )
     if "Evicted" in conditions:
         why = conditions["Evicted"]
@@ -141,11 +154,16 @@ def _takeover(
             record, state=State.EVICTING, evict_reason=why.get("reason", "Evicted"), message=why.get("message", "")
         )
     workload = record.workload
-    story = Transition(workload.uid, now, record.state, record.reason, "taken over from Kueue")
-    notes = []
+    story = Transition(workload.uid, now, record.state, record.reason, _TAKEN_OVER)
+    checks = _checks(status, workload.uid)
+    notes = [
+        f'status.admissionChecks: "{check.name}" says {check.state}; its controller has to answer to Sluice from now on'
+        for check in checks
+        if check.state != "Ready"
+    ]
     if given.get("topologyAssignment"):
         notes.append("status.admission.podSetAssignments[0].topologyAssignment: pods that exist keep their nodes")
-    return Takeover(record, story, Opened(workload, admission, reserved), _checks(document, workload.uid)), notes
+    return Takeover(record, story, Opened(workload, admission, since), checks), notes
 
 
 def _deactivated(document: Object, job: Object, kind: Kind, found: Found, *, now: float) -> Takeover:
@@ -195,9 +213,9 @@ def _assignment(given: Object, pod_set: Object) -> PodSetAssignment:
     return PodSetAssignment(given["name"], flavors, usage, count)
 
 
-def _checks(document: Object, uid: str) -> tuple[CheckRecord, ...]:
+def _checks(status: Object, uid: str) -> tuple[CheckRecord, ...]:
     found = []
-    for said in document["status"].get("admissionChecks") or ():
+    for said in status.get("admissionChecks") or ():
         fields = {key: value for key, value in said.items() if key not in ("lastTransitionTime", "retryCount")}
         report = _report(fields)
         found.append(
@@ -207,6 +225,8 @@ def _checks(document: Object, uid: str) -> tuple[CheckRecord, ...]:
                 report.state,
                 _time(said["lastTransitionTime"]),
                 message=report.message,
+                requeue_after_seconds=report.requeue_after_seconds,
+                retries=said.get("retryCount") or 0,
                 pod_set_updates=report.pod_set_updates,
             )
         )

@@ -1,0 +1,36 @@
+"""The event loop of `sluice serve`: uvloop, without its outcry over TLS connections that were cut."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger(__name__)
+
+_OF_TLS = "Fatal error on SSL protocol"
+_CLOSED = "the handler is closed"
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop, for `asyncio.Runner`."""
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_report)
+    return loop
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """As every loop does, but for one case.
+
+    When a connection is cut, uvloop's TLS may still write to the socket that is closed already, and takes its own
+    RuntimeError for a fault. Whoever uses the connection is told by an exception, as of every connection that breaks.
+    """
+    error = context.get("exception")
+    if context.get("message") == _OF_TLS and isinstance(error, RuntimeError) and str(error).endswith(_CLOSED):
+        log.debug("a TLS connection was cut: %s", error)
+    else:
+        loop.default_exception_handler(context)

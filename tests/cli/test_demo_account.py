@@ -1,0 +1,290 @@
+"""What the demo promises is only worth something if its watcher would notice a broken promise."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+
+from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.closing import Costs, close
+from admission.cli.demo.fair_share import fair_share
+from admission.cli.demo.plan import Plan, PlannedJob, job_document, three_teams
+from admission.cli.demo.terminal import Terminal
+
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
+FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}]}
+HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time"
+
+
+class Run:
+    """Jobs of a small plan, as the API server would show them to the account."""
+
+    def __init__(self, jobs: int = 20, nodes: int = 10, *, plan: Plan | None = None) -> None:
+        self.plan = plan or three_teams(jobs=jobs, nodes=nodes)
+        self.account = Account(self.plan)
+
+    def show(
+        self,
+        job: PlannedJob,
+        *,
+        suspend: bool = False,
+        status: dict[str, Any] | None = None,
+        selector: dict[str, str] | None = None,
+    ) -> None:
+        document = job_document(self.plan, job)
+        document["spec"]["suspend"] = suspend
+        if selector is not None:
+            document["spec"]["template"]["spec"]["nodeSelector"] = selector
+        self.account.job(f"{job.team}/{job.name}", document | {"status": status or {}})
+
+    def jobs_of(self, team: str) -> list[PlannedJob]:
+        return [job for job in self.plan.jobs if job.team == team]
+
+    def pods(self, job: PlannedJob, count: int = 10, *, phase: str = "Running") -> None:
+        spec = job_document(self.plan, job)["spec"]["template"]["spec"] | {"nodeName": "kwok-node-0"}
+        for number in range(count):
+            labels = {"batch.kubernetes.io/job-name": job.name}
+            metadata = {"namespace": job.team, "labels": labels, "uid": f"{job.name}-{number}"}
+            pod = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+            self.account.pod(f"{job.team}/{job.name}-{number}", pod)
+
+    def closing(self) -> dict[str, bool]:
+        return {sentence: kept for kept, sentence in close(self.account, Costs({"PATCH": 20}, 3), 60.0).promises}
+
+
+# ---------------------------------------------------------------------- the watcher's sums
+
+
+def test_a_run_without_fault_keeps_all_promises() -> None:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job, suspend=True)
+        run.show(job)
+        run.pods(job)
+        run.pods(job, phase="Succeeded")
+        run.show(job, status=COMPLETE)
+    assert run.account.finished()
+    assert all(run.closing().values()), run.closing()
+    assert "all 20 Jobs ran" in run.closing()
+
+
+def test_more_than_the_whole_quota_is_noticed() -> None:
+    run = Run()
+    for job in [*run.jobs_of("platform")[:3], *run.jobs_of("research")[:2]]:
+        run.show(job)
+    assert run.account.broken == 0
+    run.show(run.jobs_of("students")[0])
+    assert run.account.broken == 1
+    assert run.account.violations == [
+        "all teams: 120 cpu held by Jobs, at most 100 allowed, 0.0 s after the start",
+        "all teams: 120Gi memory held by Jobs, at most 100Gi allowed, 0.0 s after the start",
+    ]
+    assert [kept for sentence, kept in run.closing().items() if "quota was exceeded" in sentence] == [False]
+
+
+def test_more_than_a_team_may_borrow_is_noticed() -> None:
+    run = Run()
+    for job in run.jobs_of("platform")[:4]:
+        run.show(job)
+    assert run.account.violations[0].startswith("platform: 80 cpu held by Jobs, at most 60 allowed")
+
+
+def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
+    run = Run()
+    for job in run.jobs_of("research")[:6]:
+        run.show(job, suspend=True)
+        run.pods(job)
+    assert run.account.violations[0].startswith("research: 102 cpu taken by pods, at most 100 allowed")
+
+
+def test_a_suspended_job_holds_quota_until_its_last_pod_is_gone() -> None:
+    run = Run()
+    job = run.jobs_of("research")[0]
+    for status in ({"active": 10}, {"terminating": 1}):
+        run.show(job, suspend=True, status=status)
+        assert run.account.used("cpu") == 20_000
+    run.show(job, suspend=True, status={"active": 0, "terminating": 0})
+    assert run.account.used("cpu") == 0
+    assert run.account.count(Phase.WAITING) == 1
+
+
+def test_a_job_that_ends_gives_its_quota_back() -> None:
+    run = Run()
+    one, other, gone = run.jobs_of("research")[:3]
+    for job in (one, other, gone):
+        run.show(job)
+    assert run.account.used("cpu") == 60_000
+    run.show(one, status=COMPLETE)
+    run.show(other, status=FAILED)
+    run.account.job(f"research/{gone.name}", None)
+    assert run.account.used("cpu") == 0
+    assert (run.account.count(Phase.DONE), run.account.count(Phase.FAILED)) == (1, 1)
+
+
+def test_pods_count_while_they_are_on_a_node() -> None:
+    run = Run()
+    job = run.jobs_of("research")[0]
+    run.show(job)
+    run.pods(job, 4)
+    assert run.account.bound("cpu") == 8_000
+    run.pods(job, 2, phase="Succeeded")
+    run.account.pod(f"research/{job.name}-2", None)
+    run.account.pod(f"research/{job.name}-2", None)
+    assert run.account.bound("cpu") == 2_000
+
+
+def test_jobs_in_other_namespaces_are_none_of_ours() -> None:
+    run = Run()
+    document = job_document(run.plan, run.plan.jobs[0])
+    document["metadata"]["namespace"] = "default"
+    run.account.job("default/x", document)
+    assert sum(run.account.count(phase) for phase in Phase) == 0
+
+
+def test_a_job_that_was_started_twice_breaks_the_promise() -> None:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job)
+        run.pods(job)
+        run.pods(job, phase="Succeeded")
+        run.show(job, status=COMPLETE)
+    twice = run.plan.jobs[3]
+    run.show(twice, suspend=True)
+    run.show(twice)
+    run.show(twice, status=COMPLETE)
+    broken = [sentence for sentence, kept in run.closing().items() if not kept]
+    assert len(broken) == 1
+    assert f"{twice.team}/{twice.name} was started 2 times with 10 pods" in broken[0]
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(restored: bool) -> None:
+    run = Run(plan=fair_share())
+    evicted, *others = run.plan.jobs
+    run.show(evicted, suspend=True)
+    run.show(evicted, selector={"type": "kwok"})
+    run.show(evicted, suspend=True, selector={"type": "kwok"})
+    if restored:
+        run.show(evicted, suspend=True)
+    run.show(evicted, selector={"type": "kwok"})
+    for job in (evicted, *others):
+        run.show(job, status=COMPLETE)
+    assert run.closing() == {
+        "all 150 Jobs ran": True,
+        "1 Jobs were evicted (1 times in all), queued again and came back": True,
+        **(
+            {"each of them was given back exactly as its user had written it": True}
+            if restored
+            else {"1 Jobs waited otherwise than their users wrote them: research/research-00": False}
+        ),
+        "quota was never exceeded (checked 154 times from the API server's side)": True,
+    }
+
+
+def test_fair_shares_without_any_eviction_would_show_nothing() -> None:
+    run = Run(plan=fair_share())
+    for job in run.plan.jobs:
+        run.show(job, status=COMPLETE)
+    assert run.closing()["no Job was evicted, so that nothing was shown"] is False
+
+
+def test_a_job_that_was_lost_breaks_the_promise() -> None:
+    run = Run(jobs=2)
+    run.show(run.plan.jobs[0], status=COMPLETE)
+    assert not run.account.finished()
+    assert "only 1 of 2 Jobs ran to their end (0 waiting, 0 running, 0 failed)" in run.closing()
+
+
+def test_utilisation_is_what_was_used_of_what_waiting_jobs_could_have_used() -> None:
+    run = Run()
+    account = run.account
+    jobs = run.jobs_of("research")
+    run.show(jobs[0])
+    account.advance(10.0)
+    assert account.utilisation("cpu") == 0.0  # nobody waited
+    for job in jobs[1:]:
+        run.show(job, suspend=True)
+    account.advance(20.0)
+    assert account.utilisation("cpu") == pytest.approx(20 / 100)  # all hundred CPUs were there to be had
+    for job in jobs[1:5]:
+        run.show(job)
+    account.advance(30.0)
+    assert account.utilisation("cpu") == pytest.approx((20 + 100) / 200)
+    assert account.teams["research"].utilisation("cpu") == pytest.approx((20 + 100) / (2 * 40))
+
+
+def test_what_no_waiting_job_may_borrow_is_not_held_against_utilisation() -> None:
+    run = Run()
+    for index, job in enumerate(run.jobs_of("platform")):
+        run.show(job, suspend=index >= 3)  # three run: all of 40 and the 20 that it may borrow
+    run.account.advance(10.0)
+    assert run.account.utilisation("cpu") == pytest.approx(1.0)
+
+
+def test_waits_are_counted_from_creation_to_the_first_start() -> None:
+    run = Run(jobs=400)
+    jobs = run.jobs_of("research")[:100]
+    for job in jobs:
+        run.show(job, suspend=True)
+    for second, job in enumerate(jobs, start=1):
+        run.account.advance(float(second))
+        run.show(job)
+        run.show(job, suspend=True)  # evicted: a later start is another matter
+    team = run.account.teams["research"]
+    assert team.wait_mean() == pytest.approx(50.5)
+    assert team.wait_p99() == 99.0
+
+
+# ---------------------------------------------------------------------- the terminal
+
+
+def at_work() -> Account:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job, suspend=True)
+    for job in (*run.jobs_of("students")[:2], run.jobs_of("platform")[0]):
+        run.show(job)
+    return run.account
+
+
+def test_without_a_terminal_there_is_a_plain_line_now_and_then() -> None:
+    out = io.StringIO()
+    terminal = Terminal(out, interactive=False, colour=False)
+    for second in range(7):
+        terminal.draw(at_work(), float(second))
+    assert out.getvalue().splitlines() == [
+        f"   {second} s  17 waiting, 3 running, 0 done; CPU 60/100 (platform 20/40, students 40/20, research 0/40)"
+        for second in (0, 5)
+    ]
+
+
+def test_in_a_terminal_the_lines_are_redrawn_in_place_and_borrowing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = io.StringIO()
+    with Terminal(out, interactive=True, colour=False) as terminal:
+        terminal.draw(at_work(), 1.0)
+        first = out.getvalue()
+        terminal.draw(at_work(), 2.0)
+    (students,) = (line for line in first.splitlines() if "students" in line)
+    assert "students ████████▓▓▓▓▓▓▓▓········" in students
+    assert students.endswith("40 of 20 CPU, 20 borrowed")
+    second = out.getvalue().removeprefix(first)
+    assert second.startswith(f"\x1b[{first.count(chr(10))}A")
+    assert out.getvalue().endswith("\x1b[?25h")
+
+
+def test_the_closing_table_names_what_was_broken() -> None:
+    out = io.StringIO()
+    terminal = Terminal(out, interactive=False, colour=False)
+    terminal.close(close(at_work(), Costs({"PATCH": 20, "POST": 20}, 3), 60.0))
+    text = out.getvalue()
+    assert re.search(r"^Team +CPU quota +Jobs done +Mean wait +p99 wait +CPU used$", text, re.MULTILINE)
+    assert re.search(r"^students +20 +0 +0m 00s \(0\.0 s\)", text, re.MULTILINE)
+    assert "API writes by Sluice" in text
+    assert "2.00 for each Job (20 PATCH, 20 POST)" in text
+    assert "0.150 for each Job (3 in all)" in text
+    assert "✗ BROKEN: only 0 of 20 Jobs ran" in text
+    assert "✓ quota was never exceeded" in text

@@ -1,0 +1,109 @@
+"""TLS connections that are cut, at whatever point, are nothing that a log should cry out about."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from serve_processes import TOKEN, free_port, serving
+
+from admission.cli.loop import new_loop
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+REQUEST = (
+    f"GET /openapi/v3/apis/sluice.dev/v1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+)
+WATCH = REQUEST.replace(b"/openapi/v3/apis/sluice.dev/v1", b"/apis/sluice.dev/v1/cohorts?watch=1")
+
+
+def _cut(port: int, talk: Callable[[ssl.SSLSocket], None] | bytes) -> None:
+    """Connect, say that in TLS or without it, and break off by a reset."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port)) as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if isinstance(talk, bytes):
+            plain.sendall(talk)
+            return
+        with contextlib.suppress(OSError), context.wrap_socket(plain) as secret:
+            talk(secret)
+
+
+def _garbage(connection: ssl.SSLSocket) -> None:
+    connection.sendall(REQUEST)
+    with socket.socket(fileno=connection.detach()) as plain:
+        plain.sendall(b"no record of TLS")
+
+
+WAYS: list[Callable[[ssl.SSLSocket], None] | bytes] = [
+    b"",
+    b"\x16\x03\x01\x02\x00\x01",  # the beginning of a greeting
+    b"GET / HTTP/1.1\r\n\r\n",
+    lambda connection: None,
+    lambda connection: connection.sendall(REQUEST),
+    lambda connection: connection.sendall(REQUEST * 20),
+    lambda connection: (connection.sendall(REQUEST * 20), connection.recv(10)),
+    lambda connection: (connection.sendall(WATCH), connection.recv(10)),
+    _garbage,
+]
+
+
+async def test_a_server_whose_clients_break_off_logs_no_traceback(tmp_path: Path) -> None:
+    port = free_port()
+    async with Sandbox() as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        arguments = (f"--api-address=0.0.0.0:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
+        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *arguments) as replica:
+            while b"API at https" not in replica.log:
+                assert replica.process.returncode is None, replica.log.decode()
+                await asyncio.sleep(0.02)
+            for way in WAYS * 5:
+                await asyncio.to_thread(_cut, port, way)
+        assert replica.process.returncode == 0
+    log = replica.log.decode()
+    assert "Traceback" not in log
+    assert "ERROR" not in log
+
+
+@pytest.fixture
+def loop_and_error():
+    """A loop, and what its transport raises when something is written to it that is closed already."""
+    loop = new_loop()
+
+    async def closed() -> RuntimeError:
+        async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.transport.abort()
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError) as caught:
+                writer.transport.set_write_buffer_limits()
+            return caught.value
+
+    yield loop, loop.run_until_complete(closed())
+    loop.close()
+
+
+def test_the_complaint_of_uvloop_about_itself_is_for_debugging(loop_and_error, caplog):
+    loop, error = loop_and_error
+    caplog.set_level(logging.DEBUG)
+    loop.call_exception_handler({"message": "Fatal error on SSL protocol", "exception": error})
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("DEBUG", None)]
+
+
+@pytest.mark.parametrize("message", ["Fatal error on SSL protocol", "something else"])
+def test_everything_else_is_an_error(loop_and_error, caplog, message):
+    loop, error = loop_and_error
+    loop.call_exception_handler(
+        {"message": message, "exception": error if message == "something else" else RuntimeError("a defect")}
+    )
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -1,0 +1,46 @@
+"""What runs under Kueue is taken over by an import alone, not behind the back of a Sluice that runs."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+from kueue_cluster import installed
+
+from tests.cli.serve_processes import serving
+
+
+@pytest.fixture
+def database_kind():
+    """SQLite has room for one replica."""
+    return "postgresql"
+
+
+async def test_a_leader_that_was_elected_is_named_and_not_deposed(world, tmp_path):
+    kueue = await installed(world, tmp_path)
+    await kueue.queues()
+    await kueue.job("run", admitted=True)
+    # Nobody would be elected in its place while the test runs.
+    lease = ("--lease=default/sluice", "--lease-duration=3600", "--renew-deadline=1800", "--retry-period=1")
+    async with serving(tmp_path, world.url, *lease) as leader:
+        await leader.until("leading")
+        role = await leader.role()
+        refused = await kueue.migrate("--yes")
+        assert refused.exit_code == 1
+        named = r"^error: another Sluice \(\S+, since \d{4}-\d\d-\d\d \S+ UTC\) uses the database .*; stop it first"
+        assert re.search(named, refused.output, re.MULTILINE), refused.output
+        assert await leader.role() == role
+        assert await world.store.queues.list("ClusterQueue") == ()
+
+        leader.send(signal.SIGKILL)  # which gives nothing back, the Lease least of all
+        await leader.process.wait()
+        done = await world.eventually(lambda: _imported(kueue))
+        assert "take over  job/team-a/run" in done.output
+        await world.record("run", "admitted")
+
+
+async def _imported(kueue):
+    """The import, once PostgreSQL has noticed that nobody is there any more."""
+    done = await kueue.migrate("--yes")
+    return done if done.exit_code == 0 else None
