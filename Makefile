@@ -43,11 +43,10 @@ bench: $(INSTALLED)
 chaos: $(INSTALLED)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-# Hours for the whole engine; ARGS='admission.engine.tree*' for a part. `mutmut browse` shows the survivors.
+# Less than an hour of one core; ARGS="'tree.*'" for a part. CONTRIBUTING.md
 mutants: $(INSTALLED)
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
-	@nice -n 19 $(BIN)/mutmut run $(ARGS)
-	@$(BIN)/mutmut results
+	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
 
 # After a change of the dependencies in pyproject.toml. Names, versions and hashes only.
 constraints: $(INSTALLED)

@@ -17,7 +17,7 @@ from admission.engine.explain import Explanation, explain_held, explain_waiting
 from admission.engine.fair import share
 from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flapping import Preemptions
-from admission.engine.listing import Place, places, rank_before, rank_top
+from admission.engine.listing import Place, places
 from admission.engine.overuse import Overuse, overuse
 from admission.engine.preemption import Search, classical
 from admission.engine.registry import Registry
@@ -161,6 +161,11 @@ class Engine:
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         return min((at for at in (backoff, *delays) if at is not None), default=None)
 
+    @property
+    def waiting(self) -> int:
+        """How many workloads wait, wherever, those included that must not be admitted yet."""
+        return len(self._registry.items)
+
     def cluster_queues(self) -> list[str]:
         """The names of all ClusterQueues that exist."""
         return sorted(self._registry.forest.specs)
@@ -188,18 +193,6 @@ class Engine:
     def count_waiting(self, cluster_queue: str, local_queue: tuple[str, str] | None = None) -> int:
         """How many there are in that listing."""
         return len(self._registry.forest.queue(cluster_queue).pending.ranking(local_queue))
-
-    def rank_before(self, uid: str) -> tuple[int, float] | None:
-        """`rank_priority` and `rank_at` that put another workload before this one; None if it waits in no ClusterQueue.
-
-        Directly before it, unless others have waited since the same moment: those come after both.
-        """
-        item = self._registry.items.get(uid)
-        return None if item is None or not item.cluster_queue else rank_before(self._registry, item)
-
-    def rank_top(self, cluster_queue: str) -> tuple[int, float] | None:
-        """`rank_priority` and `rank_at` that put a workload before all that wait there; None if nobody does."""
-        return rank_top(self._registry, cluster_queue)
 
     def usage(self) -> dict[str, dict[str, dict[str, int]]]:
         """What the workloads of each ClusterQueue hold: flavor, resource, amount."""

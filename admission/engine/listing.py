@@ -1,4 +1,4 @@
-"""Who waits in a ClusterQueue, page by page with everyone's position, and how to place somebody before another."""
+"""Who waits in a ClusterQueue, page by page, with everyone's position and why."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from admission.engine.explain import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from admission.engine.items import Item, LocalQueueKey
-    from admission.engine.ranking import Ranking
     from admission.engine.registry import Registry
     from admission.engine.shapes import Shape
     from admission.model.workload import Workload
-
-_TICKS = 1_000_000  # in a second: times are kept to the microsecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +51,3 @@ def _why(registry: Registry, item: Item, verdicts: dict[Shape, Verdict]) -> Verd
     if item.shape not in verdicts:
         verdicts[item.shape] = verdict_of(registry, item)
     return verdicts[item.shape]
-
-
-def rank_before(registry: Registry, item: Item) -> tuple[int, float]:
-    """Priority and time that put another workload directly before this one."""
-    ranking = registry.forest.queue(item.cluster_queue).pending.ranking()
-    tick = round(item.rank_at * _TICKS) - 1
-    # Where somebody is already, nobody is put: the uid would decide which of them comes first.
-    while _taken(ranking, item.rank_priority, tick / _TICKS):
-        tick -= 1
-    return item.rank_priority, tick / _TICKS
-
-
-def rank_top(registry: Registry, cluster_queue: str) -> tuple[int, float] | None:
-    """Priority and time that put a workload before all that wait in the ClusterQueue; None if nobody does."""
-    first = next(registry.forest.queue(cluster_queue).pending.ranking().items(), None)
-    return None if first is None else rank_before(registry, first)
-
-
-def _taken(ranking: Ranking, priority: int, at: float) -> bool:
-    following = next(ranking.items(ranking.count_before((-priority, at, ""))), None)
-    return following is not None and (following.rank_priority, following.rank_at) == (priority, at)

@@ -81,37 +81,25 @@ def test_explain_knows_the_position(world):
     assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (3, 1)
 
 
-def move(world: World, name: str, rank: tuple[int, float] | None) -> None:
-    assert rank is not None
+def move(world: World, name: str, priority: int, at: float) -> None:
     (item,) = (at.workload for at in world.engine.listing("cq", limit=100) if at.workload.name == name)
-    world.submit(replace(item, rank_priority=rank[0], rank_at=rank[1]))
+    world.submit(replace(item, rank_priority=priority, rank_at=at))
 
 
-def test_a_workload_is_put_before_another(world):
-    move(world, "d", world.engine.rank_before("b"))
+def test_a_place_that_was_given_is_the_place(world):
+    move(world, "d", 0, 1.5)
     assert order(world) == ["urgent", "a", "d", "b", "c"]
-    move(world, "c", world.engine.rank_before("b"))
+    move(world, "c", 0, 1.25)
     assert order(world) == ["urgent", "a", "c", "d", "b"]
-    move(world, "a", world.engine.rank_before("urgent"))
+    move(world, "a", 5, 3.0)
     assert order(world) == ["a", "urgent", "c", "d", "b"]
     assert order(world, local_queue=("ns", "left")) == ["a", "c", "d"]
-
-
-def test_a_workload_is_put_to_the_top_again_and_again(world):
-    for name in ("b", "d", "c"):
-        move(world, name, world.engine.rank_top("cq"))
-        assert order(world)[0] == name
-    assert order(world) == ["c", "d", "b", "urgent", "a"]
-
-
-def test_there_is_no_place_where_nobody_waits(world):
-    assert world.engine.rank_top("empty") is None
-    assert world.engine.rank_before("nobody") is None
+    assert world.engine.explain("d").position_in_local_queue == 3
 
 
 def test_the_order_is_that_of_admission_and_all_else_goes_by_the_real_priority(world):
     world.tell(cluster_queue("cq", 4, preemption={"withinClusterQueue": "LowerPriority"}))
-    move(world, "d", world.engine.rank_top("cq"))
+    move(world, "d", 5, 0.0)
     decisions = world.engine.settle(world.now)
     assert [admit.workload.name for admit in decisions.admitted] == ["d"]
     assert [(evict.workload.name, evict.preemptor) for evict in decisions.evicted] == [("d", "urgent")]

@@ -237,12 +237,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(pick=st.integers(0), to_top=st.booleans())
     def move(self, pick, to_top):
-        """An admin puts one before another, or before all."""
+        """An admin puts one forward, or before all."""
         uid = self._some(self.waiting, pick)
         queue = self.waiting[uid].workload.queue.removesuffix("-too")
         engine = self.worlds[0].engine
-        rank = engine.rank_top(queue) if to_top else engine.rank_before(uid)
-        ranked = replace(self.waiting[uid].workload, rank_priority=rank[0], rank_at=rank[1])
+        other = engine.listing(queue, limit=1)[0].workload if to_top else self.waiting[uid].workload
+        priority = other.priority if other.rank_priority is None else other.rank_priority
+        since = other.since if other.rank_at is None else other.rank_at
+        ranked = replace(self.waiting[uid].workload, rank_priority=priority, rank_at=since - 0.5)
         self._wait(replace(self.waiting[uid], workload=ranked))
         if to_top:
             assert engine.listing(queue, limit=1)[0].workload.uid == uid

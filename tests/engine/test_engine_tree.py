@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine.tree import NodeSpec, Quota, Tree, add_usage, available, build, narrowest
+from admission.engine.tree import (
+    BOUNDLESS,
+    NodeSpec,
+    Quota,
+    Tree,
+    add_usage,
+    available,
+    build,
+    fits,
+    local_available,
+    lowest_subtree,
+    narrowest,
+)
+from admission.model.quantity import UNLIMITED
 
 FR = ("default", "cpu")
 PARENTS = {"root": "", "upper": "root", "lower": "upper", "cq": "lower", "near": "lower", "far": "root"}
@@ -62,3 +76,36 @@ def test_with_less_of_what_is_ever_narrowest_there_is_less_to_use_ever(quotas, u
 def test_a_queue_of_its_own_has_only_its_own_quota():
     built = build([NodeSpec("alone", "", {FR: Quota(3)})], [])
     assert narrowest(built.queues["alone"], 0) == "ClusterQueue alone: nominalQuota"
+
+
+def test_of_nothing_nothing_can_be_taken():
+    node = build([NodeSpec("alone", "", {FR: Quota(3)})], []).queues["alone"]
+    add_usage(node, 0, 3)
+    assert fits(node, {0: 0})
+    assert not fits(node, {0: 1})
+    assert local_available(node, 0) == 0
+    assert lowest_subtree(node, 0, 1) == (0, False)
+
+
+def test_a_quota_without_limit_is_more_than_any_sum_of_others():
+    quotas = {"all": Quota(UNLIMITED), "a": Quota(UNLIMITED), "b": Quota(UNLIMITED - 1)}
+    queues = [NodeSpec(name, "all", {FR: quotas[name]}) for name in "ab"]
+    built = build(queues, [NodeSpec("all", "", {FR: quotas["all"]})])
+    assert built.root.quota[0] == built.root.potential[0] == BOUNDLESS
+    assert built.queues["a"].nominal[0] == BOUNDLESS
+    assert built.queues["b"].nominal[0] == UNLIMITED - 1
+
+
+@pytest.mark.parametrize(
+    ("amount", "expected"),
+    [(2, (0, True)), (3, (1, True)), (5, (1, True)), (6, (2, True)), (7, (2, True)), (8, (3, False)), (99, (3, False))],
+)
+def test_the_lowest_part_of_the_tree_that_holds_it(amount, expected):
+    """The queue keeps 1 of its 2, `low` has 3 more and keeps 2 of its 4, `mid` has 2 more, which makes 4."""
+    cohorts = [
+        NodeSpec("root", "", {FR: Quota(9)}),
+        NodeSpec("mid", "root", {FR: Quota(2)}),
+        NodeSpec("low", "mid", {FR: Quota(3, lending=2)}),
+    ]
+    built = build([NodeSpec("cq", "low", {FR: Quota(2, lending=1)})], cohorts)
+    assert lowest_subtree(built.queues["cq"], 0, amount) == expected

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from admission.engine import (
     WorkloadAdmitted,
     WorkloadPending,
 )
-from tests.engine.scenes import World, cluster_queue, local_queue, workload
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 QUEUES = ("a", "b", "c")
 
@@ -62,6 +65,95 @@ def test_what_was_used_before_counts_in_whichever_order_it_is_told(told_first):
         world.engine.observe(event, now=world.now)
     used = world.engine.consumption()["ns", "a"]
     assert (used.consumed, used.current) == ({"cpu": pytest.approx(4.0)}, {"cpu": 3000})
+
+
+def test_a_half_life_of_nothing_forgets_at_once_and_costs_no_penalty():
+    world = new_world(half_life=0.0)
+    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
+    world.submit(workload("held", "a", 3))
+    assert world.admitted() == ["held"]
+    used = world.engine.consumption()["ns", "a"]
+    assert (used.consumed, used.penalty()) == ({"cpu": 8.0}, {"cpu": 0.0})
+    world.now += 0.5
+    world.engine.settle(world.now)
+    assert world.engine.consumption()["ns", "a"].consumed == {"cpu": 0.0}
+
+
+def test_what_is_held_counts_by_and_by_and_its_penalty_at_once():
+    """After half a half-life of 60 s, and again after the whole; the penalty is that of the sampling interval."""
+    world = new_world(half_life=60.0)
+    world.submit(workload("held", "a", 3))
+    assert world.admitted() == ["held"]
+    used = world.engine.consumption()["ns", "a"]
+    penalty = 3 * (1 - 0.5 ** (10 / 60))
+    assert (used.consumed, used.penalty()) == ({}, {"cpu": pytest.approx(penalty)})
+    world.now += 60
+    world.engine.settle(world.now)
+    used = world.engine.consumption()["ns", "a"]
+    assert (used.consumed, used.penalty()) == ({"cpu": pytest.approx(1.5 + penalty)}, {})
+    world.gone("held")
+    used = world.engine.consumption()["ns", "a"]
+    assert (used.consumed, used.current) == ({"cpu": pytest.approx(1.5 + penalty)}, {"cpu": 0})
+
+
+def test_who_ends_before_it_counted_gets_its_penalty_back():
+    world = new_world()
+    world.submit(workload("short", "a", 3))
+    assert world.admitted() == ["short"]
+    world.gone("short")
+    used = world.engine.consumption()["ns", "a"]
+    assert (used.consumed, used.penalty()) == ({}, {})
+
+
+def amounts_world(**policy: Any) -> World:
+    """One workload fits; a, b and c weigh 1, 2 and 0."""
+    config = AdmissionFairSharing(half_life=60.0, sampling_interval=10.0, **policy)
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    doors = {"a": "1", "b": "2", "c": "0"}
+    return World(
+        cluster_queue("cq", 1, admissionScope=scope),
+        *(local_queue(name, to="cq", fairSharing={"weight": weight}) for name, weight in doors.items()),
+        engine=Engine(Policy(admission_fair_sharing=config)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "used", "first"),
+    [
+        ({}, {"a": {"cpu": 3.0}, "b": {"cpu": 5.0}}, "b"),
+        ({}, {"a": {"cpu": 3.0}, "b": {"cpu": 7.0}}, "a"),
+        ({}, {"a": {"cpu": 3.0, "gpu": 1.0}, "b": {"cpu": 7.0}}, "b"),
+        ({"gpu": 0.0}, {"a": {"cpu": 3.0, "gpu": 9.0}, "b": {"cpu": 7.0}}, "a"),
+        ({"gpu": 9.0}, {"a": {"cpu": 3.0}, "b": {"gpu": 1.0}}, "a"),
+        ({}, {"a": {"cpu": 3.0}, "b": {"cpu": 99.0}, "c": {}}, "a"),
+    ],
+)
+def test_usage_is_weighed_by_resource_and_by_queue(weights, used, first):
+    world = amounts_world(resource_weights=weights)
+    for name, amounts in used.items():
+        world.engine.observe(LocalQueueUsed("ns", name, amounts, world.now), now=world.now)
+    # In the order of their names backwards, so that it is usage that decides.
+    world.submit(*(workload(f"of-{name}", name, created=-ord(name)) for name in used))
+    assert world.admitted() == [f"of-{first}"]
+
+
+def test_memory_counts_in_bytes():
+    amounts = [{"name": name, "nominalQuota": 10_000} for name in ("cpu", "memory")]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": amounts}]}]
+    world = new_world()
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    world.tell(
+        manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups, "admissionScope": scope})
+    )
+    item = workload("w", "a")
+    pods = replace(item.pod_sets[0], requests={"cpu": 2000, "memory": 7000})
+    world.submit(replace(item, pod_sets=(pods,)))
+    assert world.admitted() == ["w"]
+    alpha = 1 - 0.5 ** (10 / 60)
+    assert world.engine.consumption()["ns", "a"].penalty() == {
+        "cpu": pytest.approx(2 * alpha),
+        "memory": pytest.approx(7000 * alpha),
+    }
 
 
 _steps = st.lists(

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-# Beside the checkout; found from a copy of the tests inside of it as well (`make mutants`).
-_PLACES = [parent / "shared" / "vectors" for parent in Path(__file__).resolve().parents[3:5]]
-FOLDER = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "vectors"
+"""Beside the checkout."""
 
 
 def files(pattern: str) -> list[object]:

@@ -1,0 +1,88 @@
+"""What of a request counts, as what, and which of several missing quotas is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import pytest
+
+from admission.engine import Accounting, Engine, Policy, Transformation
+from admission.model.workload import PodSet
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.model.queues import QueueObject
+
+
+def queue_of(*resources: str) -> QueueObject:
+    amounts = [{"name": name, "nominalQuota": 1000} for name in resources]
+    groups = [{"coveredResources": list(resources), "flavors": [{"name": "default", "resources": amounts}]}]
+    return manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
+
+
+def counted(rules: Accounting, requests: Mapping[str, int], *resources: str) -> dict[str, int]:
+    world = World(queue_of(*resources), local_queue("cq"), engine=Engine(Policy(accounting=rules)))
+    item = workload("a", "cq")
+    world.submit(replace(item, pod_sets=(replace(item.pod_sets[0], requests=requests),)))
+    assert world.admitted() == ["a"]
+    return world.engine.usage()["cq"]["default"]
+
+
+def test_a_prefix_alone_leaves_out_what_begins_with_it():
+    rules = Accounting(excluded_prefixes=("net/", "disk"))
+    assert counted(rules, {"cpu": 1500, "net/card": 9, "disk-io": 1}, "cpu") == {"cpu": 1500}
+
+
+TIMES_COUNT = Transformation("gpu", {"credits": Fraction(2)}, multiply_by="count")
+AND_MORE = Transformation("cpu", {"credits": Fraction(3, 2), "memory": Fraction(10)})
+NOT_ASKED = Transformation("fpga", {"credits": Fraction(99)})
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([AND_MORE], {"cpu": 2000, "gpu": 4, "count": 5, "memory": 20, "credits": 3}),
+        ([TIMES_COUNT], {"cpu": 2000, "gpu": 4, "count": 5, "credits": 40}),
+        ([NOT_ASKED, AND_MORE, TIMES_COUNT], {"cpu": 2000, "gpu": 4, "count": 5, "memory": 20, "credits": 43}),
+        (
+            [replace(TIMES_COUNT, replace=True), replace(TIMES_COUNT, replace=True)],
+            {"cpu": 2000, "count": 5, "credits": 80},
+        ),
+    ],
+)
+def test_what_transformations_make_adds_up(rules, expected):
+    """Two cores, four devices; the count of five multiplies the devices."""
+    requests = {"cpu": 2000, "gpu": 4, "count": 5}
+    resources = ("cpu", "gpu", "count", "memory", "credits")
+    assert counted(Accounting(transformations=tuple(rules)), requests, *resources) == expected
+
+
+def test_an_output_is_added_to_what_is_asked_for_by_its_name():
+    rules = Accounting(transformations=(Transformation("gpu", {"cpu": Fraction(1, 2)}),))
+    assert counted(rules, {"cpu": 1, "gpu": 1}, "cpu", "gpu") == {"cpu": 501, "gpu": 1}
+
+
+def fnv1a(text: str) -> int:
+    """The published 64-bit hash: FNV-1a of "a" is 0xAF63DC4C8601EC8C."""
+    value = 14695981039346656037
+    for byte in text.encode():
+        value = ((value ^ byte) * 1099511628211) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+NAMES = ("nvidia.com/gpu", "memory", "pods", "a", "b", "ephemeral-storage")
+
+
+@pytest.mark.parametrize("pair", [*combinations(NAMES, 2)])
+def test_of_two_resources_without_quota_the_one_is_named_that_the_reference_names(pair):
+    assert fnv1a("a") == 0xAF63DC4C8601EC8C
+    world = World(cluster_queue("cq", 1), local_queue("cq"))
+    item = workload("w", "cq")
+    world.submit(replace(item, pod_sets=(PodSet("main", 1, dict.fromkeys(pair, 1)),)))
+    (park,) = world.engine.settle(world.now).parked
+    assert f"resource {min(pair, key=fnv1a)} unavailable in ClusterQueue" in park.message

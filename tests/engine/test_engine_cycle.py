@@ -1,0 +1,183 @@
+"""One cycle and its heads: who stands back, who is kept out of the way of others, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.engine import Engine, NamespaceChanged, Policy, WorkloadPending
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("BestEffortFIFO", ["fine"]), ("StrictFIFO", [])])
+def test_one_with_a_fault_is_passed_over_where_the_order_is_not_strict(strategy, expected):
+    world = World(cluster_queue("cq", 1, queueingStrategy=strategy), local_queue("cq"))
+    fault = ("Misconfigured", "it asks for less than nothing")
+    world.engine.observe(WorkloadPending(workload("broken", "cq"), fault=fault), now=world.now)
+    world.submit(workload("fine", "cq", created=1))
+    assert world.admitted() == expected
+    assert world.engine.explain("broken").message == fault[1]
+    world.submit(workload("broken", "cq"))
+    world.gone("fine")
+    assert world.admitted() == ["broken"], "mended"
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("BestEffortFIFO", ["small"]), ("StrictFIFO", [])])
+def test_who_may_not_preempt_yet_waits_for_that_alone(strategy, expected):
+    world = World(cluster_queue("cq", 3, preemption=LOWER, queueingStrategy=strategy), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    gated = workload("high", "cq", 2, priority=5, created=1, may_preempt=False)
+    world.submit(gated, workload("small", "cq", 1, created=2))
+    decisions = world.engine.settle(world.now)
+    assert not decisions.evicted
+    assert [admit.workload.uid for admit in decisions.admitted] == expected
+    assert [(park.reason, park.message) for park in decisions.parked if park.workload.uid == "high"] == [
+        ("AdmissionGated", "Workload requires preemption, but it's gated")
+    ]
+    world.submit(replace(gated, may_preempt=True))
+    assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
+
+
+def test_the_first_of_the_queue_that_waits_for_its_victims_stays_the_first():
+    """Also when another one has come meanwhile that would be tried before it."""
+    world = World(cluster_queue("cq", 2, preemption=LOWER), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 2, priority=5, created=5))
+    decisions = world.engine.settle(world.now)
+    assert [evict.preemptor for evict in decisions.evicted] == ["high"]
+    (park,) = decisions.parked
+    assert park.reason == "WaitingForPreemptedWorkloads"
+    assert park.message.endswith(". Pending the preemption of 1 workload(s)")
+    world.submit(workload("earlier", "cq", 2, priority=5, created=1))
+    world.gone("low")
+    assert world.admitted() == ["high"]
+
+
+@pytest.mark.parametrize("namespace", ["ns", "other"])
+def test_a_replacement_is_told_of_and_only_within_its_namespace(namespace):
+    world = World(cluster_queue("cq", 3), local_queue("cq"))
+    world.tell(manifest("LocalQueue", "cq", {"clusterQueue": "cq"}, namespace="other"))
+    world.engine.observe(NamespaceChanged("other", {}), now=world.now)
+    world.submit(workload("before", "cq", 2))
+    assert world.admitted() == ["before"]
+    world.submit(replace(workload("after", "cq", 3, replaces="before", created=1), namespace=namespace))
+    decisions = world.engine.settle(world.now)
+    if namespace == "other":
+        assert not decisions.admitted
+        return
+    assert [admit.workload.uid for admit in decisions.admitted] == ["after"]
+    (evict,) = decisions.evicted
+    assert (evict.workload.uid, evict.reason, evict.preemptor) == ("before", "WorkloadSliceReplaced", "after")
+    assert evict.message == ("Replaced to accommodate a workload (UID: after) due to workload slice aggregation")
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
+
+
+def contested(strategy: str, *, held: float = 0, lent: int = 0, **limits: int) -> World:
+    """Queue `a` cannot get its nominal quota back from `b`, which would like to borrow one more."""
+    reclaim = {"reclaimWithinCohort": "LowerPriority"}
+    world = World(
+        cluster_queue("a", 4, cohort="all", preemption=reclaim, queueingStrategy=strategy, limits=limits),
+        cluster_queue("b", 4 - lent, cohort="all"),
+        cluster_queue("idle", lent, cohort="all"),
+        *map(local_queue, "ab"),
+    )
+    if held:
+        world.submit(workload("own", "a", held))
+    world.submit(workload("borrows", "b", 5 - held, priority=9))
+    assert len(world.admitted()) == (2 if held else 1)
+    world.submit(workload("mine", "a", 4, created=1), workload("more", "b", 1, created=2))
+    return world
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_what_somebody_has_a_right_to_is_kept_for_him_in_the_cycle(held):
+    world = contested("BestEffortFIFO", held=held)
+    decisions = world.engine.cycle(world.now)
+    assert not decisions.admitted
+    assert {park.workload.uid: park.message for park in decisions.parked}["more"] == (
+        "Workload no longer fits after processing another workload"
+    )
+    decisions = world.engine.settle(world.now)
+    assert [admit.workload.uid for admit in decisions.admitted] == ["more"], "as he is set aside"
+
+
+def test_who_is_admitted_after_all_is_not_told_that_he_waits():
+    world = contested("BestEffortFIFO")
+    decisions = world.engine.settle(world.now)
+    assert [admit.workload.uid for admit in decisions.admitted] == ["more"]
+    assert [park.workload.uid for park in decisions.parked] == ["mine"]
+
+
+def test_who_is_strictly_the_first_keeps_it_for_good():
+    world = contested("StrictFIFO")
+    assert world.admitted() == []
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, ["more"]), (2, ["more"]), (3, [])])
+def test_no_more_is_kept_than_could_be_borrowed(limit, expected):
+    """All of the own quota is in use, 3 are free, and the other one wants 1 of them."""
+    assert contested("StrictFIFO", held=4, lent=4, borrowingLimit=limit).admitted() == expected
+
+
+def test_settle_stops_where_it_is_told_to():
+    def crowd() -> World:
+        world = World(cluster_queue("cq", 9), local_queue("cq"))
+        world.submit(*(workload(f"w{number}", "cq", created=number) for number in range(5)))
+        return world
+
+    decisions = crowd().engine.settle(0.0, limit=2)
+    assert (len(decisions.admitted), decisions.cycles) == (2, 2)
+    decisions = crowd().engine.settle(0.0, until_admitted=True)
+    assert (len(decisions.admitted), decisions.cycles) == (1, 1)
+
+
+def test_evictions_of_several_kinds_are_told_together():
+    over = {"overQuota": {"evictAfterSeconds": 0}}
+    world = World(
+        cluster_queue("a", 1, cohort="x"),
+        cluster_queue("b", 1, **over),
+        cluster_queue("c", 1, **over),
+        *map(local_queue, "abc"),
+    )
+    world.submit(*(workload(f"of-{name}", name) for name in "abc"))
+    assert len(world.admitted()) == 3
+    world.tell(cluster_queue("a", 1, cohort="x", stopPolicy="HoldAndDrain"))
+    world.tell(*(cluster_queue(name, 0, **over) for name in "bc"))
+    reasons = [(evict.workload.uid, evict.reason) for evict in world.engine.settle(world.now).evicted]
+    assert sorted(reasons) == [("of-a", "ClusterQueueStopped"), ("of-b", "OverQuota"), ("of-c", "OverQuota")]
+
+
+def test_a_weight_of_nothing_comes_last_and_among_such_who_has_less():
+    weights = {"a": "0", "b": "0", "c": "1"}
+    world = World(
+        cohort("all", 4),
+        *(cluster_queue(name, 0, cohort="all", fairSharing={"weight": weights[name]}) for name in "abc"),
+        *map(local_queue, "abc"),
+        engine=Engine(Policy(fair_sharing=True)),
+    )
+    world.submit(workload("a1", "a", 2), workload("b1", "b", 1), workload("c1", "c", 1))
+    assert len(world.admitted()) == 3
+    world.submit(*(workload(f"{name}2", name, 1, created=created) for created, name in enumerate("abc", start=1)))
+    world.gone("c1")
+    assert world.admitted() == ["c2"]
+    world.gone("c2")
+    assert world.admitted() == ["b2"]
+
+
+def test_a_share_counts_all_flavors_of_a_resource():
+    world = World(
+        cluster_queue("a", {"default": 0, "spot": 0}, cohort="all"),
+        cluster_queue("b", {"default": 3, "spot": 2}, cohort="all"),
+        *map(local_queue, "ab"),
+        engine=Engine(Policy(fair_sharing=True)),
+    )
+    world.tell(manifest("ResourceFlavor", "spot", {}))
+    world.submit(workload("first", "a", 3), workload("second", "a", 1, created=1))
+    assert world.admitted() == ["first", "second"]
+    queues, _ = world.engine.weighted_share()
+    assert queues == {"a": pytest.approx(800), "b": 0.0}

@@ -1,0 +1,192 @@
+"""What the engine keeps of what it was told: holds, backoffs, what is held, what is deleted, and what is said twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.engine import (
+    AdmissionFairSharing,
+    Engine,
+    LocalQueueUsed,
+    NamespaceChanged,
+    Policy,
+    QueueObjectDeleted,
+    WorkloadAdmitted,
+    WorkloadEvicted,
+    WorkloadGone,
+    WorkloadPending,
+)
+from admission.engine.overuse import Overuse
+from admission.model.workload import Admission, PodSetAssignment
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
+
+
+@pytest.fixture
+def world():
+    return World(cluster_queue("cq", 3), cluster_queue("other", 3), local_queue("cq"))
+
+
+def holding(cpu: int, flavor: str = "default", queue: str = "cq") -> Admission:
+    return Admission(queue, (PodSetAssignment("main", {"cpu": flavor}, {"cpu": 1000 * cpu}, 1),))
+
+
+def test_who_is_stopped_waits_again_as_it_is_told(world):
+    world.submit(workload("a", "cq"), workload("b", "cq"))
+    assert len(world.admitted()) == 2
+    world.engine.observe(WorkloadGone("a", requeue=workload("a", "cq"), not_before=world.now + 5), now=world.now)
+    world.engine.observe(WorkloadGone("b", requeue=workload("b", "cq"), held=True), now=world.now)
+    assert world.admitted() == []
+    assert world.engine.explain("b").reason == "OnHold"
+    world.now += 5
+    assert world.admitted() == ["a"]
+
+
+def test_a_backoff_is_not_cut_short_by_what_is_freed(world):
+    world.submit(workload("runs", "cq", 3))
+    assert world.admitted() == ["runs"]
+    world.engine.observe(WorkloadPending(workload("late", "cq", 3), not_before=world.now + 5), now=world.now)
+    assert world.admitted() == []
+    world.gone("runs")
+    assert world.admitted() == []
+    world.now += 5
+    assert world.admitted() == ["late"]
+
+
+def test_what_is_told_again_changes_nothing_and_what_differs_does(world):
+    one = workload("a", "cq", 4)
+    world.submit(one)
+    assert world.engine.settle(world.now).parked
+    world.submit(one)
+    assert not world.engine.settle(world.now)
+    world.engine.observe(WorkloadPending(one, fault=("Misconfigured", "broken")), now=world.now)
+    world.engine.settle(world.now)
+    assert world.engine.explain("a").message == "broken"
+    world.engine.observe(WorkloadPending(one, not_before=world.now + 5), now=world.now)
+    (park,) = world.engine.settle(world.now).parked
+    assert park.reason == "PendingEvaluation"
+    world.submit(replace(one, pod_sets=workload("a", "cq", 3).pod_sets))
+    assert world.admitted() == ["a"]
+
+
+def test_one_that_was_on_hold_moves_with_its_local_queue(world):
+    one = workload("a", "cq", 9)
+    world.engine.observe(WorkloadPending(one, held=True), now=world.now)
+    assert world.engine.settle(world.now).parked[0].reason == "OnHold"
+    world.submit(one)
+    world.engine.settle(world.now)
+    world.tell(local_queue("cq", to="other"))
+    world.engine.settle(world.now)
+    assert world.engine.explain("a").cluster_queue == "other"
+    world.engine.observe(QueueObjectDeleted("LocalQueue", "ns", "cq"), now=world.now)
+    world.engine.settle(world.now)
+    explanation = world.engine.explain("a")
+    assert (explanation.cluster_queue, explanation.reason) == ("", "Misconfigured")
+
+
+def test_who_was_behind_one_that_is_withdrawn_is_the_first():
+    world = World(cluster_queue("cq", 3, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world.submit(workload("large", "cq", 4), workload("small", "cq", 1, created=1))
+    assert world.admitted() == []
+    world.gone("large")
+    assert world.admitted() == ["small"]
+
+
+def test_what_is_loaded_later_counts_at_once():
+    world = World(cluster_queue("cq", 2, overQuota={"evictAfterSeconds": 7}), local_queue("cq"))
+    assert world.admitted() == []
+    world.engine.observe(WorkloadAdmitted(workload("a", "cq", 4), holding(4), at=0.0), now=world.now)
+    world.submit(workload("b", "cq"))
+    assert world.admitted() == []
+    assert world.engine.wake_at() == world.now + 7
+    gone = WorkloadAdmitted(workload("c", "cq", 4), holding(1), at=0.0, evicting=True)
+    world.engine.observe(gone, now=world.now)
+    assert world.engine.explain("c").state == "Evicting"
+    assert world.engine.explain("a").state == "Admitted"
+
+
+def test_what_is_held_of_a_flavor_without_quota_is_over_it(world):
+    assert world.admitted() == []
+    world.engine.observe(WorkloadAdmitted(workload("a", "cq", 2), holding(2, "gone"), at=0.0), now=world.now)
+    world.engine.settle(world.now)
+    assert world.engine.overuse() == (Overuse("ClusterQueue", "cq", "gone", "cpu", 2000),)
+
+
+def test_who_leaves_when_it_was_on_its_way_out_already_is_not_evicted_again():
+    drained = cluster_queue("cq", 3, stopPolicy="HoldAndDrain")
+    world = World(cluster_queue("cq", 3), local_queue("cq"))
+    world.submit(workload("a", "cq"), workload("b", "cq"))
+    assert len(world.admitted()) == 2
+    world.engine.observe(WorkloadEvicted("a"), now=world.now)
+    world.engine.observe(WorkloadEvicted("nobody"), now=world.now)
+    world.tell(drained)
+    assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["b"]
+    assert not world.engine.settle(world.now).evicted
+
+
+def test_usage_is_noted_also_where_it_does_not_decide():
+    world = World(
+        cluster_queue("cq", 3),
+        local_queue("cq"),
+        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=10.0))),
+    )
+    penalties = {"before": {"cpu": 0.5}}
+    world.engine.observe(LocalQueueUsed("ns", "cq", {"cpu": 1.0}, world.now, penalties), now=world.now)
+    world.submit(workload("a", "cq", 2))
+    assert world.admitted() == ["a"]
+    used = world.engine.consumption()["ns", "cq"]
+    assert (used.current, used.penalties) == ({"cpu": 2000}, penalties)
+    world.now += 10
+    world.gone("a")
+    used = world.engine.consumption()["ns", "cq"]
+    assert (used.current, used.penalties) == ({"cpu": 0}, {})
+    assert used.consumed == {"cpu": pytest.approx(0.5 + 1.0 + 0.5)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason", "message"),
+    [
+        (
+            "ResourceFlavor",
+            "default",
+            "Suspended",
+            "names ResourceFlavor default, which does not exist",
+        ),
+        ("AdmissionCheck", "budget", "Suspended", "ClusterQueue cq names AdmissionCheck budget, which does not exist"),
+        ("ClusterQueue", "cq", "Misconfigured", "ClusterQueue cq doesn't exist"),
+        ("LocalQueue", "cq", "Misconfigured", "LocalQueue cq doesn't exist"),
+        ("Cohort", "all", "ExceedsMaxQuota", "> maximum capacity (1)"),
+    ],
+)
+def test_what_is_deleted_is_missed_by_who_waits(kind, name, reason, message):
+    rule = {"admissionChecks": [{"name": "budget"}]}
+    world = World(
+        manifest("AdmissionCheck", "budget", {"controllerName": "example.com/budget"}),
+        cohort("all", 4),
+        cluster_queue("cq", 1, cohort="all", admissionChecksStrategy=rule),
+        local_queue("cq"),
+    )
+    world.submit(workload("runs", "cq", 5))
+    assert world.admitted() == ["runs"]
+    world.submit(workload("w", "cq", 2))
+    world.engine.settle(world.now)
+    assert world.engine.explain("w").reason == "WaitingForQuota"
+    namespace = "ns" if kind == "LocalQueue" else ""
+    for other in ("never-was", name, name):
+        world.engine.observe(QueueObjectDeleted(kind, namespace, other), now=world.now)
+    world.engine.observe(QueueObjectDeleted("WorkloadPriorityClass", "", name), now=world.now)
+    world.engine.settle(world.now)
+    world.gone("runs")
+    assert world.admitted() == []
+    explanation = world.engine.explain("w")
+    assert explanation.reason == reason
+    assert explanation.message.endswith(message)
+
+
+def test_a_namespace_that_is_gone_lets_nobody_in(world):
+    for name in ("ns", "ns", "never-was"):
+        world.engine.observe(NamespaceChanged(name, None), now=world.now)
+    world.submit(workload("a", "cq"))
+    (park,) = world.engine.settle(world.now).parked
+    assert park.message == "workload namespace doesn't match ClusterQueue selector"

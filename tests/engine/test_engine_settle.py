@@ -1,0 +1,93 @@
+"""What is freed is looked at by those whom it may help, and by nobody else: `settle` leaves out only vain attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+
+NOBODY = {"withinClusterQueue": "Never"}
+LOWER = {"withinClusterQueue": "LowerPriority"}
+EQUAL = {"withinClusterQueue": "LowerOrNewerEqualPriority"}
+
+
+def crowd(quota: Any, waiting: range, *, preemption: dict[str, str] = NOBODY, **fields: Any) -> World:
+    """All quota in use by workloads of 1 core, and for each size one workload that waits."""
+    world = World(cluster_queue("cq", quota, preemption=preemption, **fields), local_queue("cq"))
+    world.tell(manifest("ResourceFlavor", "spot", {}))
+    world.tell(manifest("ResourceFlavor", "tainted", {"nodeTaints": [{"key": "k", "effect": "NoSchedule"}]}))
+    runners = [f"r{number:02}" for number in range(20)]
+    world.submit(*(workload(name, "cq", created=-1.0) for name in runners))
+    running = world.admitted()
+    for name in runners[len(running) :]:
+        world.gone(name)
+    world.submit(*(workload(f"w{size}", "cq", size, created=float(size)) for size in waiting))
+    assert not world.engine.settle(world.now).admitted
+    return world
+
+
+@pytest.mark.parametrize(
+    "quota", [8, {"default": 4, "spot": 4}, {"default": 1, "spot": 7}, {"tainted": 9, "default": 8}]
+)
+@pytest.mark.parametrize("preemption", [NOBODY, LOWER])
+def test_what_helps_nobody_is_over_at_once(quota, preemption):
+    """Not after one cycle for each size that waits."""
+    world = crowd(quota, range(2, 9), preemption=preemption)
+    world.gone("r00")
+    decisions = world.engine.settle(world.now)
+    assert not decisions
+    assert decisions.cycles <= 2
+
+
+def test_what_could_preempt_has_its_turn():
+    """All of them try, as the queue would let each of them preempt those that came after it."""
+    world = crowd(8, range(2, 9), preemption=EQUAL)
+    world.gone("r00")
+    assert world.engine.settle(world.now).cycles > 7
+
+
+def test_the_first_that_fits_gets_what_is_freed():
+    world = crowd({"default": 4, "spot": 4}, range(2, 9))
+    for uid in ("r00", "r04"):  # one of each flavor: no two of one
+        world.gone(uid)
+        assert world.admitted() == []
+    world.gone("r05")
+    assert world.admitted() == ["w2"]
+    for uid in ("r01", "r02"):
+        world.gone(uid)
+    assert world.admitted() == ["w3"], "in the other flavor"
+
+
+def test_a_higher_priority_preempts_once_what_is_freed_makes_it_enough():
+    """It was set aside when the lower ones and what was free did not come to enough."""
+    world = World(cluster_queue("cq", 10, preemption=LOWER), local_queue("cq"))
+    world.submit(
+        workload("stays", "cq", 6, priority=5), workload("ends", "cq", 1, priority=5), workload("low", "cq", 3)
+    )
+    assert len(world.admitted()) == 3
+    world.submit(workload("high", "cq", 4, priority=1, created=1))
+    assert not world.engine.settle(world.now).evicted
+    world.gone("ends")
+    assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
+
+
+def test_a_stopped_queue_is_passed_over_and_those_after_it_are_served():
+    world = World(
+        *(cluster_queue(name, 2, cohort="all", stopPolicy="Hold" if name == "a" else "None") for name in "abc"),
+        *map(local_queue, "abc"),
+    )
+    world.submit(*(workload(f"of-{name}", name) for name in "abc"))
+    assert world.admitted() == ["of-b", "of-c"]
+
+
+@pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
+def test_flavors_that_come_or_go_are_seen_by_who_waits(strategy):
+    world = World(cluster_queue("cq", {"default": 1}, queueingStrategy=strategy), local_queue("cq"))
+    world.submit(workload("w", "cq", 3))
+    assert world.admitted() == []
+    world.tell(manifest("ResourceFlavor", "another", {}))
+    world.tell(cluster_queue("cq", {"default": 1, "another": 3}, queueingStrategy=strategy))
+    assert world.admitted() == ["w"]
+    assert world.engine.usage() == {"cq": {"another": {"cpu": 3000}}}
