@@ -145,7 +145,16 @@ def _of_statuses(statuses: Mapping[str, QueueStatus]) -> Iterable[Family]:
     yield Family(
         "sluice_cluster_queue_resource_usage",
         "gauge",
-        "Quota that is held: thousandths of a core of cpu, else bytes or pieces.",
-        [((name, *pot), amount) for name, status in statuses.items() for pot, amount in status.usage.items()],
+        "Quota that is held, in cores, bytes or pieces.",
+        [
+            ((name, *pot), _plain(pot[1], amount))
+            for name, status in statuses.items()
+            for pot, amount in status.usage.items()
+        ],
         ("cluster_queue", "flavor", "resource"),
     )
+
+
+def _plain(resource_name: str, amount: int) -> float:
+    """In the base unit; cpu is counted in thousandths."""
+    return amount / 1000 if resource_name == "cpu" else amount

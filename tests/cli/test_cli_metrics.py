@@ -56,8 +56,8 @@ async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
             async with Store.open(url) as store:
                 for document in parse_documents(QUEUES, source="queues"):
                     await store.queues.create(parse_manifest(document.body), author=Author("test"))
-            for number in range(3):
-                gated = job(f"j{number}")
+            for number in range(4):  # the first one outlasts the others
+                gated = job(f"j{number}", seconds=30 if number else 10_000_000)
                 gated["spec"]["suspend"] = True
                 await admin.create("jobs", "default", gated)
             await all_complete(admin, 3)
@@ -67,11 +67,14 @@ async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
     assert status == 200
     found = numbers(text)
     assert found["sluice_leading"] == found["sluice_deciding"] == found["sluice_leader_epoch"] == 1
-    assert found['sluice_patches_total{outcome="ok"}'] == 3
-    assert found['sluice_apiserver_requests_total{method="PATCH"}'] == 3
+    assert found['sluice_patches_total{outcome="ok"}'] == 4
+    assert found['sluice_apiserver_requests_total{method="PATCH"}'] == 4
     assert found['sluice_audit_differences_total{problem="OverQuota"}'] == 0
     assert found["sluice_store_write_transactions_total"] >= 2
     assert found['sluice_queue_depth{queue="patches"}'] == 0
+    admitted = found['sluice_admitted_active_workloads{cluster_queue="cq"}']
+    assert admitted >= 1  # each of one core
+    assert found['sluice_cluster_queue_resource_usage{cluster_queue="cq",flavor="default",resource="cpu"}'] == admitted
 
 
 def _kubeconfig(sandbox: Sandbox, folder) -> str:
