@@ -278,6 +278,8 @@ class Registry:
                 pass
 
     def _change_namespace(self, event: NamespaceChanged) -> None:
+        if self._namespaces.get(event.name) == event.labels:
+            return  # as every start tells it again, when all who wait there were put in already
         if event.labels is None:
             self._namespaces.pop(event.name, None)
         else:

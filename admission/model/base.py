@@ -182,6 +182,7 @@ class LabelSelector(Model):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
-        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+        # By two views: it is asked for each workload at a start.
+        return self.match_labels.items() <= labels.items() and all(
             requirement.matches(labels) for requirement in self.match_expressions
         )

@@ -181,3 +181,70 @@ def test_a_share_counts_all_flavors_of_a_resource():
     assert world.admitted() == ["first", "second"]
     queues, _ = world.engine.weighted_share()
     assert queues == {"a": pytest.approx(800), "b": 0.0}
+
+
+def reclaimed(*, fair_sharing: bool, lent: int, **flavors: dict[str, int]) -> World:
+    """Queues that lend all of their quota to the first of two workloads of `borrower`, and to the second one 2."""
+    world = World(
+        cohort("all"),
+        *(
+            cluster_queue(name, quota, cohort="all", preemption={"reclaimWithinCohort": "Any"})
+            for name, quota in flavors.items()
+        ),
+        cluster_queue("borrower", {"default": 0, "spot": 0}, cohort="all"),
+        *map(local_queue, (*flavors, "borrower")),
+        engine=Engine(Policy(fair_sharing=fair_sharing)),
+    )
+    world.tell(manifest("ResourceFlavor", "spot", {}))
+    world.submit(workload("second", "borrower", 2, priority=1))
+    assert world.admitted() == ["second"]
+    first = workload("first", "borrower")
+    pods = [replace(first.pod_sets[0], name=f"p{number}", count=2) for number in range(lent // 2)]
+    world.submit(replace(first, pod_sets=tuple(pods)))
+    assert world.admitted() == ["first"]
+    world.submit(*(workload(f"of-{name}", name, 2, created=at) for at, name in enumerate(flavors)))
+    return world
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sharing):
+    """Although the first one to be evicted will leave room in another flavor as well."""
+    quotas = {"a": {"default": 2}, "b": {"default": 2, "spot": 2}}
+    world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
+    assert world.engine.usage() == {"borrower": {"default": {"cpu": 4000}, "spot": {"cpu": 2000}}}
+    decisions = world.engine.cycle(world.now)
+    assert {evict.workload.uid: evict.preemptor for evict in decisions.evicted} == {"first": "of-a", "second": "of-b"}
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+def test_what_one_eviction_makes_free_is_given_once(fair_sharing):
+    """The first to be evicted makes room for two; the third has to find another one."""
+    quotas = {name: {"default": 2} for name in "abc"}
+    world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
+    decisions = world.engine.cycle(world.now)
+    assert {evict.workload.uid: evict.preemptor for evict in decisions.evicted} == {"first": "of-a", "second": "of-c"}
+    assert {park.workload.uid: park.message for park in decisions.parked}["of-b"] == (
+        "Workload has overlapping preemption targets with another workload, but will fit after these preemptions "
+        "complete"
+    )
+
+
+def test_who_is_set_aside_in_a_cohort_has_his_turn_again_when_there_are_victims():
+    """Those of high priority that borrow are replaced by lower ones, one by one."""
+    reclaim = {"reclaimWithinCohort": "LowerPriority"}
+    world = World(
+        cluster_queue("a", 3, cohort="all", preemption=reclaim),
+        cluster_queue("b", 0, cohort="all"),
+        *map(local_queue, "ab"),
+    )
+    world.submit(*(workload(f"high{number}", "b", priority=9) for number in range(3)))
+    assert len(world.admitted()) == 3
+    world.submit(
+        workload("mine", "a", 3, priority=5), *(workload(f"low{number}", "b", created=1) for number in range(3))
+    )
+    for number in range(2):
+        world.gone(f"high{number}")
+        assert world.admitted() == [f"low{number}"]
+    world.gone("high2")
+    evicted = {evict.workload.uid for evict in world.engine.settle(world.now).evicted}
+    assert evicted == {"low0", "low1"}

@@ -113,3 +113,12 @@ def test_pods_that_are_not_needed_any_more_free_their_quota_at_once():
     assert world.engine.usage() == {"cq": {"default": {"cpu": 4000}}}
     world.gone("a")
     assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
+
+
+def test_what_pod_sets_hold_of_one_flavor_is_added_up_after_a_restart():
+    world = World(cluster_queue("cq", 5), local_queue("cq"))
+    item = of("a", pods("one", 2, 1), pods("other", 1, 2))
+    admission = admit(world, item)
+    restarted = World(cluster_queue("cq", 5), local_queue("cq"))
+    restarted.engine.observe(WorkloadAdmitted(item, admission, at=0.0), now=0.0)
+    assert restarted.engine.usage() == world.engine.usage() == {"cq": {"default": {"cpu": 4000}}}

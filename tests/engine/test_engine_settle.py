@@ -60,14 +60,25 @@ def test_the_first_that_fits_gets_what_is_freed():
     assert world.admitted() == ["w3"], "in the other flavor"
 
 
-def test_a_higher_priority_preempts_once_what_is_freed_makes_it_enough():
+def test_a_flavor_that_does_not_suit_keeps_nobody_out_of_the_next_one():
+    world = crowd({"tainted": 9, "default": 4}, range(2, 4))
+    world.gone("r00")
+    assert world.admitted() == []
+    world.gone("r01")
+    assert world.admitted() == ["w2"]
+
+
+@pytest.mark.parametrize("lowest", [0, -5])
+def test_a_higher_priority_preempts_once_what_is_freed_makes_it_enough(lowest):
     """It was set aside when the lower ones and what was free did not come to enough."""
     world = World(cluster_queue("cq", 10, preemption=LOWER), local_queue("cq"))
     world.submit(
-        workload("stays", "cq", 6, priority=5), workload("ends", "cq", 1, priority=5), workload("low", "cq", 3)
+        workload("stays", "cq", 6, priority=5),
+        workload("ends", "cq", 1, priority=5),
+        workload("low", "cq", 3, priority=lowest),
     )
     assert len(world.admitted()) == 3
-    world.submit(workload("high", "cq", 4, priority=1, created=1))
+    world.submit(workload("high", "cq", 4, priority=lowest + 1, created=1))
     assert not world.engine.settle(world.now).evicted
     world.gone("ends")
     assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
@@ -89,5 +100,6 @@ def test_flavors_that_come_or_go_are_seen_by_who_waits(strategy):
     assert world.admitted() == []
     world.tell(manifest("ResourceFlavor", "another", {}))
     world.tell(cluster_queue("cq", {"default": 1, "another": 3}, queueingStrategy=strategy))
-    assert world.admitted() == ["w"]
+    (admit,) = world.engine.settle(world.now).admitted
+    assert [pod_set.flavors for pod_set in admit.admission.pod_sets] == [{"cpu": "another"}]
     assert world.engine.usage() == {"cq": {"another": {"cpu": 3000}}}

@@ -156,6 +156,21 @@ def test_memory_counts_in_bytes():
     }
 
 
+def test_of_a_resource_all_flavors_count():
+    world = World(
+        cluster_queue("cq", {"default": 2, "spot": 3}),
+        local_queue("cq"),
+        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0))),
+    )
+    world.tell(manifest("ResourceFlavor", "spot", {}))
+    item = workload("w", "cq")
+    pods = [replace(item.pod_sets[0], name=f"p{cpu}", requests={"cpu": 1000 * cpu}) for cpu in (2, 3)]
+    world.submit(replace(item, pod_sets=tuple(pods)))
+    assert world.admitted() == ["w"]
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 2000}, "spot": {"cpu": 3000}}}
+    assert world.engine.consumption()["ns", "cq"].current == {"cpu": 5000}
+
+
 _steps = st.lists(
     st.one_of(
         st.tuples(st.just("arrive"), st.sampled_from(QUEUES), st.integers(1, 3), st.integers(0, 1)),
