@@ -62,10 +62,11 @@ class Lack:
     @property
     def hint(self) -> str:
         """What would help."""
-        missing = format_amount(self.resource, self.missing)
         where = f"{self.resource} in flavor {self.flavor}"
         if self.asked > self.most:
-            return f"raise {self.refused_by} by {missing} of {where}, or ask for less"
+            excess = format_amount(self.resource, self.asked - self.most)
+            return f"raise {self.refused_by} by {excess} of {where}, or ask for less"
+        missing = format_amount(self.resource, self.missing)
         return f"{missing} of {where} must become free, or {self.refused_by} be raised by as much"
 
 

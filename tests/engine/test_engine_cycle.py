@@ -77,8 +77,36 @@ def test_a_replacement_is_told_of_and_only_within_its_namespace(namespace):
     assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
 
 
-def contested(strategy: str, *, held: float = 0, lent: int = 0, **limits: int) -> World:
-    """Queue `a` cannot get its nominal quota back from `b`, which would like to borrow one more."""
+def test_a_replacement_may_have_more_pod_sets_but_no_other_resources():
+    world = World(cluster_queue("cq", 5), local_queue("cq"))
+    before = workload("before", "cq", 2)
+    world.submit(before)
+    assert world.admitted() == ["before"]
+    (main,) = before.pod_sets
+    after = replace(before, uid="after", name="after", replaces="before", created=1)
+    world.submit(replace(after, pod_sets=(main, replace(main, name="more", requests={"cpu": 3000}))))
+    assert world.admitted() == ["after"]
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 5000}}}
+
+
+def test_a_replacement_that_asks_for_a_resource_more_is_told_why_it_waits():
+    amounts = [{"name": name, "nominalQuota": 9} for name in ("cpu", "memory")]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": amounts}]}]
+    world = World(
+        manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups}), local_queue("cq")
+    )
+    before = workload("before", "cq", 2)
+    world.submit(before)
+    assert world.admitted() == ["before"]
+    pods = replace(before.pod_sets[0], requests={"cpu": 2000, "memory": 1})
+    world.submit(replace(before, uid="after", name="after", replaces="before", created=1, pod_sets=(pods,)))
+    (park,) = world.engine.settle(world.now).parked
+    assert park.reason == "NoMatchingFlavor"
+    assert park.message.endswith("could not assign default flavor since the original workload is assigned: ")
+
+
+def contested(strategy: str, *, held: float = 0, lent: int = 0, more: int = 1, **limits: int) -> World:
+    """Queue `a` cannot get its nominal quota back from `b`, which would like to borrow `more`."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}
     world = World(
         cluster_queue("a", 4, cohort="all", preemption=reclaim, queueingStrategy=strategy, limits=limits),
@@ -90,7 +118,7 @@ def contested(strategy: str, *, held: float = 0, lent: int = 0, **limits: int) -
         world.submit(workload("own", "a", held))
     world.submit(workload("borrows", "b", 5 - held, priority=9))
     assert len(world.admitted()) == (2 if held else 1)
-    world.submit(workload("mine", "a", 4, created=1), workload("more", "b", 1, created=2))
+    world.submit(workload("mine", "a", 4, created=1), workload("more", "b", more, created=2))
     return world
 
 
@@ -118,10 +146,12 @@ def test_who_is_strictly_the_first_keeps_it_for_good():
     assert world.admitted() == []
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(0, ["more"]), (2, ["more"]), (3, [])])
-def test_no_more_is_kept_than_could_be_borrowed(limit, expected):
-    """All of the own quota is in use, 3 are free, and the other one wants 1 of them."""
-    assert contested("StrictFIFO", held=4, lent=4, borrowingLimit=limit).admitted() == expected
+@pytest.mark.parametrize(
+    ("limit", "more", "expected"), [(0, 1, ["more"]), (0, 3, ["more"]), (2, 1, ["more"]), (2, 2, []), (3, 1, [])]
+)
+def test_no_more_is_kept_than_could_be_borrowed(limit, more, expected):
+    """All of the own quota is in use, 3 are free, and the other one wants some of them."""
+    assert contested("StrictFIFO", held=4, lent=4, more=more, borrowingLimit=limit).admitted() == expected
 
 
 def test_settle_stops_where_it_is_told_to():
@@ -169,6 +199,21 @@ def test_a_weight_of_nothing_comes_last_and_among_such_who_has_less():
     assert world.admitted() == ["b2"]
 
 
+def test_a_weight_of_nothing_does_not_matter_to_who_does_not_borrow():
+    """One is left of the quota of two queues, as it was lent: the one that has waited for longer gets it."""
+    world = World(
+        cluster_queue("a", 1, cohort="all", fairSharing={"weight": "0"}),
+        cluster_queue("b", 1, cohort="all"),
+        cluster_queue("c", 0, cohort="all"),
+        *map(local_queue, "abc"),
+        engine=Engine(Policy(fair_sharing=True)),
+    )
+    world.submit(workload("borrows", "c", 1))
+    assert world.admitted() == ["borrows"]
+    world.submit(workload("of-a", "a", created=1), workload("of-b", "b", created=2))
+    assert world.admitted() == ["of-a"]
+
+
 def test_a_share_counts_all_flavors_of_a_resource():
     world = World(
         cluster_queue("a", {"default": 0, "spot": 0}, cohort="all"),
@@ -195,7 +240,7 @@ def reclaimed(*, fair_sharing: bool, lent: int, **flavors: dict[str, int]) -> Wo
         *map(local_queue, (*flavors, "borrower")),
         engine=Engine(Policy(fair_sharing=fair_sharing)),
     )
-    world.tell(manifest("ResourceFlavor", "spot", {}))
+    world.tell(*(manifest("ResourceFlavor", name, {}) for name in ("spot", "spare")))
     world.submit(workload("second", "borrower", 2, priority=1))
     assert world.admitted() == ["second"]
     first = workload("first", "borrower")
@@ -207,13 +252,17 @@ def reclaimed(*, fair_sharing: bool, lent: int, **flavors: dict[str, int]) -> Wo
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sharing):
+@pytest.mark.parametrize("spare", [{}, {"spare": 0}], ids=["first", "second"])
+def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sharing, spare):
     """Although the first one to be evicted will leave room in another flavor as well."""
-    quotas = {"a": {"default": 2}, "b": {"default": 2, "spot": 2}}
+    quotas = {"a": {"default": 2}, "b": spare | {"default": 2, "spot": 2}}
     world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
     assert world.engine.usage() == {"borrower": {"default": {"cpu": 4000}, "spot": {"cpu": 2000}}}
     decisions = world.engine.cycle(world.now)
     assert {evict.workload.uid: evict.preemptor for evict in decisions.evicted} == {"first": "of-a", "second": "of-b"}
+    (message,) = (park.message for park in decisions.parked if park.workload.uid == "of-b")
+    skipped = "skipping flavor {} as it is not found in the nomination mapping for resource cpu"
+    assert all(skipped.format(flavor) in message for flavor in ("spot", *spare))
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])

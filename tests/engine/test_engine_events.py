@@ -300,6 +300,17 @@ def test_resources_without_quota_are_refused_or_ignored():
         assert world.admitted() == expected
 
 
+@pytest.mark.parametrize("name", [f"example.com/{letter}" for letter in "abcdef"])
+def test_what_is_declared_counts_beside_what_is_ignored(name):
+    """In whichever order they are looked at, which is that of hashes of their names."""
+    world = World(cluster_queue("cq", 3), local_queue("cq"), engine=Engine(Policy(ignore_undeclared=True)))
+    item = workload("a", "cq")
+    pods = replace(item.pod_sets[0], requests={"cpu": 2000, name: 1})
+    world.submit(*(replace(item, uid=uid, name=uid, pod_sets=(pods,)) for uid in ("a", "b")))
+    assert world.admitted() == ["a"]
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 2000}}}
+
+
 def test_requests_count_as_the_accounting_says():
     rules = Accounting(
         excluded_prefixes=("net/",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from admission.engine import WorkloadPending
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 
@@ -49,7 +50,10 @@ def test_the_cohort_refuses(world):
     assert (lack.free, lack.refused_by) == (1000, "Cohort all: nominalQuota")
 
 
-def test_more_than_could_ever_be(world):
+@pytest.mark.parametrize("in_use", [0, 9])
+def test_more_than_could_ever_be(world, in_use):
+    """Whatever else is in the way just now."""
+    world.submit(*(workload(f"b{number}", "b") for number in range(in_use)))
     world.submit(workload("w", "a", 7))
     world.admitted()
     explanation = world.engine.explain("w")
@@ -158,3 +162,35 @@ def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
     world.admitted()
     (lack,) = world.engine.explain("w").lacks
     assert (lack.most, lack.refused_by) == (7000, "Cohort middle: borrowingLimit")
+
+
+def test_who_was_not_tried_yet_is_told_what_he_will_wait_for():
+    """Also one that might preempt; and from how far up the tree it would borrow."""
+    world = World(
+        cohort("root", 1),
+        cohort("middle", 0, parent="root"),
+        cluster_queue("a", 2, cohort="middle", preemption={"reclaimWithinCohort": "Any"}),
+        cluster_queue("b", 0, cohort="middle"),
+        local_queue("a"),
+        local_queue("b"),
+    )
+    world.submit(workload("borrows", "b", 3))
+    assert world.admitted() == ["borrows"]
+    world.submit(workload("reclaims", "a", 2), workload("hopes", "a", 3))
+    world.engine.arrange(world.now)
+    for uid, height in (("reclaims", 0), ("hopes", 2)):
+        explanation = world.engine.explain(uid)
+        assert explanation.reason == "WaitingForQuota"
+        assert [attempt.borrow for _, attempt in explanation.attempts] == [height]
+
+
+def test_a_backoff_that_is_over_is_not_told_of(world):
+    world.submit(workload("big", "b", 10))
+    assert world.admitted() == ["big"]
+    world.engine.observe(WorkloadPending(workload("w", "a"), not_before=world.now + 60), now=world.now)
+    world.now += 59
+    world.engine.settle(world.now)
+    assert world.engine.explain("w").not_before == 1060.0
+    world.now += 1
+    world.engine.settle(world.now)
+    assert world.engine.explain("w").not_before is None

@@ -18,8 +18,9 @@ def preempting() -> World:
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
     world.submit(workload("high", "cq", 2, priority=5, created=1))
-    (evict,) = world.engine.settle(world.now).evicted
-    assert evict.preemptor == "high"
+    decisions = world.engine.settle(world.now)
+    assert [evict.preemptor for evict in decisions.evicted] == ["high"]
+    assert decisions.flapping == ()
     return world
 
 

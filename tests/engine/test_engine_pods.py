@@ -92,6 +92,12 @@ def test_pod_sets_of_a_group_get_the_same_flavor():
     assert flavors(admit(two_flavors(), of("a", small, large))) == {"small": "spot", "large": "spot"}
 
 
+def test_of_a_group_as_many_pods_as_fit_together():
+    world = World(cluster_queue("cq", 5), local_queue("cq"))
+    item = of("a", pods("leader", 1, 1, group="g"), pods("workers", 8, 1, group="g", min_count=1))
+    assert counts(admit(world, item)) == {"leader": 1, "workers": 4}
+
+
 def test_earlier_pod_sets_count_for_later_ones():
     assert flavors(admit(two_flavors(), of("a", pods("one", 1, 1), pods("two", 1, 1), pods("three", 1, 1)))) == {
         "one": "default",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, Policy
+from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, Policy, WorkloadEvicted
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, workload
 
 
@@ -115,3 +115,256 @@ def test_who_does_not_borrow_is_not_counted(borrowed):
     borrowed.engine.arrange(borrowed.now)
     (prospect,) = borrowed.engine.explain("w").prospects
     assert (prospect.own, prospect.others, prospect.others_workloads) == (0, 2000, 2)
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+def test_nobody_is_evicted_where_it_would_not_be_enough(fair_sharing):
+    """Half of what it has a right to is lent to those whom it may not preempt."""
+    world = World(
+        cluster_queue("a", 4, cohort="all", preemption={"reclaimWithinCohort": "LowerPriority"}),
+        cluster_queue("b", 0, cohort="all"),
+        *map(local_queue, "ab"),
+        engine=Engine(Policy(fair_sharing=fair_sharing)),
+    )
+    world.submit(workload("low", "b", 2), workload("high", "b", 2, priority=9))
+    assert len(world.admitted()) == 2
+    world.submit(workload("w", "a", 3, priority=5))
+    decisions = world.engine.settle(world.now)
+    assert not decisions.evicted
+    assert [park.message.partition(" to ")[0] for park in decisions.parked] == ["couldn't assign flavors"]
+    world.submit(workload("small", "a", 2, priority=5))
+    assert victims(world) == {"low"}
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+def test_who_has_a_right_to_it_takes_it_from_those_who_borrow_less_than_his_cohort(fair_sharing):
+    world = World(
+        cohort("all", 10),
+        cohort("side", parent="all"),
+        cluster_queue("a", 2, cohort="side", preemption={"reclaimWithinCohort": "LowerPriority"}),
+        cluster_queue("b", 0, cohort="side"),
+        cluster_queue("c", 0, cohort="all"),
+        *map(local_queue, "abc"),
+        engine=Engine(Policy(fair_sharing=fair_sharing)),
+    )
+    world.submit(workload("much", "b", 8, priority=9), workload("little", "c", 4))
+    assert len(world.admitted()) == 2
+    world.submit(workload("w", "a", 2, priority=5))
+    assert victims(world) == {"little"}
+
+
+def test_who_is_within_his_cohorts_quota_takes_from_outside_before_his_own():
+    """It would use 3 of its 2, but of what its Cohort has nobody else there uses anything."""
+    policies = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+    world = World(
+        cohort("all"),
+        cohort("side", 4, parent="all"),
+        cluster_queue("a", 2, cohort="side", preemption=policies),
+        cluster_queue("far", 0, cohort="all"),
+        *map(local_queue, ("a", "far")),
+    )
+    world.submit(workload("own", "a", 1), workload("borrows", "far", 5))
+    assert len(world.admitted()) == 2
+    world.submit(workload("w", "a", 2, priority=5))
+    assert victims(world) == {"borrows"}
+
+
+def crowded(*, own: list[tuple[float, int]], lent: int, borrowed: int, borrow: str = "Never") -> World:
+    """Two queues of 4: in `a` workloads of so many cores and priorities, in `b` some of 1 core that borrow."""
+    policies = {
+        "withinClusterQueue": "LowerPriority",
+        "reclaimWithinCohort": "Any",
+        "borrowWithinCohort": {"policy": borrow},
+    }
+    world = World(
+        cluster_queue("a", 4, cohort="all", preemption=policies),
+        cluster_queue("b", 4, cohort="all"),
+        cluster_queue("idle", lent, cohort="all"),
+        *map(local_queue, "ab"),
+    )
+    world.submit(*(workload(f"own{number}", "a", cpu, priority=at) for number, (cpu, at) in enumerate(own)))
+    world.submit(*(workload(f"b{number}", "b", priority=9) for number in range(4 + borrowed)))
+    assert len(world.admitted()) == len(own) + 4 + borrowed
+    return world
+
+
+def test_who_uses_all_of_his_own_borrows_rather_than_taking_more_of_it():
+    """One is free, so that one of its own is enough for 2, if it borrows."""
+    world = crowded(own=[(1, 0)] * 4, lent=2, borrowed=1)
+    world.submit(workload("w", "a", 2, priority=5))
+    assert len(victims(world)) == 1
+
+
+def test_who_cannot_do_without_borrowing_borrows_what_is_free():
+    """Two are free, and one that it may take; the other one of its own is as important as it is."""
+    world = crowded(own=[(1, 0), (2, 5)], lent=2, borrowed=1)
+    world.submit(workload("w", "a", 3, priority=5))
+    assert victims(world) == {"own0"}
+
+
+def test_who_may_not_borrow_from_the_important_ones_gets_his_own_back_from_them():
+    world = crowded(own=[(2, 0)], lent=0, borrowed=2, borrow="LowerPriority")
+    world.submit(workload("w", "a", 4, priority=5))
+    found = victims(world)
+    assert len(found) == 3
+    assert "own0" in found
+
+
+def test_a_cohort_loses_no_more_than_it_borrows():
+    """`left` borrows 2, although its queue `b` borrows 5 from `c` and from outside."""
+    world = World(
+        cohort("all"),
+        cohort("left", parent="all"),
+        cluster_queue("a", 3, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
+        cluster_queue("b", 0, cohort="left"),
+        cluster_queue("c", 3, cohort="left"),
+        cluster_queue("d", 0, cohort="all"),
+        *map(local_queue, "abcd"),
+    )
+    world.submit(*(workload(f"b{number}", "b") for number in range(5)), workload("of-d", "d", priority=9))
+    assert len(world.admitted()) == 6
+    world.submit(workload("w", "a", 3, priority=1))
+    found = victims(world)
+    assert len(found) == 3
+    assert "of-d" in found
+
+
+@pytest.mark.parametrize(("of_queue", "of_cohort", "expected"), [(5, 3, "queue"), (4, 4, "cohort"), (3, 5, "cohort")])
+def test_the_higher_share_loses_and_of_equals_that_of_a_cohort(of_queue, of_cohort, expected):
+    world = World(
+        cohort("all", 6),
+        cohort("side", parent="all"),
+        cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
+        cluster_queue("queue", 0, cohort="all"),
+        cluster_queue("cohort", 0, cohort="side"),
+        *map(local_queue, ("a", "queue", "cohort")),
+        engine=Engine(Policy(fair_sharing=True)),
+    )
+    world.submit(*(workload(f"queue{number}", "queue") for number in range(of_queue)))
+    world.submit(*(workload(f"cohort{number}", "cohort") for number in range(of_cohort)))
+    assert len(world.admitted()) == 8
+    world.submit(workload("w", "a"))
+    (victim,) = victims(world)
+    assert victim.startswith(expected)
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+def test_a_stopped_queue_is_passed_over_and_the_next_one_loses(fair_sharing):
+    world = World(
+        cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
+        *(cluster_queue(name, 0, cohort="all") for name in "bc"),
+        *map(local_queue, "abc"),
+        engine=Engine(Policy(fair_sharing=fair_sharing)),
+    )
+    world.submit(*(workload(f"of-{name}", name) for name in "bc"))
+    assert len(world.admitted()) == 2
+    world.tell(cluster_queue("b", 0, cohort="all", stopPolicy="Hold"))
+    world.submit(workload("w", "a"))
+    assert victims(world) == {"of-c"}
+
+
+def test_what_a_queue_keeps_for_itself_is_not_asked_of_its_cohort():
+    """It wants 4, of which it has 2 that it never lends; the other 2 are its cohort's, which lent them."""
+    world = World(
+        cohort("all"),
+        cohort("side", 2, parent="all"),
+        cluster_queue("a", 2, cohort="side", limits={"lendingLimit": 0}, preemption={"reclaimWithinCohort": "Any"}),
+        cluster_queue("far", 0, cohort="all"),
+        *map(local_queue, ("a", "far")),
+    )
+    world.submit(workload("borrows", "far", 2, priority=9))
+    assert world.admitted() == ["borrows"]
+    world.submit(workload("w", "a", 4))
+    assert victims(world) == {"borrows"}
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(2, set()), (3, {"borrows"})])
+def test_while_borrowing_nobody_is_taken_above_the_threshold(threshold, expected):
+    policies = {
+        "reclaimWithinCohort": "Any",
+        "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": threshold},
+    }
+    world = World(
+        cohort("all", 2),
+        cluster_queue("a", 0, cohort="all", preemption=policies),
+        cluster_queue("b", 0, cohort="all"),
+        *map(local_queue, "ab"),
+    )
+    world.submit(workload("borrows", "b", 2, priority=3))
+    assert world.admitted() == ["borrows"]
+    world.submit(workload("w", "a", 2, priority=5))
+    assert victims(world) == expected
+
+
+@pytest.mark.parametrize(("created", "expected"), [(9, {"runs"}), (10, set()), (11, set())])
+def test_of_equal_priority_only_those_lose_that_have_waited_for_less_long(created, expected):
+    world = World(
+        cluster_queue("cq", 1, preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"}), local_queue("cq")
+    )
+    world.submit(workload("runs", "cq", created=10))
+    assert world.admitted() == ["runs"]
+    world.submit(workload("w", "cq", created=created))
+    assert victims(world) == expected
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+@pytest.mark.parametrize("usage", [None, AdmissionFairSharing(half_life=60.0)], ids=["", "by usage"])
+@pytest.mark.parametrize("leaving", ["first", "last"])
+def test_who_is_on_the_way_out_is_preferred_to_one_more(fair_sharing, usage, leaving):
+    policy = Policy(fair_sharing=fair_sharing, admission_fair_sharing=usage)
+    world = World(
+        cluster_queue(
+            "cq",
+            2,
+            cohort="all",
+            preemption={"withinClusterQueue": "LowerPriority"},
+            admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"} if usage else None,
+        ),
+        local_queue("cq"),
+        engine=Engine(policy),
+    )
+    for uid in ("first", "last"):
+        world.now += 1
+        world.submit(workload(uid, "cq"))
+        assert world.admitted() == [uid]
+    world.engine.observe(WorkloadEvicted(leaving), now=world.now)
+    world.submit(workload("w", "cq", priority=5))
+    assert victims(world) == set()
+    world.gone(leaving)
+    assert world.admitted() == ["w"]
+
+
+@pytest.mark.parametrize("order", ["bc", "cb"])
+def test_usage_of_local_queues_is_not_compared_between_cluster_queues(order):
+    """The last one loses, although another one's LocalQueue used more."""
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    world = World(
+        cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}, admissionScope=scope),
+        *(cluster_queue(name, 0, cohort="all", admissionScope=scope) for name in "bc"),
+        *map(local_queue, "abc"),
+        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0))),
+    )
+    world.engine.observe(LocalQueueUsed("ns", order[0], {"cpu": 9.0}, world.now), now=world.now)
+    for name in order:
+        world.now += 1
+        world.submit(workload(f"of-{name}", name))
+        assert world.admitted() == [f"of-{name}"]
+    world.submit(workload("w", "a"))
+    assert victims(world) == {f"of-{order[1]}"}
+
+
+def test_of_cohorts_of_equal_share_the_last_one_by_name_loses():
+    world = World(
+        cohort("all"),
+        cohort("x", parent="all"),
+        cohort("y", parent="all"),
+        cluster_queue("a", 4, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
+        *(cluster_queue(f"of-{name}", 0, cohort=name) for name in "xy"),
+        *map(local_queue, ("a", "of-x", "of-y")),
+        engine=Engine(Policy(fair_sharing=True)),
+    )
+    world.submit(*(workload(f"{name}{number}", f"of-{name}") for number in range(2) for name in "xy"))
+    assert len(world.admitted()) == 4
+    world.submit(workload("w", "a"))
+    (victim,) = victims(world)
+    assert victim.startswith("y")
