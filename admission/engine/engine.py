@@ -188,7 +188,8 @@ class Engine:
         In the order of priority and time, whether they are set aside or not; the sticky preemptor and the usage of
         LocalQueues, which may let somebody come first, are left out of account.
         """
-        return places(self._registry, cluster_queue, local_queue, limit, offset)
+        ignore = self._policy.ignore_undeclared
+        return places(self._registry, cluster_queue, local_queue, limit, offset, ignore_undeclared=ignore)
 
     def count_waiting(self, cluster_queue: str, local_queue: tuple[str, str] | None = None) -> int:
         """How many there are in that listing."""
@@ -232,4 +233,5 @@ class Engine:
         if held is not None:
             return explain_held(held)
         item = self._registry.items.get(uid)
-        return None if item is None else explain_waiting(self._registry, item)
+        ignore = self._policy.ignore_undeclared
+        return None if item is None else explain_waiting(self._registry, item, ignore_undeclared=ignore)

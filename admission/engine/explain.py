@@ -102,7 +102,7 @@ def explain_held(held: Held) -> Explanation:
     return Explanation(state, cluster_queue=held.admission.cluster_queue)
 
 
-def explain_waiting(registry: Registry, item: Item) -> Explanation:
+def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
     """Where a waiting workload stands, at the usage that there is now. Looks for no victims of preemption."""
     standing = _standing(registry, item)
     queue = registry.forest.queue(item.cluster_queue)
@@ -111,7 +111,7 @@ def explain_waiting(registry: Registry, item: Item) -> Explanation:
         return replace(standing, reason=known[0], message=known[1]) if known is not None else standing
     pending = queue.pending
     ahead = pending.ahead_of(item, _COUNTED)
-    assignment = _judge(queue, item)
+    assignment = _judge(queue, item, ignore_undeclared)
     lacks = tuple(
         _lack(queue, pod_set, cause)
         for pod_set in assignment.pod_sets
@@ -131,13 +131,13 @@ def explain_waiting(registry: Registry, item: Item) -> Explanation:
     )
 
 
-def verdict_of(registry: Registry, item: Item) -> Verdict:
+def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
     """Why a workload waits that nothing was said of yet, in short."""
     queue = registry.forest.queue(item.cluster_queue)
     known = registry.why_outside(item) or _flaw(item)
     if known is not None:
         return known
-    return _verdict(_judge(queue, item)) if queue.node is not None else _UNTRIED
+    return _verdict(_judge(queue, item, ignore_undeclared)) if queue.node is not None else _UNTRIED
 
 
 def _standing(registry: Registry, item: Item) -> Explanation:
@@ -157,12 +157,15 @@ def _flaw(item: Item) -> Verdict | None:
     return item.fault or (MISCONFIGURED, NAMESPACE_MISMATCH)
 
 
-def _judge(queue: ClusterQueue, item: Item) -> Assignment:
+def _judge(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
     """The assignment that it would get if nobody were preempted."""
     node = queue.node
     assert node is not None
     assigner = Assigner(
-        queue, item.shape, simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0])
+        queue,
+        item.shape,
+        simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
+        ignore_undeclared=ignore_undeclared,
     )
     return assigner.assign()
 

@@ -28,7 +28,13 @@ class Place:
 
 
 def places(
-    registry: Registry, cluster_queue: str, local_queue: LocalQueueKey | None, limit: int, offset: int
+    registry: Registry,
+    cluster_queue: str,
+    local_queue: LocalQueueKey | None,
+    limit: int,
+    offset: int,
+    *,
+    ignore_undeclared: bool,
 ) -> tuple[Place, ...]:
     """Some of those that wait, in order; all of them of `local_queue`, if given."""
     pending = registry.forest.queue(cluster_queue).pending
@@ -36,18 +42,18 @@ def places(
     page = []
     for item in islice(pending.ranking(local_queue).items(offset), limit):
         ahead, ahead_here = pending.position(item)
-        reason, message = _why(registry, item, verdicts)
+        reason, message = _why(registry, item, verdicts, ignore_undeclared)
         page.append(Place(item.workload, ahead + 1, ahead_here + 1, reason, message))
     return tuple(page)
 
 
-def _why(registry: Registry, item: Item, verdicts: dict[Shape, Verdict]) -> Verdict:
+def _why(registry: Registry, item: Item, verdicts: dict[Shape, Verdict], ignore_undeclared: bool) -> Verdict:
     told = registry.why_outside(item) or item.said
     if told is not None:
         return told
     if item.fault is not None or not item.accepted:
-        return verdict_of(registry, item)
+        return verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
     # All of a shape get the same answer, and hundreds of them may be on one page.
     if item.shape not in verdicts:
-        verdicts[item.shape] = verdict_of(registry, item)
+        verdicts[item.shape] = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
     return verdicts[item.shape]

@@ -31,7 +31,7 @@ def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
     What an entry decides changes the usage of its own ClusterQueue and of the Cohorts above only: so heads stay ordered
     under their Cohort, and winners are found anew on the path of the last one alone.
     """
-    brackets = {node: _Bracket(node) for node in tree.cohorts.values()}
+    brackets = {node: _Bracket() for node in tree.cohorts.values()}
     for entry in entries:
         parent = entry.node.parent
         if parent is None:
@@ -51,10 +51,9 @@ _Rank = tuple[bool, tuple[bool, float], int, float, str]
 class _Bracket:
     """The rivals under one Cohort."""
 
-    __slots__ = ("cohort", "heads", "known", "rank", "winner")
+    __slots__ = ("heads", "known", "rank", "winner")
 
-    def __init__(self, cohort: Node) -> None:
-        self.cohort = cohort
+    def __init__(self) -> None:
         self.heads: list[tuple[_Rank, Entry]] = []
         """Those of its own ClusterQueues, as a heap."""
         self.known = False

@@ -309,6 +309,8 @@ def test_what_is_declared_counts_beside_what_is_ignored(name):
     world.submit(*(replace(item, uid=uid, name=uid, pod_sets=(pods,)) for uid in ("a", "b")))
     assert world.admitted() == ["a"]
     assert world.engine.usage() == {"cq": {"default": {"cpu": 2000}}}
+    (lack,) = world.engine.explain("b").lacks
+    assert (lack.resource, lack.missing) == ("cpu", 1000)
 
 
 def test_requests_count_as_the_accounting_says():
