@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import update
 
 from admission.store import checks, ledger
-from admission.store.dialects import insert, upsert
+from admission.store.dialects import insert, insert_all, upsert
 from admission.store.documents import shape_rows
 from admission.store.errors import StaleEpoch
 from admission.store.tables import head, pod_sets, transitions, workloads
@@ -42,13 +42,16 @@ def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
     dialect = connection.dialect.name
     if changes.workloads:
         shapes = _Shapes()
-        rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in changes.workloads]
+        # One statement cannot write a row twice.
+        latest = {record.workload.uid: record for record in changes.workloads}.values()
+        rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
         connection.execute(_insert_pod_sets(dialect), shapes.rows)
-        connection.execute(_upsert_workloads(dialect), rows)
+        insert_all(connection, _upsert_workloads(dialect), rows)
     ledger.write(connection, changes, revision=revision)
     if changes.transitions:
-        connection.execute(
-            transitions.insert(),
+        insert_all(
+            connection,
+            _INSERT_TRANSITIONS,
             [
                 {"workload_uid": t.uid, "at": t.at, "state": t.state, "reason": t.reason, "message": t.message}
                 for t in changes.transitions
@@ -111,6 +114,9 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "revision": revision,
         "first_revision": revision,
     }
+
+
+_INSERT_TRANSITIONS = transitions.insert()
 
 
 @cache

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, case, func, select, update
 
+from admission.store.dialects import insert_all
 from admission.store.rollup import reopen
 from admission.store.tables import Instant, admissions
 
@@ -25,8 +26,9 @@ def write(connection: Connection, changes: Changes, *, revision: int) -> None:
     if changes.closed:
         _close(connection, [(c.uid, c.at, c.reason) for c in changes.closed], revision)
     if changes.opened:
-        connection.execute(
-            admissions.insert(),
+        insert_all(
+            connection,
+            _OPEN,
             [row for one in changes.opened for row in _rows(one, one.at, None, revision, changes.known)],
         )
     for one in changes.resized:
@@ -49,7 +51,7 @@ def _resize(connection: Connection, resized: Resized, revision: int, known: int 
     _close(connection, [(resized.workload.uid, resized.at, resized.reason)], revision)
     rows = list(_rows(resized, max(since, resized.at), began, revision, known))
     if rows:
-        connection.execute(admissions.insert(), rows)
+        insert_all(connection, _OPEN, rows)
 
 
 def _rows(
@@ -81,11 +83,14 @@ def _rows(
             }
 
 
+_OPEN = admissions.insert()
 # The clock may have been set back since the admission began.
 _END = bindparam("end", type_=Instant())
+# An open row is told by its missing reason, not by `to_at`: as long as it knows little of the table, PostgreSQL would
+# look through the index by `to_at`, and so through all that was ever open since the last vacuum, for each ending.
 _CLOSE = (
     update(admissions)
-    .where(admissions.c.workload_uid == bindparam("of"), admissions.c.to_at.is_(None))
+    .where(admissions.c.workload_uid == bindparam("of"), admissions.c.end_reason.is_(None))
     .values(
         to_at=case((admissions.c.from_at < _END, _END), else_=admissions.c.from_at),
         end_reason=bindparam("why"),

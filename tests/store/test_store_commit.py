@@ -57,6 +57,20 @@ async def test_everything_about_a_workload_survives(store: Store):
     assert state.revision == revision
 
 
+async def test_times_survive_to_the_microsecond(store: Store):
+    epoch = await store.lead("test")
+    at = [1_750_000_000 + 0.000001 * number for number in (1, 123_457, 333_333, 999_999)]
+    one = workload("1", created=at[0], queued_at=at[1])
+    record = replace(
+        pending(one), queued_at=at[2], admitted_at=at[3], finished_at=at[0], cleared_at=at[1], ready_at=at[2],
+        unready_at=at[3], not_before=at[0],
+    )  # fmt: skip
+    revision = await store.commit(Changes(workloads=(record,)), epoch=epoch)
+    expected = replace(record, revision=revision)
+    assert (await store.load()).workloads == (expected,)
+    assert await store.workloads.get("team-a", "job-1") == expected
+
+
 async def test_a_record_replaces_the_one_before(store: Store):
     epoch = await store.lead("test")
     one = workload("1")
@@ -64,6 +78,25 @@ async def test_a_record_replaces_the_one_before(store: Store):
     edited = replace(one, pod_sets=ELABORATE_POD_SETS, queue="other", priority=7)
     await store.commit(Changes(workloads=(pending(edited),)), epoch=epoch)
     assert await loaded(store) == {"1": pending(edited)}
+
+
+async def test_of_two_records_of_a_workload_in_the_same_changes_the_later_one_wins(store: Store):
+    epoch = await store.lead("test")
+    one, other = workload("1"), workload("2")
+    both = (pending(one, reason="first"), pending(other), pending(one, reason="second"))
+    await store.commit(Changes(workloads=both), epoch=epoch)
+    assert await loaded(store) == {"1": pending(one, reason="second"), "2": pending(other)}
+
+
+async def test_any_text_survives(store: Store):
+    epoch = await store.lead("test")
+    odd = "'; -- \"\\\\n{}[],: %s :rows $1 \t\r\n\x01\x7f\u2028 ü 🚀 null"
+    one = workload("1", user=odd, priority_class=odd)
+    record = pending(one, message=odd, original={odd: odd, "\0": ["\0", 2**53 + 1, -0.1, None, {}]})
+    story = (Transition("1", T, State.PENDING, odd, odd), Transition("1", T, State.PENDING, "", ""))
+    await store.commit(Changes(workloads=(record,), transitions=story), epoch=epoch)
+    assert await loaded(store) == {"1": record}
+    assert await store.workloads.story("1") == story
 
 
 async def test_load_has_queue_objects_in_order_and_workloads_by_age_but_no_finished_ones(store: Store):

@@ -59,6 +59,22 @@ async def test_an_admission_has_a_row_for_each_pod_set_and_resource(store: Store
         assert of == ("cq", "main", "team-a", "ada", 5)
 
 
+async def test_what_ends_and_what_begins_at_the_same_instant_meet_exactly(store: Store):
+    epoch = await store.lead("test")
+    # Down to what a float can tell, which is less than a microsecond.
+    moves = [(workload(f"{part:03}"), START + 10 + part * 2**-21) for part in range(150)]
+    first = [admitted(one, admission(1), at=START).opened[0] for one, _ in moves]
+    second = [admitted(one, admission(2), at=at).opened[0] for one, at in moves]
+    await store.commit(Changes(opened=tuple(first)), epoch=epoch)
+    ended = tuple(Closed(one.uid, at, "Preempted") for one, at in moves)
+    await store.commit(Changes(closed=ended, opened=tuple(second)), epoch=epoch)
+    rows = await ledger(store)
+    ends = {uid: to for uid, amount, _, to, _ in rows if amount == 1}
+    begins = {uid: since for uid, amount, since, _, _ in rows if amount == 2}
+    assert len(ends) == 150
+    assert ends == begins
+
+
 async def test_an_admission_is_closed_once(store: Store):
     epoch = await store.lead("test")
     one = workload("1")
