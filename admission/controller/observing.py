@@ -127,7 +127,8 @@ class Observing:
     def _read(self, tracked: Tracked, seen: Observed, obj: Object) -> Reading:
         """The workload as its object asks for it now, of the age that it has, as an admin will have it."""
         record = tracked.record
-        reading = read(self._kind, seen, obj, self._context)
+        unordered = record.workload if tracked.order is None else None
+        reading = read(self._kind, seen, obj, self._context, known=unordered)
         known = record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class
         if not known or tracked.own_priority is None:
             tracked.own_priority = reading.workload.priority
@@ -135,6 +136,8 @@ class Observing:
         workload, queued_at = reading.workload, record.workload.queued_at
         if (workload.priority, workload.queued_at) != (tracked.own_priority, queued_at):
             workload = replace(workload, priority=tracked.own_priority, queued_at=queued_at)
+        if workload is record.workload:
+            return reading
         return Reading(ordered(workload, tracked.order), reading.fault)
 
     def _hold(self, tracked: Tracked, seen: Observed, obj: Object) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from admission.model.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -58,7 +60,7 @@ class Outcome:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Observed:
     """One version of an object, as far as it matters for its life in the queue."""
 

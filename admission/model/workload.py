@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from admission.model.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -50,7 +52,7 @@ class PodSet:
     """Pod sets of the same non-empty group get the same flavors (Kueue's podset-group-name)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Workload:
     """What waits for quota. `uid` is that of the Kubernetes object and identifies it everywhere."""
 

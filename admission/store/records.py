@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from admission.model.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,7 +33,7 @@ DEQUEUED = "Dequeued"
 """The outcome of a workload whose queue label was removed: it may come back."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class WorkloadRecord:
     """A workload and all that has to survive a restart. Times are seconds since the epoch."""
 

@@ -1,0 +1,63 @@
+"""A workload that is known is given back as it is only while its object asks for exactly that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.controller.context import Context
+from admission.controller.intake import read
+from admission.kinds import all_kinds
+from admission.model.workload import PodSet
+
+JOB = {
+    "metadata": {
+        "uid": "1",
+        "namespace": "team-a",
+        "name": "train",
+        "resourceVersion": "7",
+        "generation": 1,
+        "creationTimestamp": "2025-06-15T15:06:40Z",
+        "labels": {"sluice.dev/queue-name": "main"},
+        "annotations": {"sluice.dev/submitted-by": "ada"},
+    },
+    "spec": {
+        "suspend": True,
+        "template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}},
+    },
+}
+
+
+@pytest.fixture
+def asked():
+    """What the Job asks for, and how to read it again with something known of it."""
+    (kind,) = all_kinds()
+    context = Context()
+
+    def again(known=None):
+        return read(kind, kind.observe(JOB), JOB, context, known=known).workload
+
+    return again
+
+
+def test_what_is_asked_for_still_is_not_made_anew(asked):
+    known = replace(asked(), pod_sets=(PodSet("main", 1, {"cpu": 1000}),))
+    assert asked(known) is known
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"queue": "other"},
+        {"priority": 5},
+        {"priority_class": "high"},
+        {"user": "eve"},
+        {"created": 0.0},
+        {"pod_sets": (PodSet("main", 1, {"cpu": 2000}),)},
+        {"pod_sets": ()},
+    ],
+    ids=str,
+)
+def test_what_differs_in_anything_is_read_anew(asked, other):
+    assert asked(replace(asked(), **other)) == asked()
