@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from admission.api.errors import ApiError
+from admission.api.errors import ApiError, BadRequest
 from admission.api.registry import GROUP, Resource
 from admission.api.replies import reply
 from admission.machinery.errors import InvalidSelector, NotAcceptable, PatchFailed
@@ -42,6 +42,8 @@ async def failures(
 ) -> web.StreamResponse:
     """Answer with a Status whatever goes wrong further in."""
     try:
+        if "\0" in request.path or "\0" in request.query_string:
+            raise BadRequest("the address holds the character U+0000 (%00), which no name may: remove it")
         return await handler(request)
     except web.HTTPException as error:
         reason, message = _HTTP_REASONS.get(error.status, (_camel(error.reason), error.reason))

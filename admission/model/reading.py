@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import yaml
 
@@ -17,6 +17,10 @@ MAX_BYTES: Final = 3 * 2**20
 """The API server's own limit for one request."""
 _MAX_DEPTH: Final = 64
 _MAX_NODES: Final = 500_000
+_NO_NUL: Final = "holds the character U+0000, which no database text may: remove it"
+
+_Path: TypeAlias = "tuple[_Path, str | int] | None"
+"""Back from a value to the document: each step, and the path before it."""
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -101,10 +105,10 @@ def check_size(body: Any, where: str) -> None:
 
     Aliases make a short text stand for a huge document; this walk sees it as large as it would be written out.
     """
-    stack: list[tuple[Any, int]] = [(body, 1)]
+    stack: list[tuple[Any, int, _Path]] = [(body, 1, None)]
     nodes = 0
     while stack:
-        value, depth = stack.pop()
+        value, depth, path = stack.pop()
         nodes += 1
         if depth > _MAX_DEPTH:
             raise InvalidObject([("", f"is nested deeper than {_MAX_DEPTH} levels")], subject=where)
@@ -114,13 +118,26 @@ def check_size(body: Any, where: str) -> None:
             for key in value:
                 if not isinstance(key, str):
                     raise InvalidObject([("", f"the key {key!r} must be a string: put it in quotes")], subject=where)
-            stack.extend((item, depth + 1) for item in value.values())
+                if "\0" in key:
+                    raise InvalidObject([(_shown(path), f"the key {key!r} {_NO_NUL}")], subject=where)
+            stack.extend((item, depth + 1, (path, key)) for key, item in value.items())
         elif isinstance(value, list):
-            stack.extend((item, depth + 1) for item in value)
-        elif not isinstance(value, str | int | float | None):
+            stack.extend((item, depth + 1, (path, index)) for index, item in enumerate(value))
+        elif isinstance(value, str):
+            if "\0" in value:
+                raise InvalidObject([(_shown(path), _NO_NUL)], subject=where)
+        elif not isinstance(value, int | float | None):
             raise InvalidObject(
                 [("", "may hold plain values, lists and objects only, no other YAML tags")], subject=where
             )
+
+
+def _shown(path: _Path) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(f"[{step}]" if isinstance(step, int) or not step.isidentifier() else f".{step}")
+    return "".join(reversed(steps)).removeprefix(".")
 
 
 class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built with it, else the Python one

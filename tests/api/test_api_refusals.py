@@ -65,6 +65,11 @@ async def test_an_empty_token_is_no_configuration(store):
             'kind must be Cohort on this path, not "ClusterQueue"',
         ),
         (b'{"apiVersion": "sluice.dev/v1", "kind": 3}', "application/json", "kind must be Cohort"),
+        (
+            b'{"metadata": {"annotations": {"a": "\\u0000"}}}',
+            "application/json",
+            "metadata.annotations.a: holds the char",
+        ),
         (b"[" * 5000 + b"]" * 5000, "application/json", ""),
     ],
 )
@@ -73,6 +78,15 @@ async def test_a_malformed_body_is_a_bad_request(api, body, content_type, says):
     assert answer.status == 400
     assert says in status_of(answer, "BadRequest")
     assert (await api.get("cohorts")).body["items"] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["cohorts/a%00b", "workloads?fieldSelector=spec.queueName%3Da%00b", "clusterqueues/%00/history"]
+)
+async def test_no_address_holds_what_no_database_does(api, path):
+    answer = await api.get(path)
+    assert answer.status == 400
+    assert "U+0000" in status_of(answer, "BadRequest")
 
 
 async def test_names_in_path_and_body_must_agree(api):

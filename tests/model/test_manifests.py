@@ -353,6 +353,8 @@ BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 
         ("a: !!binary aGVsbG8=", "plain values, lists and objects"),
         ("a: \x00", "neither YAML nor JSON"),
         ("a: \ud800", "f"),
+        ('a: {b: [x, "y\\0"]}', "a.b[1]: holds the character U+0000"),
+        ('a: {"b\\0": 1}', "a: the key 'b\\x00' holds the character U+0000"),
     ],
 )
 def test_broken_files_are_refused_in_one_sentence(text, message):
