@@ -184,6 +184,15 @@ def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(
     }
 
 
+def test_pods_that_come_after_their_job_was_stopped_are_no_second_start() -> None:
+    run = Run(plan=fair_share())
+    job = run.plan.jobs[0]
+    for suspend, active in ((True, 0), (False, 0), (True, 0), (True, 10), (True, 0)):
+        run.show(job, suspend=suspend, status={"active": active})
+    (seen,) = run.account.jobs.values()
+    assert (seen.starts, run.account.evictions, run.account.altered) == (1, 1, [])
+
+
 def test_fair_shares_without_any_eviction_would_show_nothing() -> None:
     run = Run(plan=fair_share())
     for job in run.plan.jobs:

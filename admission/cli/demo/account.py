@@ -46,8 +46,9 @@ class JobSeen:
     template: Object
     """The pod template as its user wrote it."""
     started: float | None = None
+    suspended: bool = True
     starts: int = 0
-    """How often it went from waiting to running; more than 1 is allowed only after an eviction."""
+    """How often it was unsuspended; more than 1 is allowed only after an eviction."""
     as_written: bool = True
     """Whether its template was seen as its user wrote it since the last start."""
     succeeded: int = 0
@@ -115,7 +116,7 @@ class Account:
         self.broken = 0
         """How many checks failed."""
         self.evictions = 0
-        """How often a Job that ran had to wait again."""
+        """How often a Job was suspended again."""
         self.altered: list[str] = []
         """The Jobs that were started again without having been given back as they were written."""
         self.pods_of: defaultdict[str, set[str]] = defaultdict(set)
@@ -161,9 +162,8 @@ class Account:
             seen.as_written = job["spec"]["template"] == seen.template
         seen.succeeded = job.get("status", {}).get("succeeded") or 0
         phase = _phase(job)
+        self._suspension(key, seen, suspended=bool(job["spec"].get("suspend")))
         if phase is not seen.phase:
-            if phase is Phase.RUNNING and not seen.as_written:
-                self.altered.append(key)
             self._move(seen, phase)
             self._check(self.teams[seen.team], {r: team.used for r, team in self.teams.items()}, "held by Jobs")
 
@@ -224,6 +224,20 @@ class Account:
         )
         return min(self.plan.total(resource), most)
 
+    def _suspension(self, key: str, job: JobSeen, *, suspended: bool) -> None:
+        """What counts as a start or an eviction: its phase may waver, as pods of a Job stopped at once come late."""
+        if job.suspended and not suspended:
+            if not job.as_written:
+                self.altered.append(key)
+            job.starts += 1
+            job.as_written = False
+            if job.started is None:
+                job.started = self._now
+                self.teams[job.team].waits.append(self._now - job.first_seen)
+        elif suspended and not job.suspended:
+            self.evictions += 1
+        job.suspended = suspended
+
     def _move(self, job: JobSeen, phase: Phase | None) -> None:
         self.moves += 1
         team = self.teams[job.team]
@@ -233,14 +247,6 @@ class Account:
         if phase is not None:
             team.jobs[phase] += 1
             _add(team.amounts[phase], job.amounts, 1)
-        if phase is Phase.WAITING and job.phase is Phase.RUNNING:
-            self.evictions += 1
-        if phase is Phase.RUNNING:
-            job.starts += 1
-            job.as_written = False
-            if job.started is None:
-                job.started = self._now
-                team.waits.append(self._now - job.first_seen)
         job.phase = phase
 
     def _check(self, changed: TeamSeen, by_team: Mapping[str, Amounts], what: str) -> None:
