@@ -43,7 +43,7 @@ bench: $(INSTALLED)
 chaos: $(INSTALLED)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-# About an hour of one core; ARGS="'tree.*'" for a part. CONTRIBUTING.md
+# An hour on a busy machine; ARGS="'tree.*'" for a part. CONTRIBUTING.md
 mutants: $(INSTALLED)
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
