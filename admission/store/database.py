@@ -265,6 +265,12 @@ def _prepare_sqlite(engine: Engine, begin: str, pragmas: Iterable[str]) -> None:
             raise
         cursor.close()
 
+    @event.listens_for(engine, "invalidate")
+    def release(connection: DBAPIConnection, _record: object, reason: BaseException | None) -> None:
+        # The cursor of a statement that was cancelled outlives its closed connection, and the lock would with it.
+        if isinstance(reason, asyncio.CancelledError):
+            connection.rollback()
+
     @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
         connection.exec_driver_sql(begin)

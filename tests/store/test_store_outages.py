@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import resource
 import sqlite3
+import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
-from store_examples import pending, workload
+from store_examples import flavor, pending, workload
 
+from admission.store.audit import Author
 from admission.store.errors import DatabaseBusy, DatabaseUnusable
 from admission.store.records import Changes
 from admission.store.store import Store
@@ -102,6 +104,28 @@ async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
     assert await store.health() is None
     with closing(sqlite3.connect(tmp_path / "sluice.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+async def test_a_write_that_is_cancelled_keeps_nobody_out(store: Store):
+    loop = asyncio.get_running_loop()
+
+    def cancel() -> None:
+        cancelled = threading.Event()
+        loop.call_soon_threadsafe(lambda: (writing.cancel(), cancelled.set()))
+        cancelled.wait()
+
+    async def write() -> None:
+        async with store._database.write() as connection:
+            raw = await connection.get_raw_connection()
+            await raw.driver_connection.create_function("cancel", 0, cancel)
+            await connection.exec_driver_sql("SELECT cancel()")
+
+    writing = asyncio.create_task(write())
+    with pytest.raises(asyncio.CancelledError) as kept:  # with what it refers to: a cursor among others
+        await writing
+    await store.queues.create(flavor(), author=Author("ada"))
+    assert kept.value
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
