@@ -71,6 +71,7 @@ async def test_whoever_waits_after_nobody_did_lets_others_work(store: Store):
     await asyncio.sleep(0)
     store.revisions.tell(2)
     assert await second == 2
+    await store.revisions.close()  # this one the store does not know
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
