@@ -42,6 +42,17 @@ async def repaired(world) -> None:
     await world.eventually(look)
 
 
+async def seen_last(world, name: str) -> None:
+    """Nothing more comes of the suspended Job: its controller has said so, and the leader has taken that in."""
+
+    async def look():
+        job = world.user.get("jobs", "team-a", name)
+        seen = world.controller._desk.registry.get(job["metadata"]["uid"]).seen
+        return "conditions" in job["status"] and seen.resource_version == job["metadata"]["resourceVersion"]
+
+    await world.eventually(look)
+
+
 async def sql(world, statement: str, name: str) -> None:
     """What somebody writes into the database by hand."""
     record = await world.store.workloads.get("team-a", name)
@@ -140,10 +151,11 @@ async def test_not_on_record(queues):
 async def test_what_nobody_knows_is_taken_in(queues):
     await queues.submit(job("waits", cpu="9"))
     record = await queues.record("waits", "pending", reason="ExceedsMaxQuota")
+    await seen_last(queues, "waits")
     await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
     queues.controller._desk.registry.remove(record.workload.uid)
-    (document,) = await found(queues, Problem.NOT_ON_RECORD)
-    assert document["found"] == "suspended in LocalQueue lq, but not on record"
+    documents = await found(queues, Problem.NOT_ON_RECORD)
+    assert [document["found"] for document in documents] == ["suspended in LocalQueue lq, but not on record"]
     await repaired(queues)
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
 
