@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,7 +39,7 @@ from admission.store.migrate import ensure_ready
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from pathlib import Path
 
     from admission.cli.settings import Settings
@@ -91,6 +91,7 @@ async def run(settings: Settings) -> None:
             kind=kind,
             policy=settings.policy(),
             leads=leads,
+            loading=_without_garbage,
             audit_interval=settings.audit_interval,
         )
         role = Role(store, controller, identity=identity, elector=elector, retention=settings.retention.policy())
@@ -138,9 +139,21 @@ def _tune_the_interpreter() -> None:
     sys.setswitchinterval(0.0005)
     # What was imported lives for ever, and Kubernetes objects hold no cycles: all objects are looked through after 50
     # million new ones, the younger ones in portions of some milliseconds, for decisions and probes wait meanwhile.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 5, 500)
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """While nearly all that is made stays: to look for garbage in it, several times over, took a tenth of a start."""
+    usual = gc.get_threshold()
+    gc.unfreeze()  # what an earlier lead has left
+    gc.set_threshold(1_000_000)
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(*usual)
 
 
 def _client(settings: Settings) -> Client:

@@ -131,6 +131,12 @@ class Acting:
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
+    def look_for_the_unseen(self) -> None:
+        """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows."""
+        for tracked in self._desk.registry:
+            if tracked.seen is None and tracked.in_flight is None:
+                self.look(tracked)
+
     def _do(self, step: Step, tracked: Tracked, seen: Observed, obj: Object) -> None:
         match step:
             case Step.START:

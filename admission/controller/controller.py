@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
     from admission.controller.tracked import Registry
@@ -78,10 +80,12 @@ class Controller:
         kind: Kind,
         policy: Policy | None = None,
         leads: Callable[[], bool] = lambda: True,
+        loading: Callable[[], AbstractContextManager[None]] = nullcontext,
         audit_interval: float = 0.0,
     ) -> None:
         """`leads` is asked right before each change of an object: whether this replica still leads for certain.
 
+        `loading`: within it, all that is on record is made into objects that stay.
         `audit_interval`: seconds between two audits; 0: none but those that are asked for.
         """
         self.watching = Watching(client, kind)
@@ -94,6 +98,7 @@ class Controller:
         self._store = store
         self._client = client
         self._kind = kind
+        self._loading = loading
         self._policy = policy or Policy()
         self._clock = store.now
         self._epoch = 0
@@ -166,7 +171,7 @@ class Controller:
                 group.create_task(self._follow_orders(), name="orders")
                 await self._compare()
                 await self._first_list()
-                self._look_for_the_others()
+                self._acting.look_for_the_unseen()
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -226,7 +231,8 @@ class Controller:
         while True:
             try:
                 if (fault := await self._store.health()) is None:
-                    await self._load_now()
+                    with self._loading():
+                        await self._load_now()
                     return
             except (DatabaseUnavailable, DatabaseUnusable) as error:
                 fault = str(error)
@@ -271,12 +277,6 @@ class Controller:
         seen = {tracked.uid: tracked.raw for tracked in self._desk.registry if tracked.raw is not None}
         return self._uncompared | seen
 
-    def _look_for_the_others(self) -> None:
-        """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows."""
-        for tracked in self._desk.registry:
-            if tracked.seen is None and tracked.in_flight is None:
-                self._acting.look(tracked)
-
     async def _begin_anew(self) -> None:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""
         before = self._desk.registry
@@ -284,7 +284,7 @@ class Controller:
         await asyncio.sleep(RETRY)
         await self._load()
         await self._compare(before)
-        self._look_for_the_others()
+        self._acting.look_for_the_unseen()
         log.info("deciding again")
 
     # --- the loop

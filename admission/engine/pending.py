@@ -133,9 +133,10 @@ class Pending:
         self._by_uid[uid] = item
         entry = -item.rank_priority, item.rank_at, uid, item
         self._ranking.add(entry)
-        ranking = self._rankings.get(item.local_queue)
+        local_queue = item.local_queue
+        ranking = self._rankings.get(local_queue)
         if ranking is None:
-            ranking = self._rankings[item.local_queue] = Ranking()
+            ranking = self._rankings[local_queue] = Ranking()
         ranking.add(entry)
 
     def _bucket(self, item: Item) -> Bucket:

@@ -34,7 +34,7 @@ class Ranking:
     def add(self, entry: Entry) -> None:
         """Put it into its place."""
         chunks, lasts = self._chunks, self._lasts
-        at = bisect_left(lasts, entry)
+        at = len(lasts) if lasts and lasts[-1] < entry else bisect_left(lasts, entry)  # most come last
         if at < len(lasts):
             insort(chunks[at], entry)
         elif chunks:

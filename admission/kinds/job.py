@@ -66,6 +66,7 @@ class JobKind:
         # Between an unsuspension and a suspension soon after, the Job controller may not have counted its pods yet:
         # they are gone for certain only once it says by its condition that it has seen the suspension.
         may_start = finished is None and (not suspended or (started and not stopped))
+        active, terminating, pods = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
         return Observed(
             uid=metadata["uid"],
             namespace=metadata["namespace"],
@@ -79,14 +80,14 @@ class JobKind:
             user=annotations.get(SUBMITTED_BY, ""),
             held=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
             suspended=suspended,
-            active=may_start or bool(status.get("active")) or bool(status.get("terminating")),
+            active=may_start or active > 0 or terminating > 0,
             started=started,
-            pods=_count(spec),
+            pods=pods,
             deleting="deletionTimestamp" in metadata,
             finished=finished,
             left=_left(spec, status),
-            busy=(status.get("active") or 0) + (status.get("terminating") or 0),
-            ready=_ready(spec, status),
+            busy=active + terminating,
+            ready=_ready(status, pods),
             max_seconds=self._max_seconds(labels),
         )
 
@@ -240,9 +241,9 @@ def _needed(obj: Object) -> int:
     return min(_count(obj["spec"]), _left(obj["spec"], obj.get("status") or _NOTHING))
 
 
-def _ready(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+def _ready(status: Mapping[str, Any], pods: int) -> bool:
     ended = (status.get("uncountedTerminatedPods") or _NOTHING).get("succeeded") or ()
-    return (status.get("ready") or 0) + (status.get("succeeded") or 0) + len(ended) >= _count(spec)
+    return (status.get("ready") or 0) + (status.get("succeeded") or 0) + len(ended) >= pods
 
 
 def _is_positive(text: str) -> bool:

@@ -33,9 +33,9 @@ def digest_parts(template: Mapping[str, Any]) -> Object:
     spec = template.get("spec") or {}
     part: Object = {field: spec[field] for field in _POD_FIELDS if field in spec}
     for field in ("containers", "initContainers"):
-        part[field] = [{key: item[key] for key in _CONTAINER_FIELDS if key in item} for item in spec.get(field) or ()]
-    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
-    if required:
+        if items := spec.get(field):
+            part[field] = [{key: item[key] for key in _CONTAINER_FIELDS if key in item} for item in items]
+    if (affinity := spec.get("affinity")) and (required := (affinity.get("nodeAffinity") or {}).get(_REQUIRED)):
         part["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     if _GROUP in annotations:
