@@ -31,6 +31,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Start]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "TMPDIR": str(tmp_path)},
+            preexec_fn=_heeds_interrupts,
         )
         started.append(process)
         return process
@@ -40,6 +41,11 @@ async def demo(tmp_path: Path) -> AsyncIterator[Start]:
         if process.returncode is None:
             process.terminate()
             await process.communicate()
+
+
+def _heeds_interrupts() -> None:
+    # A shell has what it runs in the background ignore them, and these tests may be that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def read_until(process: Process, pattern: str) -> str:
