@@ -152,7 +152,7 @@ class Acting:
 
     def _due(self, tracked: Tracked, seen: Observed) -> Step:
         # Whether something is to be restored matters, and costs, only then.
-        stopped = tracked.record.state is State.EVICTING and not seen.active
+        stopped = (tracked.record.state is State.EVICTING or tracked.came_late) and not seen.active
         return next_step(
             tracked.record.state,
             seen,

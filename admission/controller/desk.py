@@ -224,7 +224,10 @@ class Desk:
         tracked.checks = tuple(checks)
 
     def release(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
-        """It is stopped and restored: its quota is free, and it waits again."""
+        """It is stopped and restored: its quota is free, and it waits again.
+
+        Its `original` stays on record: the start of an earlier leader may still come through (`Observing`).
+        """
         now = self._clock()
         self.freed = True
         before = tracked.record
@@ -235,7 +238,6 @@ class Desk:
             workload=reading.workload,
             state=State.PENDING,
             admission=None,
-            original=None,
             admitted_at=None,
             checks_pending=False,
             cleared_at=None,

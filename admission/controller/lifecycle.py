@@ -10,6 +10,7 @@ moment, after any crash, and gives the same step until the step has had its effe
 | committed | object seen                   | step    | why                                                       |
 | --------- | ----------------------------- | ------- | --------------------------------------------------------- |
 | pending   | runs                          | STOP    | nobody gave it quota: the gate was missed or taken away    |
+| pending   | stopped, still changed by us  | RESTORE | a start came through after its eviction                    |
 | admitted  | gated                         | START   | its quota is committed, so it may run                      |
 | admitted  | gated, checks not all ready   | WAIT    | admission checks say when it may run                       |
 | admitted  | runs, checks not all ready    | STOP    | somebody took the gate away                                |
@@ -56,8 +57,10 @@ def next_step(state: State, seen: Observed, *, changed_by_us: bool, checks_pendi
             return Step.WAIT if seen.suspended else Step.STOP
         case State.ADMITTED:
             return Step.START if seen.suspended else Step.WAIT
+        case State.PENDING if not seen.suspended:
+            return Step.STOP
         case State.PENDING:
-            return Step.WAIT if seen.suspended else Step.STOP
+            return Step.RESTORE if changed_by_us else Step.WAIT
         case State.EVICTING if not seen.suspended:
             return Step.STOP
         case State.EVICTING if seen.active:

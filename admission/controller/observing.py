@@ -25,6 +25,7 @@ OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
+_CAME_LATE = "a start came through after its eviction: it is stopped, and given back as it was"
 
 
 class Observing:
@@ -52,7 +53,7 @@ class Observing:
             return
         tracked.seen, tracked.object = seen, obj
         self._update(tracked, seen, obj)
-        if tracked.record.state is not State.PENDING or not seen.suspended:  # else nothing is due
+        if tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late:  # else nothing is due
             self._desk.dirty[seen.uid] = None
 
     def gone(self, tracked: Tracked) -> None:
@@ -120,9 +121,22 @@ class Observing:
         record = tracked.record
         reading = self._read(tracked, seen, obj)
         held, reason, message = _bar(seen, reading, tracked)
-        if reading.workload == record.workload and held == tracked.held and (not held or message == record.message):
+        came_late = self._came_late(tracked, seen, obj)
+        if came_late:
+            held, reason, message = True, PENDING_EVALUATION, _CAME_LATE
+        same = reading.workload == record.workload and held == tracked.held and came_late == tracked.came_late
+        if same and (not held or message == record.message):
             return
+        tracked.note_late_start(came_late)
         self._desk.requeue(tracked, reading, held=held, reason=reason, message=message)
+
+    def _came_late(self, tracked: Tracked, seen: Observed, obj: Object) -> bool:
+        """Whether it carries what a start put in that came through after its eviction.
+
+        Only such a start puts that in and unsuspends at once; a user may add the same while it waits.
+        """
+        original = tracked.record.original
+        return original is not None and (not seen.suspended or tracked.came_late) and self._kind.carries(obj, original)
 
     def _read(self, tracked: Tracked, seen: Observed, obj: Object) -> Reading:
         """The workload as its object asks for it now, of the age that it has, as an admin will have it."""

@@ -7,6 +7,7 @@ What follows in the controller is to compare that with the cluster, and each dif
 | admitted    | gated                            | started: the PATCH after the commit was cut off               |
 | admitted    | runs                             | nothing                                                       |
 | pending     | runs                             | stopped: nobody gave it quota, or somebody took the gate away |
+| pending     | runs, started by a late request  | stopped and restored: it was evicted before that came through |
 | nothing     | runs or gated, queued            | recorded as pending, and stopped if it runs                   |
 | evicting    | runs                             | stopped: the PATCH after the commit was cut off               |
 | evicting    | stopped, with what was injected  | restored, then its quota is free                              |

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from admission.store.records import CheckRecord, Order, WorkloadRecord
 
 
+_LATE = "cameLate"
+"""In a record's `original`."""
+
+
 def packed(obj: Object) -> bytes:
     """An object that has to be kept: as JSON it takes a quarter of the memory."""
     obj["metadata"].pop("managedFields", None)  # nobody reads them, and they are half of many objects
@@ -66,6 +70,19 @@ class Tracked:
     @property
     def holds_quota(self) -> bool:
         return self.record.state in (State.ADMITTED, State.EVICTING)
+
+    @property
+    def came_late(self) -> bool:
+        """Whether it waits with what a start put in that came through after its eviction."""
+        original = self.record.original
+        return self.record.state is State.PENDING and original is not None and _LATE in original
+
+    def note_late_start(self, came_late: bool) -> None:
+        """Have `came_late` written by the commit that the caller adds the record to."""
+        if came_late and self.record.original is not None:
+            self.change(original={**self.record.original, _LATE: True})
+        elif self.came_late:
+            self.change(original=None)
 
     @property
     def updates(self) -> tuple[PodSetUpdate, ...]:

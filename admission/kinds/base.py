@@ -159,6 +159,9 @@ class Kind(Protocol):
         carry an injection already.
         """
 
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Whether all is in it that the start patch with this original puts in; False if that is nothing."""
+
     def resume_patch(self, obj: Object) -> list[Object]:
         """The JSON patch that unsuspends what carries its injection already."""
 

@@ -11,7 +11,7 @@ import orjson
 
 from admission.kinds import templates
 from admission.kinds.base import HOLD, KUEUE, SUBMITTED_BY, Conventions, Object, Observed, Outcome
-from admission.kinds.patches import additions
+from admission.kinds.patches import additions, merged
 from admission.kinds.requests import check_resources
 from admission.model import names
 from admission.model.errors import Misconfigured
@@ -29,6 +29,8 @@ MIN_PARALLELISM = (f"{KUEUE}job-min-parallelism", "sluice.dev/job-min-parallelis
 """The annotations that name the fewest pods a Job may run with."""
 _COMPLETIONS_FOLLOW = (f"{KUEUE}job-completions-equal-parallelism", "sluice.dev/job-completions-equal-parallelism")
 _TEMPLATE = "spec.template"
+_GIVEN = "given"
+"""In an `original`: the merge patch of the spec that a start puts in."""
 _NOTHING: dict[str, Any] = {}
 
 
@@ -154,7 +156,14 @@ class JobKind:
             if _first(annotations, _COMPLETIONS_FOLLOW) == "true" and obj["spec"].get("completionMode") == "Indexed":
                 spec["completions"] = assignment.count
                 original["completions"] = obj["spec"].get("completions")
+        if put_in := {field: value for field, value in spec.items() if field != "suspend" and value}:
+            original[_GIVEN] = put_in
         return [*_same_generation(obj), *additions(obj["spec"], spec, "/spec")], original
+
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Whether all of it is in the spec."""
+        spec, given = obj["spec"], original.get(_GIVEN)
+        return given is not None and merged(spec, given) == spec
 
     def resume_patch(self, obj: Object) -> list[Object]:
         """`suspend: false` alone."""

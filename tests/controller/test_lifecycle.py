@@ -40,6 +40,7 @@ DONE = replace(GATED, suspended=False, finished=Outcome(True, "", ""))
         (State.PENDING, GATED, False, Step.WAIT),
         (State.PENDING, RUNNING, False, Step.STOP),
         (State.PENDING, STOPPING, False, Step.WAIT),
+        (State.PENDING, GATED, True, Step.RESTORE),
         (State.ADMITTED, GATED, False, Step.START),
         (State.ADMITTED, RUNNING, True, Step.WAIT),
         (State.EVICTING, RUNNING, True, Step.STOP),

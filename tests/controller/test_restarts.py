@@ -80,6 +80,51 @@ async def test_evicted_but_still_running_is_stopped(queues):
     assert "tolerations" not in stopped["spec"]["template"]["spec"]
 
 
+@pytest.mark.parametrize("successors", [1, 2])
+async def test_a_start_that_comes_late_is_taken_back(queues, successors):
+    """The last request of a leader is carried out after its successor has evicted what it was to start."""
+    await queues.start()
+    await queues.cut_off()
+    await queues.submit(job("late"))
+    given = (await queues.record("late", "admitted")).original["given"]
+    written = queues.user.get("jobs", "team-a", "late")["spec"]["template"]
+    await queues.end()
+    await queues.reconnect()
+    await queues.patch("late", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await queues.start()
+    await queues.record("late", "pending", reason="OnHold")
+
+    if successors == 2:
+        await queues.cut_off()
+    await queues.patch("late", {"spec": {**given, "suspend": False}})
+    if successors == 2:  # one sees it run, and the other finds it stopped
+        await queues.record("late", "pending", reason="PendingEvaluation")
+        await queues.end()
+        await queues.reconnect()
+        await queues.patch("late", {"spec": {"suspend": True}})
+        await queues.start()
+    given_back = await queues.job("late", lambda obj: is_gated(obj) and obj["spec"]["template"] == written)
+    assert not given_back["status"].get("active")
+    await queues.record("late", "pending", reason="OnHold")
+    await queues.patch("late", {"metadata": {"labels": {"sluice.dev/hold": None}}})
+    await queues.job("late", runs)
+
+
+async def test_what_a_user_adds_while_it_waits_stays(queues):
+    """Also if it is just what an earlier admission had added."""
+    await queues.start()
+    await queues.submit(job("pinned"))
+    await queues.job("pinned", runs)
+    given = (await queues.record("pinned", "admitted")).original["given"]
+    await queues.patch("pinned", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await queues.record("pinned", "pending", reason="OnHold")
+    await queues.patch("pinned", {"spec": given})
+    pinned = queues.user.get("jobs", "team-a", "pinned")["spec"]["template"]
+    await queues.patch("pinned", {"metadata": {"labels": {"sluice.dev/hold": None}}})
+    started = await queues.job("pinned", runs)
+    assert started["spec"]["template"] == pinned
+
+
 async def test_finished_while_down(queues):
     await queues.start()
     await queues.submit(job("ends", cpu="4", seconds=60))

@@ -40,7 +40,14 @@ def test_starting_injects_and_unsuspends_at_once():
         {"key": "spot", "operator": "Exists", "effect": "NoSchedule"},
     ]
     assert template["containers"] == job["spec"]["template"]["spec"]["containers"]
-    assert original == {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "mine", "operator": "Exists"}]}
+    given = {"nodeSelector": {"pool": "spot", "gpu": "a100"}, "tolerations": template["tolerations"]}
+    assert original == {
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"key": "mine", "operator": "Exists"}],
+        "given": {"template": {"spec": given}},
+    }
+    assert JOBS.carries(started, original)
+    assert not JOBS.carries(job, original)
 
 
 def test_a_start_fails_on_another_object_or_spec_and_on_nothing_else():
