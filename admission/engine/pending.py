@@ -45,7 +45,7 @@ class Bucket:
         self.aside = False
         """Set aside as inadmissible, whoever is in it or comes into it."""
         self.front: Item | None = None
-        """The item that stands for the bucket in the queue's order."""
+        """The item that stands for the bucket in the queue's order; none while it is set aside."""
 
     def first(self) -> Item | None:
         """The earliest workload; entries that are no longer meant are dropped on the way."""
@@ -75,13 +75,11 @@ class Bucket:
 
 
 class Pending:
-    """Order: the sticky preemptor; least LocalQueue usage, if asked for; priority; waiting since; uid.
+    """Order: the sticky preemptor; least LocalQueue usage, if asked for; priority; waiting since; uid."""
 
-    `usage` gives the usage of a LocalQueue in admission fair sharing, if the queue has it.
-    """
-
-    def __init__(self, usage: Callable[[LocalQueueKey], float] | None = None) -> None:
-        self.usage = usage
+    def __init__(self) -> None:
+        self.usage: Callable[[LocalQueueKey], float] | None = None
+        """Gives the usage of a LocalQueue in admission fair sharing, if the queue has it."""
         self.sticky = ""
         """The uid of the workload that preempted for itself and stays first until it is admitted."""
         self._buckets: dict[Shape, dict[Likeness, Bucket]] = {}
@@ -106,9 +104,6 @@ class Pending:
 
     def __len__(self) -> int:
         return len(self._by_uid)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._by_uid
 
     def items(self) -> Iterator[Item]:
         """All that wait, in no order."""
@@ -155,12 +150,10 @@ class Pending:
             heappush(self._order, (*item.rank, next(self._tokens), item, item.token))
 
     def remove(self, uid: str) -> None:
-        """It is admitted or gone: neither waiting nor sticky any more."""
+        """It waited, and is admitted or gone: neither waiting nor sticky any more."""
         if self.sticky == uid:
             self.sticky = ""
-        item = self._by_uid.pop(uid, None)
-        if item is None:
-            return
+        item = self._by_uid.pop(uid)
         self._take(item)
         rank, ranking = item.rank, self._rankings[item.local_queue]
         self._ranking.remove(rank)
@@ -177,7 +170,7 @@ class Pending:
             return
         bucket.size -= 1
         if bucket.front is item:
-            self._stand(bucket, None if bucket.aside else bucket.first())
+            self._stand(bucket, bucket.first())
         if not bucket.size:
             self._drop(bucket)
 
@@ -204,7 +197,7 @@ class Pending:
         while order:
             *_, item, token = order[0]
             bucket = item.bucket
-            if item.token == token and bucket is not None and bucket.front is item and not bucket.aside:
+            if item.token == token and bucket is not None and bucket.front is item:
                 return item
             heappop(order)
         return None
@@ -291,7 +284,7 @@ class Pending:
         return sorted(items + [item for item, _ in self._alone.values()], key=_rank_of)
 
     def ahead_of(self, item: Item, limit: int) -> list[Item]:
-        """Those that take part and are tried before it, in order (without regard to usage); about `limit` at most."""
+        """Those that take part and are tried before it, in order (without regard to usage); `limit` at most."""
         rank = item.rank
         found: list[Item] = []
         for bucket in self._all():

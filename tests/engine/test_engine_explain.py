@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from admission.engine import WorkloadPending
+from admission.engine import WorkloadAdmitted, WorkloadPending
+from admission.model.workload import Admission, PodSetAssignment
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 
@@ -144,6 +147,31 @@ def test_under_way_it_might_be_enough(preempting):
     assert "which might be enough for the 4 that are missing" in explanation.prospects[0].hint
 
 
+def test_what_a_queue_borrows_itself_is_not_to_be_had_from_others():
+    world = World(
+        cluster_queue("a", 4, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
+        cluster_queue("b", 6, cohort="all"),
+        local_queue("a"),
+    )
+    world.submit(workload("runs", "a", 5), workload("w", "a", 6, created=1))
+    assert world.admitted() == ["runs"]
+    (prospect,) = world.engine.explain("w").prospects
+    assert (prospect.own_workloads, prospect.others, prospect.others_workloads) == (0, 0, 0)
+
+
+def test_of_very_many_candidates_the_first_thousand_are_looked_at():
+    policies = {"withinClusterQueue": "LowerPriority"}
+    world = World(cluster_queue("a", 1001, preemption=policies), local_queue("a"))
+    admission = Admission("a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+    one = workload("low", "a")
+    for number in range(1001):
+        world.engine.observe(WorkloadAdmitted(replace(one, uid=f"{number}"), admission, at=0.0), now=world.now)
+    world.submit(workload("w", "a", 1001, priority=1))
+    world.engine.arrange(world.now)
+    (prospect,) = world.engine.explain("w").prospects
+    assert (prospect.own, prospect.own_workloads) == (1_000_000, 1000)
+
+
 def test_what_could_never_fit_has_no_prospect(world):
     world.submit(workload("w", "a", 7))
     world.admitted()
@@ -193,4 +221,5 @@ def test_a_backoff_that_is_over_is_not_told_of(world):
     assert world.engine.explain("w").not_before == 1060.0
     world.now += 1
     world.engine.settle(world.now)
-    assert world.engine.explain("w").not_before is None
+    explanation = world.engine.explain("w")
+    assert (explanation.not_before, explanation.reason) == (None, "WaitingForQuota")

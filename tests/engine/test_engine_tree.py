@@ -73,6 +73,21 @@ def test_with_less_of_what_is_ever_narrowest_there_is_less_to_use_ever(quotas, u
     assert after.queues["cq"].potential[0] == before.queues["cq"].potential[0] - 1
 
 
+@pytest.mark.parametrize("ever", [False, True])
+@pytest.mark.parametrize(
+    ("nominal", "expected"),
+    [(0, "Cohort root: nominalQuota"), (1, "ClusterQueue cq: borrowingLimit"), (2, "ClusterQueue cq: borrowingLimit")],
+)
+def test_what_every_node_on_the_way_keeps_does_not_pass_the_limits_above(nominal, expected, ever):
+    """The queue keeps 2, `mid` keeps 1 and they lend 3, which makes 6 and what the root has; the queue may use 7.
+
+    Of limits that are equally narrow the nearest is named.
+    """
+    cohorts = [NodeSpec("root", "", {FR: Quota(nominal)}), NodeSpec("mid", "root", {FR: Quota(3, lending=3)})]
+    built = build([NodeSpec("cq", "mid", {FR: Quota(3, borrowing=4, lending=1)})], cohorts)
+    assert narrowest(built.queues["cq"], 0, ever=ever) == expected
+
+
 def test_a_queue_of_its_own_has_only_its_own_quota():
     built = build([NodeSpec("alone", "", {FR: Quota(3)})], [])
     assert narrowest(built.queues["alone"], 0) == "ClusterQueue alone: nominalQuota"

@@ -1,0 +1,217 @@
+"""What the engine knows stays true: of those who are told again, leave, sleep, drain, or are on their way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.engine import (
+    AdmissionFairSharing,
+    Engine,
+    LocalQueueUsed,
+    Policy,
+    WorkloadAdmitted,
+    WorkloadEvicted,
+    WorkloadPending,
+)
+from admission.model.workload import Admission, PodSetAssignment
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+
+BY_USAGE = {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
+BY_PRIORITY = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+
+
+@pytest.fixture
+def world():
+    return World(cluster_queue("cq", 3), cluster_queue("other", 3), local_queue("cq"), local_queue("other"))
+
+
+def holding(cpu: int, flavor: str = "default", queue: str = "cq") -> Admission:
+    return Admission(queue, (PodSetAssignment("main", {"cpu": flavor}, {"cpu": 1000 * cpu}, 1),))
+
+
+def sleep(world: World, name: str, seconds: float) -> None:
+    """It waits, but takes no part for so long."""
+    world.engine.observe(WorkloadPending(workload(name, "cq"), not_before=world.now + seconds), now=world.now)
+
+
+def said(world: World) -> list[tuple[str, str]]:
+    """What is newly said of whom; nobody comes or goes."""
+    decisions = world.engine.settle(world.now)
+    assert not decisions.admitted
+    assert not decisions.evicted
+    return [(park.workload.uid, park.message) for park in decisions.parked]
+
+
+def victims(world: World) -> list[str]:
+    return [evict.workload.uid for evict in world.engine.settle(world.now).evicted]
+
+
+def test_a_preemptor_that_is_told_again_keeps_its_turn():
+    world = World(cluster_queue("cq", 1, **BY_PRIORITY), local_queue("cq"))
+    preemptor = workload("preemptor", "cq", priority=5)
+    world.submit(workload("victim", "cq"))
+    assert world.admitted() == ["victim"]
+    world.submit(preemptor)
+    assert victims(world) == ["victim"]
+    world.submit(preemptor, workload("urgent", "cq", priority=9))
+    world.gone("victim")
+    assert world.admitted() == ["preemptor"]
+
+
+def test_who_has_a_higher_priority_than_before_preempts_by_it():
+    """Nothing else about it is new: its pods are the very same."""
+    world = World(cluster_queue("cq", 2, **BY_PRIORITY), local_queue("cq"))
+    world.submit(workload("runs", "cq", 2))
+    assert world.admitted() == ["runs"]
+    waits = workload("waits", "cq", 1)
+    world.submit(waits)
+    assert victims(world) == []
+    world.submit(replace(waits, priority=5))
+    assert victims(world) == ["runs"]
+
+
+def test_what_is_forgotten_waits_again_at_any_time(world):
+    """Also at the very beginning, where a simulation starts."""
+    world.now = 0.0
+    world.submit(workload("w", "cq"))
+    (admit,) = world.engine.settle(world.now).admitted
+    world.engine.forget(admit)
+    assert world.admitted() == ["w"]
+
+
+def test_of_one_that_is_gone_nothing_is_said(world):
+    world.submit(workload("lost", "nowhere"), workload("w", "nowhere"))
+    world.gone("lost")
+    assert said(world) == [("w", "LocalQueue nowhere doesn't exist")]
+
+
+def test_what_is_still_so_is_said_once(world):
+    world.submit(workload("w", "cq"))
+    stopped = local_queue("cq", stopPolicy="Hold")
+    world.tell(stopped)
+    assert said(world) == [("w", "LocalQueue cq is stopped")]
+    for _ in range(2):
+        world.tell(stopped)
+        assert said(world) == []
+
+
+def test_how_much_is_lacking_is_said_anew_when_more_is_held():
+    world = World(cluster_queue("cq", 3, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world.submit(workload("runs", "cq", 2))
+    assert world.admitted() == ["runs"]
+    world.submit(workload("w", "cq", 2))
+    ((_, before),) = said(world)
+    assert before.endswith("1 more needed")
+    world.engine.observe(WorkloadAdmitted(workload("late", "cq"), holding(1), at=0.0), now=world.now)
+    ((_, after),) = said(world)
+    assert after.endswith("2 more needed")
+
+
+def test_the_first_whose_backoff_ends_is_waited_for(world):
+    assert world.engine.wake_at() is None
+    for name, seconds in (("late", 9.0), ("soon", 5.0)):
+        sleep(world, name, seconds)
+        assert world.engine.wake_at() == world.now + seconds
+    world.now += 5
+    assert world.admitted() == ["soon"]
+    assert world.engine.wake_at() == world.now + 4
+
+
+def test_a_backoff_that_is_over_wakes_nobody_who_left_or_sleeps_longer(world):
+    for name in ("gone", "longer", "stopped"):
+        sleep(world, name, 5)
+    world.gone("gone")
+    sleep(world, "longer", 9)
+    world.engine.observe(WorkloadPending(workload("stopped", "cq"), held=True), now=world.now)
+    world.now += 5
+    assert world.admitted() == []
+    world.now += 4
+    assert world.admitted() == ["longer"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "message"),
+    [
+        (cluster_queue("cq", 3, stopPolicy="HoldAndDrain"), "The ClusterQueue is stopped"),
+        (local_queue("cq", stopPolicy="HoldAndDrain"), "The LocalQueue is stopped"),
+    ],
+)
+def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, message):
+    for name, queue in (("stays", "other"), ("goes", "cq")):
+        world.submit(workload(name, queue))
+        assert world.admitted() == [name]
+    world.tell(stopped)
+    (evict,) = world.engine.settle(world.now).evicted
+    assert (evict.workload.uid, evict.message) == ("goes", message)
+    assert [world.engine.explain(uid).state for uid in ("stays", "goes")] == ["Admitted", "Evicting"]
+    world.tell(local_queue("new", to="cq"))
+    assert victims(world) == []
+
+
+def test_when_enough_is_leaving_no_delay_runs_any_more():
+    rule = {"overQuota": {"evictAfterSeconds": 7}}
+    world = World(cluster_queue("cq", 6, **rule), local_queue("cq"))
+    world.submit(workload("leaves", "cq", 4), workload("stays", "cq", 2))
+    assert len(world.admitted()) == 2
+    world.tell(cluster_queue("cq", 3, **rule))
+    world.admitted()
+    assert world.engine.wake_at() == world.now + 7
+    world.engine.observe(WorkloadEvicted("leaves"), now=world.now)
+    world.admitted()
+    assert world.engine.wake_at() is None
+
+
+@pytest.mark.parametrize(("evicted", "flavor"), [(False, "spot"), (True, "default")])
+def test_an_interrupted_search_starts_over_when_somebody_is_leaving(evicted, flavor):
+    """It was refused `default` when another took it, and more urgent ones had their turns before it went on."""
+    world = World(
+        manifest("ResourceFlavor", "spot", {}),
+        cluster_queue("cq", {"default": 2, "spot": 5}, cohort="all"),
+        cluster_queue("other", 2, cohort="all"),
+        *map(local_queue, ("cq", "other")),
+    )
+    world.engine.observe(WorkloadAdmitted(workload("leaves", "cq"), holding(1, "spot"), at=0.0), now=world.now)
+    world.submit(workload("w", "cq", 3), workload("first", "other", 2))
+    assert [admit.workload.uid for admit in world.engine.cycle(world.now).admitted] == ["first"]
+    world.gone("first")
+    world.submit(*(workload(f"urgent{cpu}", "cq", cpu, priority=9) for cpu in (98, 99)))
+    if evicted:
+        world.engine.observe(WorkloadEvicted("leaves"), now=world.now)
+    (admit,) = world.engine.settle(world.now).admitted
+    assert (admit.workload.uid, admit.admission.pod_sets[0].flavors) == ("w", {"cpu": flavor})
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope"),
+    [(Policy(), BY_USAGE), (Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0)), {})],
+)
+def test_usage_decides_who_is_preempted_only_where_both_sides_ask_for_it(policy, scope):
+    """Else the last that came goes first, although the other LocalQueue used more."""
+    world = World(
+        cluster_queue("cq", 2, **BY_PRIORITY, **scope),
+        *(local_queue(name, to="cq") for name in "ab"),
+        engine=Engine(policy),
+    )
+    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
+    for name in "ab":
+        world.now += 1
+        world.submit(workload(f"of-{name}", name))
+        assert world.admitted() == [f"of-{name}"]
+    world.submit(workload("w", "b", priority=5))
+    assert victims(world) == ["of-b"]
+
+
+@pytest.mark.parametrize(("used", "first"), [(1.5, "plain"), (2.5, "weighed")])
+def test_a_local_queue_without_a_weight_weighs_one(used, first):
+    world = World(
+        cluster_queue("cq", 1, **BY_USAGE),
+        local_queue("plain", to="cq"),
+        local_queue("weighed", to="cq", fairSharing={"weight": "1"}),
+        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0))),
+    )
+    for name, cpu in (("plain", used), ("weighed", 2.0)):
+        world.engine.observe(LocalQueueUsed("ns", name, {"cpu": cpu}, world.now), now=world.now)
+        world.submit(workload(f"of-{name}", name))
+    assert world.admitted() == [f"of-{first}"]
