@@ -1,0 +1,18 @@
+"""Which counts of pods partial admission tries."""
+
+from __future__ import annotations
+
+from admission.engine.partial import largest_that_fits
+from admission.model.workload import PodSet
+
+
+def test_all_pod_sets_go_down_together_by_whole_pods_to_the_largest_that_fit():
+    tried = []
+
+    def attempt(counts):
+        tried.append(list(counts))
+        return tried[-1] if sum(counts) <= 10 else None
+
+    pod_sets = (PodSet("driver", 1, {}), PodSet("wide", 9, {}, min_count=2), PodSet("narrow", 4, {}, min_count=1))
+    assert largest_that_fits(pod_sets, attempt) == [1, 6, 3]
+    assert all(type(count) is int for counts in tried for count in counts)
