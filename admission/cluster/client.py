@@ -21,6 +21,7 @@ from admission.cluster.credentials import Access, Load, load_in_cluster, load_ku
 from admission.cluster.errors import (
     BadAnswer,
     NotPermitted,
+    ServerError,
     Silent,
     StatusError,
     TooManyRequests,
@@ -177,7 +178,7 @@ class Client:
         page = await self.get(path, params=query)
         while token := page.get("metadata", {}).get("continue"):
             # The server prepares the next page while this one is used.
-            following = asyncio.create_task(self.get(path, params={**query, "continue": token}))
+            following = asyncio.create_task(self._following(path, {**query, "continue": token}))
             try:
                 yield page
                 page = await following
@@ -185,6 +186,15 @@ class Client:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
         yield page
+
+    async def _following(self, path: str, query: Mapping[str, str]) -> Object:
+        """A page after the first: a passing fault of the server must not cost all those before it."""
+        for attempt in range(ATTEMPTS - 1):
+            try:
+                return await self.get(path, params=query)
+            except ServerError:
+                await self._sleep(0.1 * 2**attempt * random.uniform(1.0, 1.2))
+        return await self.get(path, params=query)
 
     async def request(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import nullcontext
 
 import orjson
 import pytest
@@ -106,6 +107,19 @@ async def test_a_failure_that_does_not_ask_to_wait_is_told_at_once(server, clien
     with pytest.raises(errors.ServerError):
         await client.get(PATH)
     assert sleeps == []
+
+
+@pytest.mark.parametrize("failures", [1, 4, 5])
+async def test_a_failing_page_does_not_cost_those_before_it(server, client, sleeps, failures):
+    first, second = {"metadata": {"continue": "next"}}, {"metadata": {}}
+    server.script = [reply(first), *[failure(500)] * failures, reply(second)]
+    pages = []
+    with pytest.raises(errors.ServerError) if failures == 5 else nullcontext():
+        async for page in client.list_pages(PATH):
+            pages.append(page)
+    assert pages == ([first] if failures == 5 else [first, second])
+    assert len(sleeps) == min(failures, 4)
+    assert max(sleeps) < 1
 
 
 @pytest.mark.parametrize(
