@@ -49,7 +49,7 @@ class WorkloadRecord:
     admission: Admission | None = None
     """Read from the ledger. To begin or end an admission, see `Changes`; what a record says of it is not written."""
     original: Document | None = None
-    """What admission replaced in the Kubernetes object, so that it can be put back."""
+    """What its admission, the last one if it waits, replaced in the Kubernetes object, so that it can be put back."""
     admitted_at: float | None = None
     finished_at: float | None = None
     outcome: str = ""

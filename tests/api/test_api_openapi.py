@@ -121,7 +121,9 @@ async def test_workloads_are_as_described(api, commit):
         record("u4", "done", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
         replace(record("u5", "back", evict_reason="PodsReadyTimeout"), requeues=2, not_before=NOW, past_seconds=9.0),
     )
-    for item in (await api.get("workloads")).body["items"]:
+    items = (await api.get("workloads")).body["items"]
+    assert len(items) == 5
+    for item in items:
         shapes.WorkloadSpec.model_validate(item["spec"])
         shapes.WorkloadStatus.model_validate(item["status"])
 

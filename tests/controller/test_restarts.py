@@ -119,10 +119,11 @@ async def test_what_a_user_adds_while_it_waits_stays(queues):
     await queues.patch("pinned", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
     await queues.record("pinned", "pending", reason="OnHold")
     await queues.patch("pinned", {"spec": given})
-    pinned = queues.user.get("jobs", "team-a", "pinned")["spec"]["template"]
+    pinned = queues.user.get("jobs", "team-a", "pinned")
     await queues.patch("pinned", {"metadata": {"labels": {"sluice.dev/hold": None}}})
     started = await queues.job("pinned", runs)
-    assert started["spec"]["template"] == pinned
+    assert started["spec"]["template"] == pinned["spec"]["template"]
+    assert started["metadata"]["generation"] == pinned["metadata"]["generation"] + 1  # never taken out
 
 
 async def test_finished_while_down(queues):
