@@ -3,14 +3,17 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Of the tests. They wait for processes and time limits half of the time, so that three keep two cores busy.
+WORKERS ?= 3
 
-.PHONY: help setup demo test lint bench chaos mutants constraints clean
+.PHONY: help setup demo test lint bench chaos fuzz mutants constraints clean
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
 	@echo 'make test     run all tests          make lint   ruff, mypy, import-linter'
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000")'
+	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
 	@echo 'make mutants  break the engine in small ways and see whether a test notices'
 
 $(INSTALLED): constraints.txt pyproject.toml
@@ -28,7 +31,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	@sh tests/install-tools.sh
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 $(ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .
@@ -42,6 +45,10 @@ bench: $(INSTALLED)
 # Prints its seed; ARGS='--seed N' has the same storm again. docs/chaos.md
 chaos: $(INSTALLED)
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+# Prints its seed; ARGS='--seed N' has the same games again. CONTRIBUTING.md
+fuzz: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 # An hour on a busy machine; ARGS="'tree.*'" for a part. CONTRIBUTING.md
 mutants: $(INSTALLED)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
+
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,7 @@ def running_postgresql() -> Iterator[PostgreSQL]:
         raise NoPostgreSQL(f"there is no PostgreSQL server in {_BINARIES}; {hint}")
     folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
     try:
-        server = PostgreSQL(folder, port=_free_port(), password=secrets.token_hex(8))
+        server = PostgreSQL(folder, port=free_port(), password=secrets.token_hex(8))
         (folder / "password").write_text(server.password)
         if _user() is not None:
             shutil.chown(folder, _user())
@@ -94,13 +95,6 @@ def running_postgresql() -> Iterator[PostgreSQL]:
 def _user() -> str | None:
     """PostgreSQL refuses to run as root."""
     return "postgres" if os.geteuid() == 0 else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _run(arguments: list[str | Path], *, folder: Path) -> None:

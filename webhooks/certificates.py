@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import ssl
 import tempfile
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -43,7 +42,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 
 class Certificates:
-    """Keeps a CA and a server certificate for `hosts` in a directory, and a live SSLContext that serves the latter.
+    """Keeps a CA and a server certificate for `hosts` in a directory.
 
     Files: `ca.crt` (the bundle, the newest CA first), `ca.key`, `tls.crt`, `tls.key`; all of them readable by their
     owner only. `now` gives the time as an aware datetime.
@@ -53,38 +52,22 @@ class Certificates:
         self._directory = directory
         self._hosts = tuple(hosts)
         self._now = now
-        self.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.ssl_context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._served = b""
 
     @property
     def ca_bundle(self) -> bytes:
         """The PEM certificates that clients have to trust."""
         return self._path("ca.crt").read_bytes()
 
-    def refresh(self) -> bool:
-        """Make what is missing, unreadable or ends soon, and serve it to the connections that come from now on.
-
-        To be called at start and then about hourly. Whether anything changed. Raises CertificateError.
-        """
-        changed = self.renew()
-        self.serve()
-        return changed
-
     def renew(self) -> bool:
-        """`refresh` without serving it yet."""
+        """Make what is missing, unreadable or ends soon. To be called at start and then about hourly.
+
+        Whether anything changed. Raises CertificateError.
+        """
         with self._kept():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             renewed_authority = self._renew_authority()
             renewed_server = self._renew_server()
         return renewed_authority or renewed_server
-
-    def serve(self) -> None:
-        """Use the certificate of the files for the connections that come from now on. Raises CertificateError."""
-        with self._kept():
-            if self._path("tls.crt").read_bytes() != self._served:
-                self.ssl_context.load_cert_chain(self._path("tls.crt"), self._path("tls.key"))
-                self._served = self._path("tls.crt").read_bytes()
 
     def files(self) -> dict[str, bytes]:
         """The content of all files by name, for another replica to `adopt`. Raises CertificateError."""

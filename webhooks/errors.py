@@ -11,3 +11,7 @@ class MalformedReview(SluiceError):
 
 class CertificateError(SluiceError):
     """The webhook's certificates could not be read or written."""
+
+
+class PoliciesNotOffered(SluiceError):
+    """The API server does not have the admission policies that Sluice was told to gate with."""

@@ -1,8 +1,9 @@
-"""The decisions of the webhooks, as functions from an AdmissionReview to an AdmissionReview.
+"""The decision of the webhook, as a function from an AdmissionReview to an AdmissionReview.
 
-They gate and they note who asked; they know no quota, no database and no cluster state, so that the same request always
-gets the same answer. Where a user tries what only Sluice may do, the attempt is undone and answered with a warning,
-never refused: operators and GitOps tools write these fields in good faith, and a refusal would stop them.
+It gates, it notes who asked, and it refuses what can never run, all in one answer: the API server calls once for each
+request. It knows no quota, no database and no cluster state, so that the same request always gets the same answer.
+Where a user tries what only Sluice may do, the attempt is undone and answered with a warning, never refused: operators
+and GitOps tools write these fields in good faith, and a refusal would stop them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from admission.kinds.base import SUBMITTED_BY, Kind, Object
+from admission.kinds.base import DEFAULT_QUEUE, EMPTY, SUBMITTED_BY, Kind, Object
 from admission.kinds.patches import pointer
 from webhooks.errors import MalformedReview
 
@@ -33,6 +34,8 @@ class _Request:
     new: Object
     old: Object | None
     """None: the object is created."""
+    managed: bool
+    """Whether its namespace is one in which everything is queued."""
 
 
 @dataclass(slots=True)
@@ -60,38 +63,37 @@ class Reviewer:
         self._own = frozenset(own_usernames)
         self._queue_exists = queue_exists
 
-    def mutate(self, review: Mapping[str, Any]) -> Object:
-        """Gate what is queued and note who submitted it. Raises MalformedReview."""
-        return self._answer(review, self._mutate)
+    def review(self, review: Mapping[str, Any], *, managed: bool = False) -> Object:
+        """Gate what is queued, note who submitted it, refuse what can never run. Raises MalformedReview.
 
-    def validate(self, review: Mapping[str, Any]) -> Object:
-        """Refuse what can never run, with the path of each fault. Raises MalformedReview."""
-        return self._answer(review, self._validate)
-
-    def _answer(self, review: Mapping[str, Any], decide: Callable[[_Request, Kind], _Answer]) -> Object:
+        `managed`: in the object's namespace what has no queue label is queued, too.
+        """
         try:
-            request = self._parse(review)
-            answer = decide(request, request.kind) if request.kind is not None else _Answer()
+            request = self._parse(review, managed=managed)
+            answer = self._decide(request, request.kind) if request.kind is not None else _Answer()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise MalformedReview(f"the body is no AdmissionReview of a Kubernetes object: {error!r}") from error
         response: Object = {"uid": request.uid, "allowed": not answer.faults}
         if answer.faults:
             response["status"] = _status(answer.faults)
-        if answer.patch:
+        elif answer.patch:
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(orjson.dumps(answer.patch)).decode()
         if answer.warnings:
             response["warnings"] = answer.warnings
         return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
-    def _parse(self, review: Mapping[str, Any]) -> _Request:
+    def _parse(self, review: Mapping[str, Any], *, managed: bool) -> _Request:
         request = review["request"]
         resource, operation = request["resource"], request["operation"]
         username = request["userInfo"].get("username") or ""
         kind = self._kinds.get((resource["group"], resource["resource"]))
+        deleting = operation == "UPDATE" and "deletionTimestamp" in request["object"]["metadata"]
         # Sluice changes objects but never creates any: what its user creates is somebody's who shares that user.
         ours = operation == "UPDATE" and username in self._own
-        if ours or request.get("subResource") or operation not in {"CREATE", "UPDATE"}:
+        # Labels and annotations are writable through the status, too.
+        elsewhere = request.get("subResource") not in (None, "", "status")
+        if ours or deleting or elsewhere or operation not in {"CREATE", "UPDATE"}:
             kind = None
         return _Request(
             uid=request["uid"],
@@ -100,60 +102,107 @@ class Reviewer:
             username=username,
             new=request["object"] if kind else {},
             old=request["oldObject"] if kind and operation == "UPDATE" else None,
+            managed=managed,
         )
 
-    def _mutate(self, request: _Request, kind: Kind) -> _Answer:
+    def _decide(self, request: _Request, kind: Kind) -> _Answer:
         answer = _Answer()
         new, old = request.new, request.old
+        if request.managed:
+            new = _keep_queued(new, old, kind, answer)
         if old is not None and not kind.gate(old):
-            was_queued = bool(kind.queue_name(old))
-            if kind.queue_name(new):
-                _keep_waiting(new, kind, answer, warn=was_queued)
+            was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
+            if was_queued or is_queued:
+                _keep_waiting(new, kind, answer, was_queued=was_queued, is_queued=is_queued)
+            if is_queued:
                 _note_submitter(new, _submitter(old) if was_queued else request.username, answer)
         elif old is not None:
-            _keep_queue(new, old, kind, answer)
+            new = _keep_queue(new, old, kind, answer)
             if kind.queue_name(old):
+                _keep_size(new, old, kind, answer)
                 _note_submitter(new, _submitter(old), answer)
         elif kind.queue_name(new):
-            _keep_waiting(new, kind, answer, warn=False)
+            _keep_waiting(new, kind, answer, was_queued=False, is_queued=True)
             _note_submitter(new, request.username, answer)
+        self._judge(new, request, kind, answer)
         return answer
 
-    def _validate(self, request: _Request, kind: Kind) -> _Answer:
-        answer = _Answer()
-        new, old = request.new, request.old
-        queue = kind.queue_name(new)
-        if not queue or "deletionTimestamp" in new["metadata"]:
-            return answer
-        # What was accepted once must not keep finalizers and labels from being changed for ever.
-        known = kind.faults(old) if old is not None else []
+    def _judge(self, new: Object, request: _Request, kind: Kind, answer: _Answer) -> None:
+        """Note what is wrong with the object as it would be stored."""
+        old, queue = request.old, kind.queue_name(new)
+        if not queue:
+            answer.faults = [
+                (f"metadata.labels[{label}]", EMPTY)
+                for label in kind.conventions.queue_labels
+                if _labels(new).get(label) == "" and (old is None or _labels(old).get(label) != "")
+            ]
+            return
+        # What was accepted in a queue once must not keep finalizers and labels from being changed for ever.
+        known = kind.faults(old) if old is not None and kind.queue_name(old) else []
         answer.faults = [fault for fault in kind.faults(new) if fault not in known]
         arrives = old is None or kind.queue_name(old) != queue
-        if arrives and self._queue_exists is not None and not self._queue_exists(request.namespace, queue):
+        if arrives and not answer.faults and self._queue_exists and not self._queue_exists(request.namespace, queue):
             answer.warnings.append(
                 f'there is no LocalQueue "{queue}" in namespace "{request.namespace}" yet: the {kind.kind} waits for it'
             )
-        return answer
 
 
-def _keep_waiting(new: Object, kind: Kind, answer: _Answer, *, warn: bool) -> None:
+def _keep_queued(new: Object, old: Object | None, kind: Kind, answer: _Answer) -> Object:
+    """Where everything is queued: what names no queue is for the one that it was for, or for the default one.
+
+    What runs without a queue is for the controller to take in. The object with the labels that it gets.
+    """
+    if kind.queue_name(new) or (old is not None and kind.gate(old) and not kind.queue_name(old)):
+        return new
+    had = _labels(old) if old is not None else {}
+    kept = {label: had[label] for label in kind.conventions.queue_labels if had.get(label)}
+    wanted = kept or {kind.conventions.queue_labels[0]: DEFAULT_QUEUE}
+    labelled = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **wanted}}}
+    if not kind.queue_name(labelled):  # it is none of ours, whatever its labels
+        return new
+    if "labels" not in new["metadata"]:
+        answer.patch.append({"op": "add", "path": "/metadata/labels", "value": {}})
+    answer.patch += [_set("labels", label, value) for label, value in wanted.items()]
+    if kept:
+        answer.warnings.append(
+            "everything in this namespace is queued: the queue label was kept; name another queue instead"
+        )
+    return labelled
+
+
+def _keep_waiting(new: Object, kind: Kind, answer: _Answer, *, was_queued: bool, is_queued: bool) -> None:
     """Gate it; a new object that asks to run at once is the normal case, one that waited was let in by someone."""
     gate = kind.gate(new)
     answer.patch += gate
-    if gate and warn:
+    if gate and not is_queued:
+        answer.warnings.append(
+            f"a {kind.kind} leaves its queue suspended: it was suspended again; unsuspend it in another request"
+        )
+    elif gate and was_queued:
         answer.warnings.append(f"only Sluice starts a queued {kind.kind}: it was suspended again and keeps its place")
 
 
-def _keep_queue(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
-    """Whatever runs holds the quota of the queue that it started from."""
+def _keep_size(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
+    """What runs has quota for the pods that it has; whoever suspends it may change what it asks for."""
+    if kind.gate(new):
+        patch, warning = kind.limit(new, old)
+        answer.patch += patch
+        answer.warnings += [warning] if patch else []
+
+
+def _keep_queue(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object:
+    """Whatever runs holds the quota of the queue that it started from. The object with the labels that it keeps."""
     had, has = _labels(old), _labels(new)
     changed = [label for label in kind.conventions.queue_labels if had.get(label) != has.get(label)]
     if not changed:
-        return
+        return new
     if "labels" not in new["metadata"]:
         answer.patch.append({"op": "add", "path": "/metadata/labels", "value": {}})
     answer.patch += [_set("labels", label, had.get(label)) for label in changed]
     answer.warnings.append(f"the queue of a running {kind.kind} stays as it is; suspend it before you move it")
+    labels = {key: value for key, value in has.items() if key not in changed}
+    labels |= {key: had[key] for key in changed if key in had}
+    return {**new, "metadata": {**new["metadata"], "labels": labels}}
 
 
 def _note_submitter(new: Object, user: str | None, answer: _Answer) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from aiohttp import web
 
+from admission.machinery.connections import ConnectionLimits, Connections, trust
+from admission.machinery.listener import listening
 from webhooks.errors import MalformedReview
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from socket import socket
     from ssl import SSLContext
-    from types import TracebackType
 
     from webhooks.review import Reviewer
 
@@ -22,50 +26,62 @@ logger = logging.getLogger(__name__)
 MAX_BODY = 8 * 2**20
 """Bytes. A review holds the object twice, and the API server takes objects of up to 3 MiB."""
 
+_SHUTDOWN_SECONDS: Final = 2.0
+
 
 def create_app(reviewer: Reviewer) -> web.Application:
-    """POST /mutate and /validate take an AdmissionReview and answer with one."""
+    """POST /mutate takes an AdmissionReview and answers with one; GET /livez is for probes.
+
+    POST /managed is for the namespaces in which what has no queue label is queued, too.
+    """
     app = web.Application(client_max_size=MAX_BODY)
-    app.router.add_post("/mutate", _handler(reviewer.mutate))
-    app.router.add_post("/validate", _handler(reviewer.validate))
+    app.router.add_post("/mutate", _handler(reviewer.review))
+    app.router.add_post("/managed", _handler(partial(reviewer.review, managed=True)))
+    app.router.add_get("/livez", _alive)
     return app
 
 
-class WebhookServer:
-    """`create_app` on a TLS socket. Used as `async with WebhookServer(...) as server`."""
+@asynccontextmanager
+async def answering(
+    reviewer: Reviewer,
+    sockets: Sequence[socket],
+    *,
+    ssl_context: SSLContext,
+    limits: ConnectionLimits | None = None,
+) -> AsyncIterator[None]:
+    """Serve `create_app` on listening sockets for the time of the block; `limits` are those of this process."""
+    connections = Connections(limits or webhook_limits())
+    async with listening(
+        create_app(reviewer),
+        sockets,
+        connections=connections,
+        ssl_context=ssl_context,
+        shutdown_seconds=_SHUTDOWN_SECONDS,
+    ):
+        yield
 
-    def __init__(self, reviewer: Reviewer, *, ssl_context: SSLContext, host: str, port: int) -> None:
-        self._runner = web.AppRunner(
-            create_app(reviewer),
-            # Logging each request would cost more than answering it.
-            access_log=None,
-            # The API server keeps its connections open; closing them first would cost it a handshake each minute.
-            keepalive_timeout=60,
-            handle_signals=False,
-        )
-        self._address = host, port
-        self._ssl_context = ssl_context
 
-    async def __aenter__(self) -> Self:
-        await self._runner.setup()
-        host, port = self._address
-        try:
-            await web.TCPSite(self._runner, host, port, ssl_context=self._ssl_context).start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        return self
+def webhook_limits() -> ConnectionLimits:
+    """Time for the API server's requests, and half of what the process can serve for one address.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
+    A client is known once it has sent a review: the API server keeps such connections for its next ones.
+    """
+    usual = ConnectionLimits.for_this_process()
+    return ConnectionLimits(
+        usual.total,
+        # All of the API server's connections may seem to come from one address, that of a node.
+        strangers_per_address=max(8, usual.total // 2),
+        handshake=5.0,
+        header=5.0,
+        # Go's client closes what was idle for 90 s; to close it first would cost a handshake each minute.
+        idle=100.0,
+        body=5.0,
+        unread=5.0,
+    )
 
-    @property
-    def port(self) -> int:
-        """The port that is listened on, also where 0 was asked for."""
-        port: int = self._runner.addresses[0][1]
-        return port
+
+async def _alive(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
 
 
 def _handler(review: Callable[[Any], Any]) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -77,6 +93,7 @@ def _handler(review: Callable[[Any], Any]) -> Callable[[web.Request], Awaitable[
             return _refuse(f"the body is no JSON: {error}")
         except MalformedReview as error:
             return _refuse(str(error))
+        trust(request)
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
     return handle

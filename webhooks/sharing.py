@@ -16,7 +16,7 @@ _ATTEMPTS = 5
 
 
 async def refresh_shared(client: Client, certificates: Certificates, *, namespace: str, name: str) -> None:
-    """Take what the Secret holds, renew what has to be, and write that back before it is served.
+    """Take what the Secret holds, renew what has to be, and write that back.
 
     Of replicas that renew at the same time one is first, and the others take what it has written. Raises ClusterError
     and CertificateError.
@@ -35,7 +35,6 @@ async def refresh_shared(client: Client, certificates: Certificates, *, namespac
                 await client.replace(f"{collection}/{name}", secret | {"data": data})
         except (AlreadyExists, Conflict):
             continue
-        certificates.serve()
         return
     raise CertificateError(f"the Secret {namespace}/{name} is being changed all the time; look who else writes it")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,8 +12,9 @@ from aiohttp import web
 from admission.api import discovery, openapi
 from admission.api.audit_records import AuditRecords
 from admission.api.audits import Audits
-from admission.api.authentication import Authentication
+from admission.api.authentication import AUTHENTICATION, Authentication
 from admission.api.authorization import AUTHORIZATION, Authorization
+from admission.api.bodies import READERS
 from admission.api.errors import AddressUnusable
 from admission.api.explanations import Explanations
 from admission.api.failures import RESOURCE, failures
@@ -29,7 +31,8 @@ from admission.api.reports import Reports
 from admission.api.sessions import Sessions
 from admission.api.watching import Watches
 from admission.api.workloads import Workloads
-from admission.model.reading import MAX_BYTES
+from admission.machinery import listener
+from admission.machinery.connections import ConnectionLimits, Connections
 
 if TYPE_CHECKING:
     import ssl
@@ -55,6 +58,8 @@ _METHODS = {
 }
 _ON_COLLECTION = ("create", "deletecollection", "list")
 _SHUTDOWN_SECONDS = 5.0
+_BODIES_AT_ONCE = 2
+"""Longer bodies that are parsed at the same time, each in a thread."""
 
 REQUESTS_PER_SECOND, REQUESTS_AT_ONCE = 200.0, 2000.0
 """What one user may ask for in the long run, and in a burst."""
@@ -86,10 +91,10 @@ def create_app(
     authorization = Authorization(delegation)
     login = Login(authentication, sessions, clock=clock)
     probes = Probes(checks, authentication)
-    app = web.Application(
-        middlewares=[failures, authentication.middleware, authorization.middleware], client_max_size=MAX_BYTES
-    )
+    app = web.Application(middlewares=[failures, authentication.middleware, authorization.middleware])
+    app[AUTHENTICATION] = authentication
     app[AUTHORIZATION] = authorization
+    app[READERS] = asyncio.Semaphore(_BODIES_AT_ONCE)
     app.on_response_prepare.append(secure)
     app.router.add_post("/login", login.login)
     app.router.add_post("/logout", login.logout)
@@ -146,19 +151,17 @@ async def listening(
     app: web.Application, host: str, port: int, *, ssl_context: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
     """Serve `app` for the time of the block and give its URL; port 0 takes a free one. Raises AddressUnusable."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
     try:
-        try:
-            await web.TCPSite(runner, host, port, ssl_context=ssl_context).start()
-        except OSError as error:
-            why = error.strerror or error
-            raise AddressUnusable(f"the API cannot listen on {host}:{port} ({why}); choose another address") from error
-        address, bound = runner.addresses[0][:2]
+        sockets = await listener.open_sockets(host, port)
+    except OSError as error:
+        why = error.strerror or error
+        raise AddressUnusable(f"the API cannot listen on {host}:{port} ({why}); choose another address") from error
+    connections = Connections(ConnectionLimits.for_this_process())
+    async with listener.listening(
+        app, sockets, connections=connections, ssl_context=ssl_context, shutdown_seconds=_SHUTDOWN_SECONDS
+    ) as ((address, bound), *_):
         scheme = "http" if ssl_context is None else "https"
         yield f"{scheme}://[{address}]:{bound}" if ":" in address else f"{scheme}://{address}:{bound}"
-    finally:
-        await runner.cleanup()
 
 
 def _route(app: web.Application, resource: Resource, verb: str, handler: Handler, subresource: str = "") -> None:

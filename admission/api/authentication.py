@@ -11,6 +11,7 @@ from aiohttp import web
 
 from admission.api.errors import Forbidden, TooManyRequests, Unauthorized
 from admission.api.sessions import check_same_origin, session_cookie
+from admission.machinery.connections import trust
 from admission.store.audit import Author
 
 if TYPE_CHECKING:
@@ -134,8 +135,19 @@ class Authentication:
             )
         if wait := self._limits.wait((who.name, who.door is Door.ADMIN_TOKEN)):
             raise TooManyRequests(f"{who.name} sends too many requests; wait {wait} s", retry_after=wait)
+        trust(request)
         request[IDENTITY] = who
         return await handler(request)
+
+    async def renew(self, request: web.Request) -> None:
+        """Say again whose request it is, long after it began. Raises Unauthorized and what `identify` raises."""
+        who = await self.identify(request)
+        if who is None or who.name != request[IDENTITY].name:
+            raise Unauthorized("the credentials that the request began with are good no more")
+        request[IDENTITY] = who
+
+
+AUTHENTICATION = web.AppKey("authentication", Authentication)
 
 
 def pattern(request: web.Request) -> str:

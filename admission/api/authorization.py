@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from admission.api.authentication import IDENTITY, PUBLIC, Door, pattern
+from admission.api.authentication import AUTHENTICATION, IDENTITY, PUBLIC, Door, pattern
 from admission.api.delegation import Attributes
-from admission.api.errors import Forbidden
+from admission.api.errors import Forbidden, ReviewUnavailable, TooManyRequests
 from admission.api.failures import RESOURCE
-from admission.api.registry import GROUP, PREFIX, by_name
+from admission.api.registry import GROUP, PREFIX, WORKLOADS, by_name
 from admission.api.requests import flag
 
 if TYPE_CHECKING:
@@ -47,13 +48,16 @@ class Authorization:
 
     async def require(self, request: web.Request, wanted: Attributes) -> None:
         """Raises Forbidden unless the request's user may do what is wanted, and ReviewUnavailable."""
-        who = request[IDENTITY]
-        if may_everything(who):
-            return
-        if self._delegation is None or not await self._delegation.allows(who, wanted):
+        if not await self.allows(request, wanted):
+            who = request[IDENTITY]
             if (resource := by_name(wanted.resource)) is not None:
                 request[RESOURCE] = resource
             raise Forbidden(_refusal(who, wanted))
+
+    async def allows(self, request: web.Request, wanted: Attributes) -> bool:
+        """Whether the request's user may do that as well. Raises ReviewUnavailable."""
+        who = request[IDENTITY]
+        return may_everything(who) or (self._delegation is not None and await self._delegation.allows(who, wanted))
 
 
 AUTHORIZATION = web.AppKey("authorization", Authorization)
@@ -67,6 +71,22 @@ async def require(request: web.Request, verb: str) -> None:
     asked = attributes(request)
     wanted = Attributes(verb, asked.resource, asked.subresource, asked.namespace, asked.name)
     await request.app[AUTHORIZATION].require(request, wanted)
+
+
+async def may_read(request: web.Request, namespace: str) -> bool:
+    """Whether the request's user may read the workloads of a namespace. Raises ReviewUnavailable."""
+    wanted = Attributes("list", WORKLOADS.plural, namespace=namespace)
+    return await request.app[AUTHORIZATION].allows(request, wanted)
+
+
+async def recheck(request: web.Request) -> None:
+    """For a request that lasts: its user is still known, and still may do it. Raises Unauthorized and Forbidden.
+
+    While the cluster does not answer what was allowed stays allowed.
+    """
+    with suppress(ReviewUnavailable, TooManyRequests):
+        await request.app[AUTHENTICATION].renew(request)
+        await request.app[AUTHORIZATION].require(request, attributes(request))
 
 
 def may_everything(who: Identity) -> bool:

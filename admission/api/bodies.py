@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from aiohttp import web
 
-from admission.api.errors import BadRequest, UnsupportedMediaType
+from admission.api.errors import BadRequest, TooLarge, UnsupportedMediaType
 from admission.machinery.bodies import duplicate_fields
 from admission.model.errors import InvalidObject
-from admission.model.reading import check_size, parse_documents
+from admission.model.reading import MAX_BYTES, check_size, parse_documents
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from admission.api.replies import Document
 
 JSON_PATCH, MERGE_PATCH, APPLY_PATCH = (
@@ -24,6 +24,19 @@ JSON_PATCH, MERGE_PATCH, APPLY_PATCH = (
 )
 _JSON = ("application/json", "application/octet-stream")  # the latter is what no Content-Type at all means
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
+
+
+_MAX_ANONYMOUS_BYTES = 32 * 1024
+_MAX_YAML_BYTES = 256 * 1024
+"""YAML takes a hundred times as long to read as JSON."""
+_MAX_VALUES = 20_000
+"""Values in one object, with what aliases stand for: to validate each of them takes time, too."""
+_MAX_PATCH_VALUES = 50_000
+"""Values in one patch: 10,000 operations."""
+_AT_ONCE = 16 * 1024
+"""Bytes; a longer body is parsed in a thread, while the event loop goes on."""
+READERS = web.AppKey("readers", asyncio.Semaphore)
+"""How many longer bodies are parsed at the same time; the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,17 @@ async def read_object(request: web.Request) -> Body | None:
     if media not in (*_JSON, *_YAML):
         raise UnsupportedMediaType(f"{media} is not read here; send application/json or application/yaml")
     return await _read(request, is_json=media in _JSON)
+
+
+async def read_anonymous(request: web.Request) -> Document:
+    """The object in a body of somebody whom nobody knows yet: JSON, and little of it.
+
+    Raises UnsupportedMediaType, TooLarge and BadRequest.
+    """
+    if request.content_type not in _JSON:
+        raise UnsupportedMediaType(f"{request.content_type} is not read here; send application/json")
+    raw = await _bytes(request, _MAX_ANONYMOUS_BYTES)
+    return as_object(_parsed(raw, is_json=True).value) if raw.strip() else {}
 
 
 async def read_patch(request: web.Request) -> Body:
@@ -60,6 +84,11 @@ async def read_document(request: web.Request) -> Document | None:
     return None if body is None else as_object(body.value)
 
 
+def check_patched(document: Any, what: str) -> None:
+    """Raises InvalidObject for what a patch has made larger or deeper than what may be sent."""
+    check_size(document, what, max_values=_MAX_VALUES)
+
+
 def as_object(value: Any) -> Document:
     """The value, which must be an object. Raises BadRequest."""
     if not isinstance(value, dict):
@@ -68,9 +97,34 @@ def as_object(value: Any) -> Document:
 
 
 async def _read(request: web.Request, *, is_json: bool) -> Body | None:
-    raw = await request.read()
+    raw = await _bytes(request, MAX_BYTES)
     if not raw.strip():
         return None
+    if len(raw) <= _AT_ONCE:
+        return _parsed(raw, is_json=is_json)
+    async with request.app[READERS]:
+        return await asyncio.to_thread(_parsed, raw, is_json=is_json)
+
+
+async def _bytes(request: web.Request, most: int) -> bytes:
+    """The body. Raises UnsupportedMediaType for a compressed one, and TooLarge."""
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("a compressed body is not read here; send it without Content-Encoding")
+    if (request.content_length or 0) > most:
+        raise _too_large(most)
+    found = bytearray()
+    async for chunk in request.content.iter_any():
+        found += chunk
+        if len(found) > most:
+            raise _too_large(most)
+    return bytes(found)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than the {most // 1024} KiB that are read here")
+
+
+def _parsed(raw: bytes, *, is_json: bool) -> Body:
     try:
         if is_json or raw.lstrip()[:1] in (b"{", b"["):
             return _json(raw)
@@ -79,18 +133,23 @@ async def _read(request: web.Request, *, is_json: bool) -> Body | None:
             raise BadRequest(f"the body is not JSON: {error}") from error
     except InvalidObject as error:
         raise BadRequest(str(error)) from error
+    except RecursionError as error:  # in a field that is given again, and so not in the value
+        raise BadRequest("the body is nested too deep") from error
     return Body(_yaml(raw))
 
 
 def _json(raw: bytes) -> Body:
     value = orjson.loads(raw)
-    check_size(value, "the body")
+    # A list is one of operations.
+    check_size(value, "the body", max_values=_MAX_VALUES if isinstance(value, dict) else _MAX_PATCH_VALUES)
     return Body(value, tuple(duplicate_fields(raw, value)))
 
 
 def _yaml(raw: bytes) -> Document:
+    if len(raw) > _MAX_YAML_BYTES:
+        raise TooLarge(f"the body is YAML of more than {_MAX_YAML_BYTES // 1024} KiB; send it as JSON")
     try:
-        documents = parse_documents(raw.decode(), source="the body")
+        documents = parse_documents(raw.decode(), source="the body", max_values=_MAX_VALUES)
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8: {error}") from error
     except InvalidObject as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from admission.api.bodies import as_object
+from admission.api.bodies import as_object, check_patched
 from admission.api.errors import ApplyConflict, BadRequest
 from admission.api.registry import API_VERSION
 from admission.machinery.ownership import (
@@ -22,7 +22,6 @@ from admission.machinery.ownership import (
 from admission.machinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest, to_manifest
-from admission.model.reading import check_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +78,7 @@ class Change:
         """The object after a JSON patch. Raises PatchFailed, BadRequest and InvalidObject."""
         self._check_doubled(body)
         result = json_patch(_whole(old), body.value)
-        check_size(result, "the patched object")
+        check_patched(result, "the patched object")
         return self._patched(old, result)
 
     def applied(self, old: QueueObject | None, body: Body, *, force: bool) -> QueueObject:

@@ -7,13 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from admission.machinery.tables import duration, partial
+from admission.model.quantity import amount, format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.api.replies import Document
 
-Cell: TypeAlias = Callable[["Document"], object]
+Cell: TypeAlias = Callable[["Document", float], object]
+"""What a cell shows of an object at a time, in seconds since the epoch."""
 
 NO_COLUMNS = b'"columnDefinitions":null'
 """In a watch only the first table tells its columns; the others say so."""
@@ -45,8 +47,8 @@ def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: fl
     columns = _COLUMNS[kind]
     rows = []
     for obj in objects:
-        age = duration(now - datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp())
-        cells = [obj["metadata"]["name"], *(column.cell(obj) for column in columns), age]
+        age = duration(now - _seconds(obj["metadata"]["creationTimestamp"]))
+        cells = [obj["metadata"]["name"], *(column.cell(obj, now) for column in columns), age]
         rows.append({"cells": cells, "object": _included(obj, include)})
     return {
         "kind": "Table",
@@ -69,7 +71,8 @@ def _included(obj: Document, include: str) -> Document | None:
 
 
 def _at(*path: str) -> Cell:
-    def read(document: Document) -> object:
+    def read(document: Document, now: float) -> object:
+        del now
         value: Any = document
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
@@ -79,20 +82,71 @@ def _at(*path: str) -> Cell:
 
 
 def _condition(kind: str) -> Cell:
-    def read(document: Document) -> object:
-        conditions = document["status"]["conditions"]
-        return next((condition["status"] for condition in conditions if condition["type"] == kind), None)
+    def read(document: Document, now: float) -> object:
+        del now
+        return (_condition_of(document, kind) or {}).get("status")
 
     return read
 
 
-def _labels(document: Document) -> object:
+def _condition_of(document: Document, kind: str) -> Document | None:
+    found: Iterable[Document] = document["status"]["conditions"]
+    return next((condition for condition in found if condition["type"] == kind), None)
+
+
+def _labels(document: Document, now: float) -> object:
+    del now
     return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
 
 
-def _why_pending(document: Document) -> object:
-    conditions = document["status"]["conditions"]
-    return next((c["reason"] for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"), None)
+def _why_pending(document: Document, now: float) -> object:
+    del now
+    reserved = _condition_of(document, "QuotaReserved")
+    return reserved["reason"] if reserved is not None and reserved["status"] == "False" else None
+
+
+def _assigned(document: Document) -> list[Document]:
+    found: list[Document] = (document["status"].get("admission") or {}).get("podSetAssignments", [])
+    return found
+
+
+def _flavors(document: Document, now: float) -> object:
+    del now
+    names = (name for assigned in _assigned(document) for name in assigned["flavors"].values())
+    return ",".join(dict.fromkeys(names)) or None
+
+
+def _pods(document: Document, now: float) -> object:
+    """How many it asks for; `2/3` if only some of them were admitted."""
+    del now
+    wanted = sum(pod_set["count"] for pod_set in document["spec"]["podSets"])
+    assigned = _assigned(document)
+    admitted = sum(one["count"] for one in assigned) if assigned else wanted
+    return str(wanted) if admitted == wanted else f"{admitted}/{wanted}"
+
+
+def _requests(document: Document, now: float) -> object:
+    """What all its pods ask for together; once it holds quota, what it holds."""
+    del now
+    totals: dict[str, int] = {}
+    held = [(one["resourceUsage"], 1) for one in _assigned(document)]
+    for quantities, count in held or [(one["requests"], one["count"]) for one in document["spec"]["podSets"]]:
+        for resource, quantity in quantities.items():
+            totals[resource] = totals.get(resource, 0) + amount(resource, quantity) * count
+    return ",".join(f"{resource}={format_amount(resource, total)}" for resource, total in totals.items()) or None
+
+
+def _waited(document: Document, now: float) -> object:
+    """Until quota was reserved, or until now; of what has finished it is not known any more."""
+    reserved = _condition_of(document, "QuotaReserved")
+    if reserved is None:
+        return None
+    ended = _seconds(reserved["lastTransitionTime"]) if reserved["status"] == "True" else now
+    return duration(ended - _seconds(document["status"]["queuedAt"]))
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
 
 
 _NAME = Column("Name", _at("metadata", "name"), "Name of the object, unique in its namespace")
@@ -139,5 +193,10 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Priority", _at("spec", "priority"), "Who comes first within a queue", "integer", wide=True),
         Column("User", _at("spec", "user"), "Who submitted it", wide=True),
         Column("Waits for", _why_pending, "Why it is not admitted", wide=True),
+        Column("State", _at("status", "state"), "pending, admitted, evicting or finished", wide=True),
+        Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
+        Column("Pods", _pods, "How many pods it asks for, and before a slash how many were admitted", wide=True),
+        Column("Requests", _requests, "What its pods ask for together, or hold", wide=True),
+        Column("Waited", _waited, "How long it waited for quota since it was last queued", wide=True),
     ),
 }

@@ -7,13 +7,13 @@ ApiError                    the request cannot be served; code and reason are th
     UnknownObject           404, there is no such workload
     ApplyConflict           409, it would change what other field managers have set
     Expired                 410, what it continues or watches is too old
+    TooLarge                413, its body is larger than what is read
     UnsupportedMediaType    415, its body is in a format that is not read
     TooManyRequests         429, its user asks for too much
     TooNew                  504, it asks for a state that has not been reached
     NotLeading              503, it is for the leader, which is another replica
     Unanswered              503, the cluster does not answer what it takes
     ReviewUnavailable       503, the cluster does not say who its user is, or what the user may
-UnusableCertificate         the certificate that the API shall show is none
 AddressUnusable             the API cannot listen where it was told to
 """
 
@@ -79,6 +79,12 @@ class Expired(ApiError):
     code, reason = 410, "Expired"
 
 
+class TooLarge(ApiError):
+    """The body has more bytes than are read on this path."""
+
+    code, reason = 413, "RequestEntityTooLarge"
+
+
 class UnsupportedMediaType(ApiError):
     """The body is in a format that is not read."""
 
@@ -119,10 +125,6 @@ class ReviewUnavailable(ApiError):
 
     code, reason = 503, "ServiceUnavailable"
     retry_after = 1
-
-
-class UnusableCertificate(SluiceError):
-    """The certificate or the key that the API shall show cannot be used."""
 
 
 class AddressUnusable(SluiceError):

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from admission.api.errors import UnknownObject
+from admission.api.foreign_names import named_keys, named_messages
 from admission.api.registry import API_VERSION
 from admission.api.replies import reply
 from admission.api.requests import number
 from admission.api.workload_documents import workload_name
+from admission.engine.vocabulary import ON_HOLD
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.queues import ClusterQueue, LocalQueue
 from admission.store.records import State
@@ -44,7 +46,11 @@ class Explanations:
         explanation = engine.explain(record.workload.uid)
         if explanation is None and record.state is not State.FINISHED:
             raise UnknownObject(f'the workload "{record.workload.key}" has only just come; ask again in a moment')
-        return reply(_document(record, explanation))
+        document = _document(record, explanation)
+        (document["message"],) = await named_messages(request, self._store, [document["message"]])
+        if ahead := document.get("aheadFirst"):
+            document["aheadFirst"] = await named_keys(request, record.workload.namespace, ahead)
+        return reply(document)
 
     async def of_cluster_queue(self, request: web.Request) -> web.Response:
         """Who waits in a ClusterQueue, in order."""
@@ -97,14 +103,18 @@ def _place(place: Place) -> Document:
 
 def _document(record: WorkloadRecord, found: Explanation | None) -> Document:
     workload = record.workload
+    # Why it is held, and what an eviction was for, is known better to the record than to the engine.
+    if found is None or not found.reason or (found.reason == ON_HOLD and record.reason):
+        reason, message = record.reason, record.message
+    else:
+        reason, message = found.reason, found.message
     document: Document = {
         "apiVersion": API_VERSION,
         "kind": "WorkloadExplanation",
         "metadata": {"name": workload_name(workload), "namespace": workload.namespace, "uid": workload.uid},
         "state": "Finished" if found is None else found.state,
-        # Why it is held, and what an eviction was for, is known better to the record than to the engine.
-        "reason": record.reason if found is None or not found.reason else found.reason,
-        "message": record.message if found is None or not found.reason else found.message,
+        "reason": reason,
+        "message": message,
         "clusterQueue": record.cluster_queue,
     }
     if found is None or found.state != "Pending":

@@ -42,8 +42,7 @@ async def failures(
 ) -> web.StreamResponse:
     """Answer with a Status whatever goes wrong further in."""
     try:
-        if "\0" in request.path or "\0" in request.query_string:
-            raise BadRequest("the address holds the character U+0000 (%00), which no name may: remove it")
+        _check_text(request)
         return await handler(request)
     except web.HTTPException as error:
         reason, message = _HTTP_REASONS.get(error.status, (_camel(error.reason), error.reason))
@@ -77,6 +76,26 @@ async def failures(
     except Exception:  # noqa: BLE001  the client is owed an answer, and the log the traceback
         _log.exception("%s %s failed", request.method, request.path)
         return _failure(request, 500, "InternalError", "an internal error occurred; Sluice's log has the details")
+
+
+def _check_text(request: web.Request) -> None:
+    """Raises BadRequest for what no database stores and no JSON holds: U+0000, and bytes that are no UTF-8."""
+    for part in (request.path, request.query_string):
+        if "\0" in part:
+            raise BadRequest("the address holds the character U+0000 (%00), which no name may: remove it")
+        if not _is_utf8(part):
+            raise BadRequest("the address is not UTF-8")
+    for name, value in request.headers.items():
+        if not (value.isascii() or _is_utf8(value)):
+            raise BadRequest(f"the header {name} is not UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _store_failure(request: web.Request, error: StoreError) -> web.Response:

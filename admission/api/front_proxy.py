@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from admission.api.authentication import Door, Identity
+from admission.machinery.tls import client_ca_of
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -110,11 +112,21 @@ class FrontProxy:
         trusted = self._trusted
         if trusted is None or request.transport is None:
             return None
-        # TLS has verified that `client_ca` signed it, or there is none.
+        # TLS has verified that the client CA of that time signed it, or there is none.
         certificate = request.transport.get_extra_info("peercert")
         if not certificate or (trusted.allowed_names and _common_name(certificate) not in trusted.allowed_names):
             return None
+        if not _certificates(client_ca_of(request.transport)) <= _certificates(trusted.client_ca):
+            # One of those CAs is trusted no more. Over a new connection it will be seen by which one it comes.
+            request.protocol.close()
+            return None
         return trusted.identity(request.headers, request.remote or "")
+
+
+@lru_cache(maxsize=16)
+def _certificates(pem: str) -> frozenset[str]:
+    """Each of the certificates in a bundle."""
+    return frozenset("".join(part.split()) for part in pem.split("-----BEGIN CERTIFICATE-----")[1:])
 
 
 def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:

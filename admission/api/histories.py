@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from admission.api.authentication import author
 from admission.api.bodies import read_document
 from admission.api.errors import BadRequest
+from admission.api.foreign_names import named_messages
 from admission.api.registry import API_VERSION
 from admission.api.replies import reply
 from admission.api.requests import dry_run, number
+from admission.machinery.differences import differences
 from admission.model.manifests import to_manifest
+from admission.model.names import listed
 from admission.model.quantity import format_amount
 from admission.store.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aiohttp import web
 
     from admission.api.queue_objects import QueueObjects
@@ -45,14 +46,15 @@ class WorkloadHistories:
         record = await self._workloads.asked(request)
         uid = record.workload.uid
         story, rows = await self._store.workloads.story(uid), await self._store.workloads.ledger(uid)
+        messages = await named_messages(request, self._store, (line.message for line in story))
         return reply(
             {
                 "apiVersion": API_VERSION,
                 "kind": "WorkloadHistory",
                 "metadata": {"namespace": record.workload.namespace, "name": record.workload.name, "uid": uid},
                 "items": [
-                    {"at": _time(line.at), "state": line.state, "reason": line.reason, "message": line.message}
-                    for line in story
+                    {"at": _time(line.at), "state": line.state, "reason": line.reason, "message": message}
+                    for line, message in zip(story, messages, strict=True)
                 ],
                 "admissions": [_held(row) for row in rows],
             }
@@ -92,11 +94,12 @@ class QueueObjectHistories:
             raise BadRequest(
                 'revision: must be a revision of the history, as in {"kind": "Rollback", "revision": "12"}'
             )
-        version = next((v for v in await self._versions(request) if str(v.revision) == revision), None)
-        if version is None or version.operation == "delete":
-            raise NotFound(
-                f'{self._resource.kind} "{request.match_info["name"]}" has no revision {revision} to go back to; '
-                "its history has those that there are"
+        versions = [version for version in await self._versions(request) if version.operation != "delete"]
+        version = next((version for version in versions if str(version.revision) == revision), None)
+        if version is None:
+            raise BadRequest(
+                f'{self._resource.singular} "{request.match_info["name"]}" has no revision {revision} to go back to; '
+                f"there are, newest first: {listed([str(version.revision) for version in reversed(versions)])}"
             )
 
         def back(old: QueueObject | None) -> QueueObject:
@@ -118,7 +121,7 @@ class QueueObjectHistories:
         name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
         versions = await self._store.queues.versions(self._resource.kind, name, namespace=namespace)
         if not versions:
-            raise NotFound(f'{self._resource.kind} "{name}" does not exist, and never did')
+            raise NotFound.of(self._resource.plural, name)
         return versions
 
 
@@ -142,24 +145,6 @@ def _compared(obj: QueueObject) -> Document:
     metadata = {name: manifest["metadata"][name] for name in ("labels", "annotations") if name in manifest["metadata"]}
     rest = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind", "metadata", "status")}
     return {"metadata": metadata, **rest} if metadata else rest
-
-
-def differences(before: Any, after: Any, path: str = "") -> Iterator[Document]:
-    """`op` (add, remove, replace), `path` such as `spec.resourceGroups[0].flavors[1].name`, `before` and `after`."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in sorted({**before, **after}):
-            inner = f"{path}.{name}" if path else name
-            if name not in after:
-                yield {"op": "remove", "path": inner, "before": before[name]}
-            elif name not in before:
-                yield {"op": "add", "path": inner, "after": after[name]}
-            else:
-                yield from differences(before[name], after[name], inner)
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from differences(one, other, f"{path}[{index}]")
-    elif before != after:
-        yield {"op": "replace", "path": path, "before": before, "after": after}
 
 
 def _held(row: LedgerRow) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.api.authentication import identity
-from admission.api.bodies import read_document
+from admission.api.bodies import read_anonymous
 from admission.api.errors import BadRequest, TooManyRequests, Unauthorized
 from admission.api.limits import Limits
 from admission.api.replies import reply
@@ -36,7 +36,7 @@ class Login:
         check_sender(request)
         if wait := self._limits.wait(request.remote):
             raise TooManyRequests(f"too many logins; wait {wait} s", retry_after=wait)
-        token = (await read_document(request) or {}).get("token")
+        token = (await read_anonymous(request)).get("token")
         if not isinstance(token, str) or not token:
             raise BadRequest('token: send {"token": "..."} with a bearer token of the cluster')
         who = await self._authentication.owner(token.strip(), request)

@@ -15,7 +15,8 @@ from admission.api.status import (
 )
 from admission.api.workload_documents import pod_set_documents, workload_document
 from admission.model.manifests import to_manifest
-from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor
+from admission.model.names import listed
+from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from admission.store.records import QueueStatus, State
 
 if TYPE_CHECKING:
@@ -77,11 +78,17 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
 
 async def warnings(store: Store, written: QueueObject) -> list[str]:
     """What was accepted, and yet will not work as written, or not before something else is there."""
+    texts: list[str] = []
     match written:
         case ClusterQueue():
             surroundings = await _surroundings(store)
             missing = [f"ResourceFlavor {name}" for name in missing_flavors(written, surroundings)]
             missing += [f"AdmissionCheck {name}" for name in missing_checks(written, surroundings)]
+            if written.spec.namespace_selector is None:
+                texts.append(
+                    "spec.namespaceSelector is not set, which matches no namespace: nothing is admitted; "
+                    "set {} for all namespaces"
+                )
         case LocalQueue() if written.spec.cluster_queue not in (await store.queues.names(_QUEUE))[_QUEUE]:
             missing = [f"ClusterQueue {written.spec.cluster_queue}"]
         case ResourceFlavor() if written.spec.topology_name is not None:
@@ -91,7 +98,26 @@ async def warnings(store: Store, written: QueueObject) -> list[str]:
             return [f"spec.controllerName: {name} is a part of Kueue and does not answer to Sluice; name another one"]
         case _:
             return []
-    return [f"there is no {name}; nothing is admitted before it is created" for name in missing]
+    return texts + [f"there is no {name}; nothing is admitted before it is created" for name in missing]
+
+
+async def deletion_warnings(store: Store, deleted: Iterable[QueueObject]) -> list[str]:
+    """What still names the Cohorts that were (or, in a dry run, would be) deleted, and what it has from them no more.
+
+    That is no reason to refuse: as in Kueue, a Cohort exists also without an object, by being named.
+    """
+    gone = [item for item in deleted if isinstance(item, Cohort)]
+    own = {f"{item.kind} {item.name}" for item in gone}
+    texts = []
+    for item in gone:
+        members = [member for member in await store.queues.members(item.name) if member not in own]
+        if members:
+            cut_off = f"are cut off from Cohort {item.spec.parent_name}" if item.spec.parent_name else "lose its quota"
+            texts.append(
+                f"Cohort {item.name} is still named by {listed(members)}, which go on sharing with each other and "
+                f"{cut_off}; create it again, or give them another one"
+            )
+    return texts
 
 
 async def _cluster_queue_statuses(store: Store, objects: Sequence[QueueObject]) -> list[Document]:

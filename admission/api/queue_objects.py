@@ -14,7 +14,7 @@ from admission.api.errors import BadRequest
 from admission.api.failures import NAME
 from admission.api.impact import impact_document, impact_warnings
 from admission.api.lists import list_metadata, position
-from admission.api.presentation import documents, warnings
+from admission.api.presentation import deletion_warnings, documents, warnings
 from admission.api.registry import GROUP, Resource
 from admission.api.replies import reply
 from admission.api.representation import Form
@@ -143,10 +143,11 @@ class QueueObjects:
         )
         details: Document = {"name": deleted.name, "group": GROUP, "kind": self._resource.plural}
         details["uid"] = deleted.metadata.uid
-        texts = []
+        texts = await deletion_warnings(self._store, [deleted])
         if wanted.dry_run:
             impact = await self._previews.deleted([deleted])
-            details["impact"], texts = impact_document(impact), impact_warnings(impact)
+            details["impact"] = impact_document(impact)
+            texts += impact_warnings(impact)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
         return reply(status, warnings=texts)
 
@@ -175,7 +176,8 @@ class QueueObjects:
                 continue
             deleted.append(gone)
         metadata: Document = {"resourceVersion": str(revision)}
-        return reply(form.list(metadata, await documents(self._store, deleted), now=self._now()))
+        texts = await deletion_warnings(self._store, deleted)
+        return reply(form.list(metadata, await documents(self._store, deleted), now=self._now()), warnings=texts)
 
     async def _body(self, request: web.Request) -> Body:
         body = await read_object(request)
@@ -206,7 +208,7 @@ class QueueObjects:
 
         def of(old: QueueObject | None) -> QueueObject:
             if old is None:
-                raise NotFound(f'{kind} "{place["name"]}" does not exist')
+                raise NotFound.of(self._resource.plural, place["name"])
             return make(old)
 
         key = kind, place["namespace"], place["name"]

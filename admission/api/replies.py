@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 Document: TypeAlias = "dict[str, Any]"
 """A JSON document, as it goes over the wire."""
+
+
+_MOST_WARNINGS, _LONGEST_WARNING = 20, 256
+"""Headers are read into memory by clients, and refused by many from some 8 KiB on."""
 
 
 def reply(
@@ -26,7 +31,8 @@ def reply(
     response.headers["Cache-Control"] = "no-cache, private"
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers.update(headers or {})
-    for warning in warnings:
-        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+    for warning in islice(warnings, _MOST_WARNINGS):
+        printable = "".join(each if each.isprintable() else " " for each in warning[:_LONGEST_WARNING])
+        quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{quoted}"')
     return response

@@ -26,6 +26,7 @@ CONTINUE_SECONDS = 900.0
 LARGEST_PAGE = 10_000
 """A longer list is given in pages, whether they were asked for or not."""
 _LONGEST_MANAGER = 128
+_MAX_REVISION = 2**63
 _FALSE = ("", "0", "f", "false")
 _VALIDATIONS: tuple[Validation, ...] = ("Ignore", "Warn", "Strict")
 
@@ -51,7 +52,9 @@ class Continuation:
         except (binascii.Error, UnicodeEncodeError, orjson.JSONDecodeError) as error:
             raise BadRequest("continue: not a token that a list has given out; start without it") from error
         match parts:
-            case [int(revision), int(since), str(namespace), str(name), str(uid)]:
+            case [int(revision), int(since), str(namespace), str(name), str(uid)] if (
+                0 <= revision < _MAX_REVISION and 0 <= since < _MAX_REVISION and "\0" not in namespace + name + uid
+            ):
                 return cls((namespace, name, uid), revision, since)
             case _:
                 pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Subject: TypeAlias = QueueObject | WorkloadRecord
 """What can be selected."""
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _OF_ALL: Final = ("metadata.name", "metadata.namespace")
 
 
@@ -158,10 +160,9 @@ class WorkloadSelection:
             return self._with("name", [object_name(term.value)], negated=False) if term.equal else self
         value: str | int = term.value
         if term.path == "spec.priority":
-            try:
-                value = int(term.value)
-            except ValueError:
+            if _NUMBER.fullmatch(term.value) is None or not -(2**31) <= int(term.value) < 2**31:  # no priority is so
                 return replace(self, is_nothing=True) if term.equal else self
+            value = int(term.value)
         return self._with(WORKLOAD_FIELDS[term.path], [value], negated=not term.equal)
 
     def _with_label(self, requirement: Requirement) -> WorkloadSelection:

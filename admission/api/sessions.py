@@ -89,8 +89,15 @@ def check_sender(request: web.Request) -> None:
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is not None and site != "same-origin":
         raise Forbidden("the request was sent by the page of another site")
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    if origin is not None and _host(origin) != request.host:
         raise Forbidden(f"the request was sent by a page of {origin}, which is another site")
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # half of an IPv6 address, for example
+        return None
 
 
 def _cookie_name(request: web.Request) -> str:

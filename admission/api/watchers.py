@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import orjson
 from aiohttp import web
 
-from admission.api.errors import BadRequest, Expired
+from admission.api.authorization import recheck
+from admission.api.errors import BadRequest, Expired, Forbidden, Unauthorized
 from admission.api.registry import API_VERSION
 from admission.api.requests import flag, number, resource_version
 from admission.machinery.accept import PARTIAL, TABLE
@@ -29,6 +30,10 @@ MOST_BYTES = 8 * 2**20
 """A client for which more than that waits is cut off: it is too slow, or not there any more."""
 BOOKMARK_SECONDS = 60.0
 _TIMEOUT_SECONDS = 1800
+LONGEST_SECONDS = 3600
+"""A watch that asks for longer ends earlier, which each client has to expect at any time."""
+RECHECK_SECONDS = 30.0
+"""So often it is asked again whether the user may still watch: about as long as rights and tokens are remembered."""
 _LOOK_SECONDS = 5.0
 _INITIAL_END = "k8s.io/initial-events-end"
 
@@ -58,7 +63,8 @@ class WatchOptions:
             raise InvalidObject([("resourceVersionMatch", text)], subject="ListOptions")
         initial = flag(request, "sendInitialEvents") if asked else not start
         bookmarks = flag(request, "allowWatchBookmarks")
-        timeout = number(request, "timeoutSeconds") or _TIMEOUT_SECONDS * (1 + random.random())
+        asked_seconds = number(request, "timeoutSeconds")
+        timeout = min(asked_seconds or _TIMEOUT_SECONDS * (1 + random.random()), LONGEST_SECONDS)
         marks_end = bookmarks and initial and (bool(asked) or start == 0)
         return cls(start or None, initial, bookmarks, marks_end, timeout)
 
@@ -122,6 +128,8 @@ class Watcher:
             async with asyncio.timeout(self._options.timeout):
                 await self._begin(response)
                 await self._go_on(request, response)
+        except (Unauthorized, Forbidden) as error:
+            await response.write(_event("ERROR", _status(error.code, error.reason, str(error))))
         except TimeoutError:
             if self._options.bookmarks and self._after is not None and not self._waiting:
                 await response.write(self._bookmark())
@@ -158,7 +166,11 @@ class Watcher:
         """Send what comes; a bookmark now and then tells a client without events how far it has got."""
         loop = asyncio.get_running_loop()
         bookmark_at, told = loop.time() + BOOKMARK_SECONDS, 0
+        recheck_at = loop.time() + RECHECK_SECONDS
         while True:
+            if loop.time() >= recheck_at:
+                await recheck(request)
+                recheck_at = loop.time() + RECHECK_SECONDS
             chunk = b"".join(self._waiting)
             self._waiting.clear()
             self._bytes = 0
@@ -177,7 +189,7 @@ class Watcher:
                     continue
             self._woken.clear()
             try:
-                async with asyncio.timeout(min(_LOOK_SECONDS, max(0.0, bookmark_at - loop.time()))):
+                async with asyncio.timeout(min(_LOOK_SECONDS, max(0.0, min(bookmark_at, recheck_at) - loop.time()))):
                     await self._woken.wait()
             except TimeoutError:
                 continue

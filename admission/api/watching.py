@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from admission.api.authentication import Door, identity
 from admission.api.errors import TooManyRequests
 from admission.api.groups import Group
 from admission.api.sources import QueueObjectSource, WorkloadSource
 from admission.api.watchers import Watcher, WatchOptions
+from admission.machinery.connections import ConnectionLimits
 from admission.model.errors import StoreError
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ WRITES_PER_SECOND = 2_000
 LINGER_SECONDS = 60.0
 """A group is kept so long for watchers whose connections broke."""
 MOST_WATCHERS = 10_000
+MOST_OF_ONE_USER = 1_000
+"""Fewer where the process may open few files: a quarter of its connections."""
 _RETRY_SECONDS = 5
 
 log = logging.getLogger(__name__)
@@ -47,12 +52,35 @@ class Watches:
         self._store = store
         self._now = now
         self._streams: dict[str, Stream] = {}
+        self._of_users: Counter[str] = Counter()
+        self._quarter = ConnectionLimits.for_this_process().total // 4
 
     async def serve(self, request: web.Request, form: Form, selection: Selection) -> web.StreamResponse:
         """Answer with events until the client has enough. Raises BadRequest, InvalidObject and TooManyRequests."""
         options = WatchOptions.of(request)
         if sum(stream.watchers for stream in self._streams.values()) >= MOST_WATCHERS:
             raise TooManyRequests("too many watches are open", retry_after=_RETRY_SECONDS)
+        who = identity(request)
+        # Who has the admin's token can stop the process as well.
+        user = "" if who.door is Door.ADMIN_TOKEN else who.name
+        most = min(MOST_OF_ONE_USER, self._quarter)
+        if user and self._of_users[user] >= most:
+            raise TooManyRequests(
+                f"{user} has {most} watches open, and one user may have no more: close some, or watch "
+                "all namespaces at once",
+                retry_after=_RETRY_SECONDS,
+            )
+        self._of_users[user] += 1
+        try:
+            return await self._serve(request, form, selection, options)
+        finally:
+            self._of_users[user] -= 1
+            if not self._of_users[user]:
+                del self._of_users[user]
+
+    async def _serve(
+        self, request: web.Request, form: Form, selection: Selection, options: WatchOptions
+    ) -> web.StreamResponse:
         stream = self._streams.get(form.resource.plural)
         if stream is None:
             stream = self._streams[form.resource.plural] = Stream(

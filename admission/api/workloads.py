@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.api.authentication import author
-from admission.api.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, as_object, read_patch
+from admission.api.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, as_object, check_patched, read_patch
 from admission.api.errors import UnknownObject, UnsupportedMediaType
 from admission.api.impact import Impact, impact_document, impact_warnings
 from admission.api.lists import list_metadata, position, wait_for
 from admission.api.presentation import workload_documents
+from admission.api.registry import GROUP
 from admission.api.replies import reply
 from admission.api.representation import Form
 from admission.api.requests import Paging, WriteOptions, flag
@@ -19,7 +20,6 @@ from admission.api.workload_changes import change_reason, check_identity, ordere
 from admission.api.workload_documents import object_name, workload_name
 from admission.machinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
-from admission.model.reading import check_size
 from admission.store.errors import Conflict
 from admission.store.orders import Place
 from admission.store.records import Page
@@ -85,7 +85,7 @@ class Workloads:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         record = await self.find(namespace, name)
         if record is None:
-            raise UnknownObject(f'there is no workload "{name}" in namespace "{namespace}"')
+            raise UnknownObject(f'{self._resource.plural}.{GROUP} "{name}" not found')
         return record
 
     async def find(self, namespace: str, name: str) -> WorkloadRecord | None:
@@ -119,7 +119,7 @@ class Workloads:
                 after = json_patch(before, body.value)
             else:
                 after = merge_patch(before, as_object(body.value))
-            check_size(after, "the patched workload")
+            check_patched(after, "the patched workload")
             check_identity(before, as_object(after))
             try:
                 impact = await write(request, record, before, after, options)

@@ -13,11 +13,11 @@ from admission.api.application import create_app
 from admission.api.delegation import Delegation
 from admission.api.front_proxy import FrontProxy
 from admission.api.registry import GROUP, VERSION
-from admission.api.tls import DoorContext
+from admission.cli.addresses import split_address
 from admission.cli.errors import InvalidSettings
-from admission.cli.settings import split_address
 from admission.cluster.desired import ensure
 from admission.cluster.errors import AlreadyExists, NotFound
+from admission.machinery.tls import DoorContext
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:

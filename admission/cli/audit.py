@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from admission.cli.connection import Connection, connect, connection_options
-from admission.cli.printing import serialized
-from admission.cli.settings import ENVIRONMENT_PREFIX, load_settings
+from admission.cli.database import DatabaseFlags, database_options
+from admission.cli.printing import print_line, serialized
+from admission.cli.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,15 +33,9 @@ PAUSE: Final = 0.2
 @click.command()
 @click.option("--repair", is_flag=True, help="Have the leader do what is said to cure each difference.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
-@click.option("--database-url", help="Ask no Sluice: compare this database with the cluster of --kubeconfig.")
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-    help=f"With --database-url: the file that `sluice serve` reads.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
-)
+@database_options
 @connection_options
-def audit(*, repair: bool, output: str, database_url: str | None, config: Path | None, connection: Connection) -> None:
+def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Connection) -> None:
     """Compare the database with the cluster and the leader's memory.
 
     What is under way is not told: a difference has to be there for five seconds. Ends
@@ -54,18 +48,18 @@ def audit(*, repair: bool, output: str, database_url: str | None, config: Path |
       sluice audit --repair -o json
       sluice audit --database-url sqlite:///sluice.db --kubeconfig ~/.kube/config
     """
-    if database_url is None:
+    if not database.given:
         document = asyncio.run(_ask(connection, "POST" if repair else "GET"))
     else:
         if repair:
             raise click.UsageError("--repair is for a Sluice that leads; with --database-url nobody is asked")
         if connection.server or connection.token_file:
             raise click.UsageError("--server and --token-file name a Sluice, and --database-url asks none")
-        settings = load_settings({"database_url": database_url, "kubeconfig": connection.kubeconfig}, config=config)
+        settings = load_settings({**database.flags, "kubeconfig": connection.kubeconfig}, config=database.config)
         document = asyncio.run(_without_leader(settings, context=connection.context))
     if output == "table":
         for line in _lines(document, repair=repair):
-            click.echo(line)
+            print_line(line)
     else:
         click.echo(serialized(document, output))
     if any(item["left"] == "true" for item in document["items"]):

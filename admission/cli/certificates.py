@@ -31,7 +31,7 @@ class OwnCertificates:
         if not self._hosts:
             return
         if self._secret is None:
-            self.kept.refresh()
+            self.kept.renew()
         else:
             namespace, _, name = self._secret.partition("/")
             await refresh_shared(self._client, self.kept, namespace=namespace, name=name)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.cli.errors import CommandError
+from admission.cli.suggestions import similar_name
+from admission.model.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,7 +39,7 @@ def print_warning(text: str) -> None:
     """On standard error, as kubectl does; but not what a dry run says twice, here and in full in its answer."""
     if text.startswith("would "):
         return
-    click.echo(f"warning: {text}", err=True)
+    click.echo(f"warning: {visible(text)}", err=True)
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,9 +77,20 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @asynccontextmanager
 async def connect(connection: Connection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
-    """The Sluice of `connection`, for the time of the block. Raises CommandError if nothing says where it is."""
+    """The Sluice of `connection`, for the time of the block. Raises CommandError if nothing says where it is.
+
+    What the block does not find is raised as CommandError with the name that may have been meant, where there is one.
+    """
+    from admission.client import NotFound
+
     async with _sluice(connection, warn) as sluice:
-        yield sluice
+        try:
+            yield sluice
+        except NotFound as error:
+            hint = await similar_name(sluice, *error.about)
+            if not hint:
+                raise
+            raise CommandError(f"{error}; {hint}") from error
 
 
 def _sluice(connection: Connection, warn: Callable[[str], None]) -> Sluice:

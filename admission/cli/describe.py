@@ -12,6 +12,7 @@ import click
 from admission.cli.connection import Connection, connect, connection_options
 from admission.cli.history import story_lines
 from admission.cli.objects import names_argument, namespace_option, resolve, scope, what_argument
+from admission.cli.printing import print_line
 from admission.cli.sentences import sentences
 from admission.cli.tables import aligned
 from admission.cli.top import queue_rows
@@ -56,7 +57,7 @@ def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connec
                 where = scope(kind, namespace, sluice)
                 document = await sluice.documents(kind.plural).get(name, where)
                 for line in [*described(document), *await _around(sluice, document)]:
-                    click.echo(line)
+                    print_line(line)
 
     asyncio.run(run())
 

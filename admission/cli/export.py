@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from admission.cli.connection import Connection, connect, connection_options
+from admission.cli.database import DatabaseFlags, database_options
 from admission.cli.errors import CommandError
 from admission.cli.progress import Counter
-from admission.cli.settings import ENVIRONMENT_PREFIX, load_settings
 from admission.store.store import Store
 
 if TYPE_CHECKING:
@@ -31,23 +31,13 @@ if TYPE_CHECKING:
     type=click.Choice(["kueue", "sluice"]),
     help="Ask a running Sluice for its queue objects, as manifests of that group.",
 )
-@click.option(
-    "--database-url",
-    help=f"sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME.  [env: {ENVIRONMENT_PREFIX}DATABASE_URL]",
-)
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-    help=f"The file that `sluice serve --config` reads.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
-)
+@database_options
 @connection_options
 def export(
     *,
     file: Path | None,
     group: Literal["kueue", "sluice"] | None,
-    database_url: str | None,
-    config: Path | None,
+    database: DatabaseFlags,
     connection: Connection,
 ) -> None:
     """Write everything in the database to FILE, for a backup or another database.
@@ -62,13 +52,13 @@ def export(
       sluice export --as kueue queues.yaml
     """
     if group is not None:
-        if database_url is not None:
+        if database.given:
             raise click.UsageError("--as asks a running Sluice, and --database-url a database; give one of the two")
         asyncio.run(_manifests(connection, group, file))
         return
     if file is None and sys.stdout.isatty():
         raise click.UsageError("name a FILE, or send the output to one")
-    url = load_settings({"database_url": database_url}, config=config).database_url
+    url = database.url()
     with _written(file) as out, gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4) as compressed:
         asyncio.run(_dump(url, compressed))
 
@@ -93,14 +83,14 @@ async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], 
 
 @contextmanager
 def _written(file: Path | None) -> Iterator[BinaryIO]:
-    """A file that is there only once all of it is written; or standard output."""
+    """A file, for its owner alone, that is there only once all of it is written; or standard output."""
     if file is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
-        with partial.open("xb") as out:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())

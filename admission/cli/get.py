@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from admission.api.registry import WORKLOADS
 from admission.cli.connection import Connection, connect, connection_options
 from admission.cli.jsonpath import find
 from admission.cli.objects import (
     Target,
+    field_value,
     names_argument,
     namespace_option,
     resolve,
@@ -24,7 +26,7 @@ from admission.cli.objects import (
     selector_options,
     what_argument,
 )
-from admission.cli.printing import output_option
+from admission.cli.printing import output_option, print_line
 from admission.cli.showing import Form
 from admission.cli.signals import until_signal
 
@@ -42,12 +44,38 @@ class _Scope:
 
     namespace: str | None
     everywhere: bool
-    selectors: dict[str, str]
+    labels: str
+    fields: str
+    finished: bool
+    """Whether workloads that have finished are meant, too."""
+    mine: bool
+    """Whether only workloads are meant that the caller has submitted."""
 
-    def of(self, resource: Resource, sluice: Sluice) -> dict[str, Any]:
+    async def of(self, resource: Resource, sluice: Sluice) -> dict[str, Any]:
         """For a request."""
         where = None if self.everywhere else scope(resource, self.namespace, sluice)
-        return {"namespace": where, **self.selectors}
+        fields = [self.fields] if self.fields else []
+        if resource == WORKLOADS:
+            if self.hides_finished:
+                fields.append("status.state!=finished")
+            if self.mine:
+                fields.append(f"spec.user={field_value(await sluice.user_name())}")
+        return {"namespace": where, "label_selector": self.labels, "field_selector": ",".join(fields)}
+
+    @property
+    def hides_finished(self) -> bool:
+        """Not if the state is asked for."""
+        return not self.finished and "status.state" not in self.fields
+
+    def nothing(self, resource: Resource, namespace: str | None) -> str:
+        """What to say if there is none."""
+        within = f" in namespace {namespace}" if namespace else ""
+        if resource != WORKLOADS:
+            return f"there are no {resource.plural}{within}"
+        of_whom = " of yours" if self.mine else ""
+        if not self.hides_finished:
+            return f"there are no workloads{of_whom}{within}"
+        return f"there are no unfinished workloads{of_whom}{within}; --all shows finished ones, too"
 
 
 def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -65,6 +93,8 @@ def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> s
 @names_argument
 @namespace_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show those of all namespaces.")
+@click.option("--all", "finished", is_flag=True, help="Show workloads that have finished, too.")
+@click.option("--mine", is_flag=True, help="Show only workloads that you have submitted.")
 @selector_options[0]
 @selector_options[1]
 @output_option()
@@ -78,6 +108,8 @@ def get(
     names: tuple[str, ...],
     namespace: str | None,
     all_namespaces: bool,
+    finished: bool,
+    mine: bool,
     selector: str,
     field_selector: str,
     output: str | None,
@@ -92,10 +124,14 @@ def get(
     workloadpriorityclasses (wpc), admissionchecks (ac) or workloads (wl), or several
     of them with commas. A workload can be named by its Job, too.
 
+    Workloads that have finished are shown with --all, if they are named, or if
+    --field-selector asks for a status.state.
+
     \b
     Examples:
       sluice get cq,lq
       sluice get workloads -n team-a -o wide --watch
+      sluice get workloads --mine --all
       sluice get workloads -A --sort-by .spec.priority
       sluice get cq/team-a -o yaml
       sluice get wl -A -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
@@ -114,7 +150,9 @@ def get(
         raise click.UsageError("--watch shows changes as they come; leave --sort-by out")
     if not isinstance(wanted, list):
         kinds = [wanted]
-    where = _Scope(namespace, all_namespaces, {"label_selector": selector, "field_selector": field_selector})
+    if (finished or mine) and (targets or WORKLOADS not in kinds):
+        raise click.UsageError("--all and --mine choose among workloads; write them behind: get workloads")
+    where = _Scope(namespace, all_namespaces, selector, field_selector, finished, mine)
     work = partial(_watch, targets, kinds) if watch else partial(_named, targets) if targets else partial(_all, kinds)
     running = _connected(connection, work, where, form)
     asyncio.run(until_signal(running) if watch else running)
@@ -131,16 +169,17 @@ async def _all(kinds: Sequence[Resource], sluice: Sluice, where: _Scope, form: F
         found = [
             (kind, item)
             for kind in kinds
-            async for item in sluice.documents(kind.plural).list(**where.of(kind, sluice))
+            async for item in sluice.documents(kind.plural).list(**await where.of(kind, sluice))
         ]
         form.show_documents(found, as_list=True)
         return
     several = len(kinds) > 1
     shown = 0
     for kind in kinds:
-        scoped = where.of(kind, sluice)
+        scoped = await where.of(kind, sluice)
         table = await sluice.documents(kind.plural).table(**scoped, objects=bool(form.sort_by))
-        form.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, where=scoped["namespace"])
+        nothing = where.nothing(kind, scoped["namespace"])
+        form.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, nothing=nothing)
         shown += len(table.rows)
 
 
@@ -169,12 +208,13 @@ async def _watch(
 ) -> None:
     """One object, or all of a type, and then what changes."""
     kind = targets[0].resource if targets else kinds[0]
-    documents, scoped = sluice.documents(kind.plural), where.of(kind, sluice)
+    documents, scoped = sluice.documents(kind.plural), await where.of(kind, sluice)
+    nothing = where.nothing(kind, scoped["namespace"])
     if targets:
         named = await documents.get(targets[0].name, scoped["namespace"])
         scoped["field_selector"] = f"metadata.name={named['metadata']['name']}"
     if form.documents is None:
-        await _watch_rows(kind, documents.watch(**scoped, rows=True), form, scoped["namespace"])
+        await _watch_rows(kind, documents.watch(**scoped, rows=True), form, nothing)
         return
     watching = documents.watch(**scoped)
     form.show_documents([(kind, item) for item in await watching.start()], as_list=True)
@@ -185,10 +225,10 @@ async def _watch(
             form.show_documents([(kind, change.object)], as_list=False)
 
 
-async def _watch_rows(kind: Resource, watching: Watch, form: Form, namespace: str | None) -> None:
+async def _watch_rows(kind: Resource, watching: Watch, form: Form, nothing: str) -> None:
     found = await watching.start()
-    table = form.show_rows(kind, watching.columns, found, where=namespace)
+    table = form.show_rows(kind, watching.columns, found, nothing=nothing)
     async with aclosing(watching.changes()) as changes:
         async for change in changes:
             for line in table.lines(watching.columns, [change.object]):
-                click.echo(line)
+                print_line(line)

@@ -23,7 +23,7 @@ from admission.cli.objects import (
     what_argument,
     workload_named,
 )
-from admission.cli.printing import Writing, output_option, print_outcome, serialized, writing_options
+from admission.cli.printing import Writing, output_option, print_line, print_outcome, serialized, writing_options
 from admission.cli.tables import age, aligned
 from admission.cli.workload_names import found_workload
 
@@ -156,9 +156,9 @@ async def _show_versions(sluice: Sluice, target: Target, namespace: str | None, 
     for version in found:
         why = f": {version.reason}" if version.reason else ""
         by = f" by {version.user}" if version.user else ""
-        click.echo(f"revision {version.revision}  {version.operation}{by}, {_when(version.at, now)}{why}")
+        print_line(f"revision {version.revision}  {version.operation}{by}, {_when(version.at, now)}{why}")
         for change in version.changes:
-            click.echo(f"    {change.path}: {_value(change.before)} -> {_value(change.after)}")
+            print_line(f"    {change.path}: {_value(change.before)} -> {_value(change.after)}")
 
 
 async def _show_story(sluice: Sluice, text: str, namespace: str | None, output: str | None) -> None:
@@ -169,7 +169,7 @@ async def _show_story(sluice: Sluice, text: str, namespace: str | None, output: 
         click.echo(serialized(document, output))
         return
     for line in story_lines(await sluice.workloads.history(workload.name, namespace=workload.namespace)):
-        click.echo(line)
+        print_line(line)
 
 
 def story_lines(story: Story) -> list[str]:

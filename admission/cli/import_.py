@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from admission.cli.database import DatabaseFlags, database_options
 from admission.cli.errors import CommandError
 from admission.cli.progress import Counter
-from admission.cli.settings import ENVIRONMENT_PREFIX, load_settings
 from admission.store.migrate import ensure_ready
 from admission.store.store import Store
 
@@ -58,22 +58,13 @@ def import_() -> None:
 
 @import_.command(_FILE, hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--database-url",
-    help=f"sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME.  [env: {ENVIRONMENT_PREFIX}DATABASE_URL]",
-)
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-    help=f"The file that `sluice serve --config` reads.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
-)
-def file(*, file: Path, database_url: str | None, config: Path | None) -> None:
+@database_options
+def file(*, file: Path, database: DatabaseFlags) -> None:
     """Read FILE (-: standard input) into an empty, migrated database.
 
     All of it is read or nothing. A SQLite database that is not there is made.
     """
-    url = load_settings({"database_url": database_url}, config=config).database_url
+    url = database.url()
     with _lines(file) as lines:
         asyncio.run(_restore(url, lines))
 

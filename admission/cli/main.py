@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import io
 import sys
@@ -14,6 +15,7 @@ import click
 
 from admission.cli.errors import CommandError
 from admission.model.errors import SluiceError
+from admission.model.text import visible
 
 
 class _Command(NamedTuple):
@@ -23,13 +25,15 @@ class _Command(NamedTuple):
 
 # The function has the name of the command.
 _COMMANDS = {
-    "serve": _Command("admission.cli.serve", "Run Sluice: controller, webhooks and REST API in one process."),
+    "serve": _Command("admission.cli.serve", "Run Sluice: controller, webhooks and REST API."),
+    "webhook": _Command("admission.cli.webhook", "Answer the webhooks alone, for a Deployment of their own."),
     "migrate": _Command("admission.cli.migrate", "Bring the database's tables up to date."),
     "get": _Command("admission.cli.get", "Show queue objects and workloads."),
     "describe": _Command("admission.cli.describe", "Show all about an object."),
     "why": _Command("admission.cli.why", "Say why a Job does not run, and what would help."),
     "position": _Command("admission.cli.why", "Say where in the line a Job stands."),
     "top": _Command("admission.cli.top", "Show how full queues are, or who holds how much."),
+    "tree": _Command("admission.cli.tree", "Show Cohorts and ClusterQueues as a tree, with quota and use."),
     "history": _Command("admission.cli.history", "Show what has become of a queue object or a Job."),
     "apply": _Command("admission.cli.apply", "Create or change queue objects from manifests."),
     "diff": _Command("admission.cli.diff", "Show what apply would change."),
@@ -86,6 +90,16 @@ class _Group(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"see {ctx.command_path} --help"
+            raise click.UsageError(f'"{name}" is no command; {hint}', ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
@@ -95,12 +109,13 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except SluiceError as error:
-            for line in str(error).splitlines():
-                click.echo(f"error: {line}", err=True)
+            for line in str(error).split("\n"):
+                click.echo(f"error: {visible(line)}", err=True)
             ctx.exit(error.exit_code if isinstance(error, CommandError) else 1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sluice", message="sluice %(version)s", help="Print the version.")
 def main() -> None:
     """Sluice, a queue manager for Kubernetes batch jobs.
 

@@ -73,6 +73,10 @@ class Numbers:
             "Preemptions after which the workload that asked for them was not admitted.",
             controller.flapping,
         )
+        text = "Failures of Sluice's own that one workload or queue object caused; it was left alone then."
+        yield single("sluice_isolated_failures_total", "counter", text, controller.faults.count)
+        text = "Workloads that are left alone until they change, because they made Sluice fail."
+        yield single("sluice_isolated_workloads", "gauge", text, len(controller.faults))
         depths = {
             ("inbox",): controller.inbox.weight,
             ("patches",): controller.writer.pending,

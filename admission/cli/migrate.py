@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import click
 
-from admission.cli.settings import ENVIRONMENT_PREFIX, load_settings
+from admission.cli.database import DatabaseFlags, database_options
 from admission.store import migrate as migrations
 
 
 @click.command()
-@click.option(
-    "--database-url",
-    help=f"sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME.  [env: {ENVIRONMENT_PREFIX}DATABASE_URL]",
-)
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-    help=f"The file that `sluice serve --config` reads.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
-)
+@database_options
 @click.option(
     "--to",
     "revision",
@@ -29,7 +19,7 @@ from admission.store import migrate as migrations
     show_default=True,
     help="The schema to arrive at: head, a number such as 0001, or base. Going back drops tables and what is in them.",
 )
-def migrate(*, database_url: str | None, config: Path | None, revision: str) -> None:
+def migrate(*, database: DatabaseFlags, revision: str) -> None:
     """Bring the database's tables up to date.
 
     Run it once before the first `sluice serve` on PostgreSQL, and again after each
@@ -37,10 +27,10 @@ def migrate(*, database_url: str | None, config: Path | None, revision: str) -> 
 
     \b
     Examples:
-      sluice migrate --database-url postgresql://sluice:secret@db.example.com/sluice
+      sluice migrate --database-url-file /etc/sluice/database-url
       sluice migrate --database-url sqlite:///sluice.db
     """
-    url = load_settings({"database_url": database_url}, config=config).database_url
+    url = database.url()
     before, after = asyncio.run(migrations.migrate(url, revision))
     if before == after:
         click.echo(f"schema {after or 'base'}: nothing to do")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -112,6 +113,11 @@ def workload_named(text: str) -> tuple[str, str]:
 def scope(resource: Resource, namespace: str | None, sluice: Sluice) -> str | None:
     """The namespace to look in; None for what has none."""
     return (namespace or sluice.namespace) if resource.namespaced else None
+
+
+def field_value(text: str) -> str:
+    """A value as a field selector writes it."""
+    return re.sub(r"([\\,=])", r"\\\1", text)
 
 
 def shown(singular: str, name: str) -> str:

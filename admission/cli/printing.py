@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import yaml
 
 from admission.cli.jsonpath import parse, render
 from admission.cli.objects import shown
+from admission.model.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from admission.client.documents import Options
     from admission.client.transport import Document
 
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""What JSON or YAML let stand as it is, and terminals obey: controls above ASCII, and those of the direction."""
 _WORDS = ("json", "yaml", "name", "wide")
 _SHOWN = 10  # workloads of an impact that are named
 
@@ -88,20 +92,32 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_writing
 
 
+def print_line(text: str, *, err: bool = False) -> None:
+    """One line. What would steer the terminal is shown and does nothing: others write names, messages and reasons."""
+    click.echo(visible(text), err=err)
+
+
 def serialized(document: Any, output: str) -> str:
     """A document as `-o json`, `yaml` or `jsonpath=...` prints it."""
     if output.startswith("jsonpath="):
         return render(output.removeprefix("jsonpath="), document)
     if output == "json":
-        return json.dumps(document, indent=2, ensure_ascii=False)
-    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True)).rstrip()
+        return _UNPRINTABLE.sub(_as_json, json.dumps(document, indent=2, ensure_ascii=False))
+    text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    if _UNPRINTABLE.search(text):
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
+    return text.rstrip()
+
+
+def _as_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def print_documents(found: Sequence[Document], output: str, *, singular: str, as_list: bool) -> None:
     """All of `found`, in a List if it was a list that was asked for."""
     if output == "name":
         for item in found:
-            click.echo(shown(singular, item["metadata"]["name"]))
+            print_line(shown(singular, item["metadata"]["name"]))
         return
     document = {"apiVersion": "v1", "kind": "List", "items": list(found)} if as_list else found[0]
     # A template says itself where lines end.
@@ -113,11 +129,11 @@ def print_outcome(what: str, outcome: str, writing: Writing, document: Document 
     from admission.client.reading import impact, read
 
     suffix = {"client": " (dry run)", "server": " (server dry run)"}.get(writing.dry_run, "")
-    click.echo(f"{what} {outcome}{suffix}")
+    print_line(f"{what} {outcome}{suffix}")
     following = None if document is None else read(impact, document)
     if following is not None:
         for line in impact_lines(following):
-            click.echo(f"  {line}")
+            print_line(f"  {line}")
 
 
 def impact_lines(impact: Impact) -> list[str]:

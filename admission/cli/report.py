@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.connection import Connection, connect, connection_options
-from admission.cli.printing import serialized
+from admission.cli.printing import print_line, serialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def usage(*, groupings: str, start: str, end: str, output: str, connection: Conn
         click.echo(serialized(document, output))
     else:
         for line in _table(document):
-            click.echo(line)
+            print_line(line)
 
 
 async def _ask(connection: Connection, params: dict[str, str]) -> Document:

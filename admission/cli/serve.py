@@ -10,29 +10,35 @@ import secrets
 import socket
 import sys
 from contextlib import AsyncExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from aiohttp import web
 
 from admission.api.application import listening
 from admission.api.metrics import Metrics
+from admission.cli.adoption import check
 from admission.cli.aggregation import api_address, api_app, tls_doors
 from admission.cli.certificates import OwnCertificates
 from admission.cli.errors import InvalidSettings
-from admission.cli.loop import new_loop
 from admission.cli.metrics import Numbers
 from admission.cli.roles import Role
 from admission.cli.settings import load_settings, settings_options
 from admission.cli.signals import until_signal
 from admission.cli.starting import Starting
-from admission.cli.webhook_role import in_pod, own_namespace, serve_webhooks
+from admission.cli.webhook_role import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
+from admission.cluster.claim import Claim
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import Elector, Timing
 from admission.controller import Controller
 from admission.controller.local_queues import LocalQueues
+from admission.controller.unqueued import Unqueued
 from admission.kinds import all_kinds
+from admission.machinery.logs import log_to_stderr
+from admission.machinery.loop import new_loop
+from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
 from admission.store.database import Location
 from admission.store.migrate import ensure_ready
@@ -42,15 +48,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from pathlib import Path
 
+    from admission.cli.aggregation import TlsDoors
+    from admission.cli.gate import Gate
     from admission.cli.settings import Settings
+    from admission.kinds import Kind
 
 log = logging.getLogger(__name__)
 
 
 @click.command()
 @settings_options
-def serve(*, config: Path | None, **flags: Any) -> None:
-    """Run Sluice: controller, webhooks and REST API in one process.
+@click.option("--adopt", is_flag=True, help="Go on with a database that is new to the cluster: running Jobs stop.")
+def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
+    """Run Sluice: controller, webhooks and REST API.
 
     Users of the API show a token of the cluster and may what its RBAC lets them. An admin
     may also have a token of Sluice's own, which is read from SLUICE_ADMIN_TOKEN, never from
@@ -64,68 +74,134 @@ def serve(*, config: Path | None, **flags: Any) -> None:
       sluice serve --config sluice.yaml --webhook-url https://192.0.2.7:9443
     """
     settings = load_settings(flags, config=config)
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S%z",
-    )
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(until_signal(run(settings)))
+    log_to_stderr(settings.log_level, settings.log_format)
+    log.info("sluice %s starts, process %d", installed_version("sluice"), os.getpid())
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(until_signal(run(settings, adopt=adopt)))
+    except SluiceError as error:
+        if settings.log_format == "text":
+            raise
+        log.error("%s", error)  # a sentence that is no JSON would not be a line of this log
+        click.get_current_context().exit(1)
+    finally:
+        log.info("ended")
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, *, adopt: bool = False) -> None:
     """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on."""
+    Location.parse(settings.database_url)  # what needs nobody's answer is told first
     async with AsyncExitStack() as stack:
         starting = Starting(settings, lambda: _client(settings))
         stack.push_async_callback(starting.done)
-        store = await starting.patiently(lambda: _open_store(stack, settings.database_url))
+        # What is wrong with the kubeconfig is told before a database is made.
         client = await stack.enter_async_context(_client(settings))
-        username = await starting.asked(lambda: whoami(client))
-        (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels)
+        # The gate waits for the cluster, but not for the database.
+        of_cluster = await stack.enter_async_context(AsyncExitStack())
+        reaching = asyncio.create_task(_reach_cluster(of_cluster, starting, settings, client))
+        stack.push_async_callback(_cancel, reaching)
+        store = await starting.patiently(lambda: _open_store(stack, settings.database_url))
+        username, certificates, gate = await reaching
+        (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces())
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
         elector = _elector(settings, client, identity)
-        leads = elector.leads if elector is not None else lambda: True
-        controller = Controller(
-            store=store,
-            client=client,
-            kind=kind,
-            policy=settings.policy(),
-            leads=leads,
-            loading=_without_garbage,
-            audit_interval=settings.audit_interval,
+        claim = await _claim(starting, store, client, holder=identity)
+        await check(starting, store, client, kind, claim, alone=elector is None, adopt=adopt)
+
+        def leads() -> bool:
+            return claim.holds() and (elector is None or elector.leads())
+
+        controller = _controller(settings, store, client, kind, leads)
+        role = Role(
+            store, controller, identity=identity, elector=elector, claim=claim, retention=settings.retention.policy()
         )
-        role = Role(store, controller, identity=identity, elector=elector, retention=settings.retention.policy())
         await starting.patiently(role.begin)
-        local_queues = LocalQueues(store)
-        background = [controller.watch(), role.run(), local_queues.run()]
-        certificates = OwnCertificates(settings, client)
-        await starting.asked(certificates.refresh)
-        webhooks = await serve_webhooks(
-            stack,
+        background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
+        if settings.manage_jobs_without_queue_name:
+            background.append(_unqueued(settings, controller, client, kind, leads).run)
+        checks = {"database": store.health, "cluster": role.health}
+        if gate is not None:
+            background.append(LocalQueues(store, gate.tell_queues).run)
+            checks["webhook"] = gate.health
+        registered = await register_gate(
             settings,
             client=client,
             kind=kind,
             username=username,
-            queue_exists=local_queues.exists,
             certificates=certificates,
             asked=starting.asked,
+            leads=leads,
         )
-        if webhooks is not None:
-            background.append(webhooks)
-        checks = {"database": store.health, "cluster": role.health}
+        if registered is not None:
+            background.append(registered)
         doors = await tls_doors(settings, client, certificates)
         app = api_app(settings, store, client, controller, doors, checks)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         app.router.add_get("/metrics", Metrics(Numbers(store, controller, role, client).families).get)
-        context = None if doors is None else doors.context
-        await starting.done()
-        url = await stack.enter_async_context(listening(app, *api_address(settings), ssl_context=context))
+        url = await _open_api(stack, starting, settings, app, doors)
         if doors is not None:
-            await starting.asked(doors.register)
-            background.append(doors.keep())
-        log.info("API at %s, cluster at %s as %s, %s", url, client.server, username, role)
+            background.append(doors.keep)
+        log.info("API at %s, cluster at %s as %s, database %s, %s", url, client.server, username, claim, role)
         _tune_the_interpreter()
         await _all(background)
+
+
+def _controller(settings: Settings, store: Store, client: Client, kind: Kind, leads: Callable[[], bool]) -> Controller:
+    return Controller(
+        store=store,
+        client=client,
+        kind=kind,
+        policy=settings.policy(),
+        leads=leads,
+        loading=_without_garbage,
+        audit_interval=settings.audit_interval,
+    )
+
+
+async def _open_api(
+    stack: AsyncExitStack, starting: Starting, settings: Settings, app: web.Application, doors: TlsDoors | None
+) -> str:
+    """Serve the API until the stack is left, and register it if it is aggregated; its URL."""
+    context = None if doors is None else doors.context
+    await starting.done()
+    url = await stack.enter_async_context(listening(app, *api_address(settings), ssl_context=context))
+    if doors is not None:
+        await starting.asked(doors.register)
+    return url
+
+
+class _Cluster(NamedTuple):
+    """What `serve` has of the cluster before it decides anything."""
+
+    username: str
+    certificates: OwnCertificates
+    gate: Gate | None
+
+
+async def _reach_cluster(stack: AsyncExitStack, starting: Starting, settings: Settings, client: Client) -> _Cluster:
+    """Know who we are there, and answer the webhook that an earlier `serve` may have registered."""
+    username = await starting.asked(lambda: whoami(client))
+    certificates = OwnCertificates(settings, client)
+    await starting.asked(certificates.refresh)
+    return _Cluster(username, certificates, await start_gate(stack, settings, username))
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _unqueued(
+    settings: Settings, controller: Controller, client: Client, kind: Kind, leads: Callable[[], bool]
+) -> Unqueued:
+    return Unqueued(
+        client,
+        kind,
+        controller.watching,
+        controller.events,
+        namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
+        leads=leads,
+    )
 
 
 async def _open_store(stack: AsyncExitStack, url: str) -> Store:
@@ -163,6 +239,13 @@ def _client(settings: Settings) -> Client:
     return Client.from_kubeconfig(str(settings.kubeconfig) if settings.kubeconfig else None, settings.context)
 
 
+async def _claim(starting: Starting, store: Store, client: Client, *, holder: str) -> Claim:
+    identity = await starting.patiently(store.identity)
+    # The same path on two machines is two files.
+    location = store.location if store.is_shared else f"{store.location} on {socket.gethostname()}"
+    return Claim(client, database=identity.database, location=location, holder=holder)
+
+
 def _elector(settings: Settings, client: Client, identity: str) -> Elector | None:
     """None: this is the only replica, and the database keeps a second one out."""
     own = own_namespace()
@@ -194,6 +277,7 @@ def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[w
                 "patches": dict(controller.writer.outcomes),
                 "events": dict(controller.events.outcomes),
                 "flapping": controller.flapping,
+                "faults": controller.faults.count,
                 "differences": dict(controller.auditor.counts),
             }
         )
@@ -201,12 +285,12 @@ def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[w
     return answer
 
 
-async def _all(background: list[Coroutine[Any, Any, None]]) -> None:
+async def _all(background: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run all until one fails; its error alone, if it is one of ours."""
     try:
         async with asyncio.TaskGroup() as group:
-            for coroutine in background:
-                group.create_task(coroutine)
+            for work in background:
+                group.create_task(work())
     except BaseExceptionGroup as errors:
         raise _first_of_ours(errors) or errors from errors
 

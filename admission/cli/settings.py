@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
 from urllib.parse import urlsplit
 
 import click
@@ -24,6 +25,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from admission.cli.addresses import split_address
 from admission.cli.errors import InvalidSettings
 from admission.cli.policies import (
     AdmissionFairSharingSettings,
@@ -33,28 +35,22 @@ from admission.cli.policies import (
     WaitForPodsReadySettings,
     policy,
 )
-from admission.model.errors import InvalidObject
-from admission.model.manifests import field_causes, parse_documents
+from admission.machinery.logs import LogFormat, LogLevel
+from admission.model.base import LabelSelector
+from admission.model.errors import InvalidObject, StoreError
+from admission.model.manifests import faults, parse_documents
 from admission.model.names import is_dns_label
+from admission.store.database import Location
+from webhooks.standing import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
     from pydantic.fields import FieldInfo
 
     from admission.controller.policy import Policy
 
 ENVIRONMENT_PREFIX = "SLUICE_"
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:8080`, `[::1]:8080` or `:8080` (all interfaces). Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and host == bare):
-        raise ValueError(f'"{address}" is no address; expected HOST:PORT such as 127.0.0.1:8080')
-    return bare or "0.0.0.0", int(port)  # noqa: S104  asked for by leaving the host out
 
 
 def _address(text: str) -> str:
@@ -110,6 +106,9 @@ class Settings(BaseSettings):
     database_url: str = Field(
         "sqlite:///sluice.db", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
     )
+    database_url_file: Path | None = Field(
+        None, description="A file with nothing but the database's URL, in place of it; for a URL with a password."
+    )
     admin_token: Annotated[SecretStr, AfterValidator(_no_blank)] | None = Field(
         None, description="A token for the REST API that may everything, beside those that the cluster knows."
     )
@@ -138,6 +137,9 @@ class Settings(BaseSettings):
         "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service for the webhooks, inside a pod."
     )
     webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
+    webhook_process: bool = Field(
+        True, description="Answer the webhooks by a process of serve's own; no if `sluice webhook` runs elsewhere."
+    )
     certificate_directory: Path = Field(
         Path("sluice-certificates"), description="Where the webhooks' certificates are kept."
     )
@@ -154,6 +156,17 @@ class Settings(BaseSettings):
     lease_duration: Seconds = Field(15.0, description="Seconds without a renewal after which others take the Lease.")
     renew_deadline: Seconds = Field(10.0, description="Seconds without a renewal after which its holder stops.")
     retry_period: Seconds = Field(2.0, description="Seconds between two renewals of the Lease.")
+    admission: Mode = Field(
+        "webhooks",
+        description="What gates Jobs: Sluice's webhooks, admission policies in the API server (Kubernetes 1.36), or "
+        "auto: policies where the API server has them.",
+    )
+    manage_jobs_without_queue_name: bool = Field(
+        False, description="Queue Jobs without a queue label, too, in the LocalQueue default of their namespace."
+    )
+    managed_jobs_namespace_selector: LabelSelector | None = Field(
+        None, description="In which namespaces that is so; without it in all but kube-system and Sluice's own."
+    )
     accept_kueue_labels: bool = Field(
         True, description="Queue Jobs by their kueue.x-k8s.io/queue-name label, too, and read Kueue's other labels."
     )
@@ -173,7 +186,12 @@ class Settings(BaseSettings):
     retention: RetentionSettings = Field(
         RetentionSettings(), description="How long finished workloads and audit records are kept."
     )
-    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field("info", description="The least of what is logged.")
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
+        "info", description="The least of what is logged; all: debug, and what libraries say."
+    )
+    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
+        "text", description="How it is logged: text, or json, an object on each line."
+    )
 
     def policy(self) -> Policy:
         """What the operator decides for all workloads."""
@@ -197,8 +215,20 @@ class Settings(BaseSettings):
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
 
 
-NESTED = frozenset({"fair_sharing", "admission_fair_sharing", "resources", "retention", "wait_for_pods_ready"})
+NESTED = frozenset(
+    {
+        "fair_sharing",
+        "admission_fair_sharing",
+        "managed_jobs_namespace_selector",
+        "resources",
+        "retention",
+        "wait_for_pods_ready",
+    }
+)
 """Settings that are objects: given in the file, or as JSON in the environment."""
+
+
+_CHOICES = {"admission": get_args(Mode), "log_level": get_args(LogLevel), "log_format": get_args(LogFormat)}
 
 
 def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Settings:
@@ -213,12 +243,47 @@ def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Se
         file = content
 
     try:
-        return Loaded(**given)
+        settings = Loaded(**given)
     except ValidationError as error:
-        causes = [_explain(path, message, given, config) for path, message in field_causes(error)]
+        causes = [_explain(path, message, given, config) for path, message in faults(error)]
         raise InvalidSettings("; ".join(causes)) from error
     except SettingsError as error:  # the message names the field
         raise InvalidSettings(f"an environment variable holds no JSON: {error}") from error
+    _warn_of_password(given.get("database_url"))
+    environment = {name for name in _DATABASE if os.environ.get(_variable(name))}
+    file = _database_url_file(settings, (given.keys(), environment, content.keys()))
+    return settings if file is None else settings.model_copy(update={"database_url": _database_url(file)})
+
+
+_DATABASE: Final = ("database_url", "database_url_file")
+
+
+def _database_url_file(settings: Settings, sources: Iterable[Collection[str]]) -> Path | None:
+    """The file to read the database's URL from, by the first of the sources that says where the database is."""
+    for source in sources:
+        named = [name for name in _DATABASE if name in source]
+        if len(named) == 2:
+            raise InvalidSettings("databaseUrl and databaseUrlFile both say where the database is: give one of the two")
+        if named:
+            return settings.database_url_file if named == ["database_url_file"] else None
+    return None
+
+
+def _database_url(file: Path) -> str:
+    try:
+        url = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the file {file} with the database's URL cannot be read: {error}") from error
+    if not url:
+        raise InvalidSettings(f"the file {file} is empty; it should hold the database's URL")
+    return url
+
+
+def _warn_of_password(flag: str | None) -> None:
+    with suppress(StoreError):  # it is told where it is used
+        if flag is not None and Location.parse(flag).url.password:
+            text = "every user of this machine can read the password in --database-url while the command runs"
+            click.echo(f"warning: {text}; give SLUICE_DATABASE_URL or --database-url-file instead", err=True)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,8 +306,8 @@ def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
     text = f"{field.description}  [env: {_variable(name)}{default}]"
     if field.annotation is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
-    if name == "log_level":
-        return click.option(flag, name, type=click.Choice(get_args(LogLevel), case_sensitive=False), help=text)
+    if name in _CHOICES:
+        return click.option(flag, name, type=click.Choice(_CHOICES[name], case_sensitive=False), help=text)
     return click.option(flag, name, help=text)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.printing import print_documents
+from admission.api.registry import WORKLOADS
+from admission.cli.printing import print_documents, print_line
 from admission.cli.sorting import sorted_by
 from admission.cli.tables import Table
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
     from admission.api.registry import Resource
     from admission.client.transport import Document
+
+
+_WORKLOAD_COLUMNS = ("Name", "Queue", "State", "Flavor", "Pods", "Waited", "Age")
+_WIDE_WORKLOAD_COLUMNS = (
+    *("Name", "Queue", "Reserved in", "State", "Flavor", "Pods", "Requests"),
+    *("Priority", "User", "Waited", "Waits for", "Age"),
+)
+"""The state says what kubectl's columns Admitted and Finished say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +47,12 @@ class Form:
 
     def table(self, resource: Resource, *, among_others: bool = False) -> Table:
         """`among_others`: there are tables of other types, too."""
+        wide = self.output == "wide"
+        of_workloads = _WIDE_WORKLOAD_COLUMNS if wide else _WORKLOAD_COLUMNS
         return Table(
             namespaces=self.namespaces and resource.namespaced,
-            wide=self.output == "wide",
+            wide=wide,
+            columns=of_workloads if resource == WORKLOADS else (),
             headers=self.headers,
             prefix=f"{resource.short_names[0]}/" if among_others else "",
         )
@@ -63,9 +75,12 @@ class Form:
         *,
         after: int = 0,
         among_others: bool = False,
-        where: str | None = None,
+        nothing: str = "",
     ) -> Table:
-        """Print the table of a type, with an empty line before it if it comes `after` others; it may grow."""
+        """Print the table of a type, with an empty line before it if it comes `after` others; it may grow.
+
+        `nothing` is said if there are no rows.
+        """
         table = self.table(kind, among_others=among_others)
         if rows:
             if after:
@@ -73,7 +88,7 @@ class Form:
             for line in table.lines(
                 columns, sorted_by(self.sort_by, rows, itemgetter("object")) if self.sort_by else rows
             ):
-                click.echo(line)
+                print_line(line)
         else:
-            click.echo(f"there are no {kind.plural}" + (f" in namespace {where}" if where else ""), err=True)
+            print_line(nothing, err=True)
         return table

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiohttp import web
 
 from admission.api.application import listening
-from admission.api.tls import DoorContext
 from admission.cli.aggregation import api_address, has_tls
 from admission.cli.certificates import OwnCertificates
 from admission.cluster.errors import AlreadyExists, Conflict, Misdirected, ServerError, TooManyRequests, Unreachable
+from admission.machinery.tls import DoorContext
 from admission.model.errors import SluiceError
 from admission.store.errors import DatabaseRefusesWrites, DatabaseUnavailable
 

@@ -20,17 +20,29 @@ _GAP = "  "
 class Table:
     """The server's table of objects of one kind as text; when it grows, no column gets narrower."""
 
-    def __init__(self, *, namespaces: bool = False, wide: bool = False, headers: bool = True, prefix: str = "") -> None:
-        """`namespaces` adds a column of them, `wide` shows all columns, `prefix` stands before each name."""
+    def __init__(
+        self,
+        *,
+        namespaces: bool = False,
+        wide: bool = False,
+        headers: bool = True,
+        prefix: str = "",
+        columns: Sequence[str] = (),
+    ) -> None:
+        """`namespaces` adds a column of them, `wide` shows all columns, `prefix` stands before each name.
+
+        `columns` are those to show, by name and in this order, instead of what the server proposes.
+        """
         self._namespaces = namespaces
         self._wide = wide
         self._headers = headers
         self._prefix = prefix
+        self._columns = columns
         self._widths: list[int] = []
 
     def lines(self, columns: Sequence[Document], rows: Iterable[Document]) -> list[str]:
         """The rows, a line each; the first ones under the headers if they are wanted."""
-        shown = [place for place, column in enumerate(columns) if self._wide or not column.get("priority")]
+        shown = self._shown(columns)
         lines = [self._cells(columns, row, shown) for row in rows]
         if self._headers:
             headers = [_header(columns[place]["name"]) for place in shown]
@@ -38,6 +50,12 @@ class Table:
             self._headers = False
         self._widths = column_widths(lines, self._widths)
         return aligned(lines, self._widths)
+
+    def _shown(self, columns: Sequence[Document]) -> list[int]:
+        if not self._columns:
+            return [place for place, column in enumerate(columns) if self._wide or not column.get("priority")]
+        places = {column["name"]: place for place, column in enumerate(columns)}
+        return [places[name] for name in self._columns if name in places]
 
     def _cells(self, columns: Sequence[Document], row: Document, shown: Iterable[int]) -> list[str]:
         before = [_text(row["metadata"].get("namespace"))] if self._namespaces else []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from admission.cli.connection import Connection, connect, connection_options
+from admission.cli.printing import print_line
 from admission.cli.tables import aligned
 from admission.model.quantity import amount, format_amount
 
@@ -147,4 +148,4 @@ def _print(headers: tuple[str, ...], rows: list[tuple[str, ...]], nothing: str) 
         click.echo(nothing, err=True)
         return
     for line in aligned([headers, *rows]):
-        click.echo(line)
+        print_line(line)

@@ -11,9 +11,10 @@ import click
 
 from admission.cli.connection import Connection, connect, connection_options
 from admission.cli.objects import namespace_option, workload_argument, workload_named
-from admission.cli.printing import output_option, serialized
+from admission.cli.printing import output_option, print_line, serialized
 from admission.cli.sentences import sentences
 from admission.cli.workload_names import found_workload
+from admission.model.text import visible
 
 if TYPE_CHECKING:
     from admission.client import Sluice, Workload
@@ -47,8 +48,10 @@ def why(*, name: str, namespace: str | None, output: str | None, connection: Con
                 return
             explanation = await sluice.workloads.explain(workload.name, namespace=workload.namespace)
             for paragraph in sentences(workload, explanation, now=datetime.now(UTC)):
-                for line in paragraph.splitlines():
-                    click.echo(textwrap.fill(line, _WIDTH, subsequent_indent="  " if line[0] == " " else ""))
+                first, *more = paragraph.split("\n  ")  # only Sluice's own lists have lines that are indented
+                for line in [first, *(f"  {item}" for item in more)]:
+                    indent = "  " if line.startswith(" ") else ""
+                    click.echo(textwrap.fill(visible(line), _WIDTH, subsequent_indent=indent))
 
     asyncio.run(run())
 
@@ -68,7 +71,7 @@ def position(*, name: str, namespace: str | None, connection: Connection) -> Non
     async def run() -> None:
         async with connect(connection) as sluice:
             workload = await _workload(sluice, name, namespace)
-            click.echo(await _standing(sluice, workload))
+            print_line(await _standing(sluice, workload))
 
     asyncio.run(run())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.cli.errors import CommandError
+from admission.cli.suggestions import similar_name
 
 if TYPE_CHECKING:
     from admission.client import Sluice, Workload
@@ -17,6 +18,6 @@ async def found_workload(sluice: Sluice, name: str, namespace: str | None, kind:
     try:
         return await sluice.workloads.get(name, namespace=namespace, kind=kind)
     except NotFound as error:
-        raise CommandError(
-            f"{error}; is it the right namespace (-n), and has the object the label sluice.dev/queue-name?"
-        ) from error
+        near = await similar_name(sluice, "workloads", name, namespace or sluice.namespace)
+        hint = near or "is it the right namespace (-n), and has the object the label sluice.dev/queue-name?"
+        raise CommandError(f'{error} in namespace "{namespace or sluice.namespace}"; {hint}') from error

@@ -10,6 +10,7 @@ from admission.client.errors import AlreadyExists, NotFound
 from admission.client.forms import Form, Table
 from admission.client.transport import APPLY_PATCH, MERGE_PATCH, PREFIX
 from admission.client.watching import Watch, pages
+from admission.model.names import LAST_APPLIED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -107,15 +108,18 @@ class Documents:
         return await self.transport.request("PUT", path, params=options.params, body=document)
 
     async def put(self, document: Document, *, options: Options = PLAIN) -> tuple[Outcome, Document]:
-        """Create the object, or replace what is there, whatever others write at the same time."""
+        """Create the object, or replace what is there, whatever others write at the same time.
+
+        What kubectl notes of its last `apply` in an annotation is its own: that of the object that is there stays.
+        """
         metadata = document["metadata"]
         # The rest of the metadata belongs to the server that the document may have been read from.
         kept = {key: value for key, value in metadata.items() if key in _METADATA}
-        wanted = document | {"metadata": kept}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                version = await self._version(metadata["name"], metadata.get("namespace"))
-                if version is None:
+                found = await self._found(metadata["name"], metadata.get("namespace"))
+                wanted = document | {"metadata": kept | _annotations(kept, found)}
+                if found is None:
                     return "created", await self.create(wanted, options=options)
                 written = await self.replace(wanted, options=options)
             except (AlreadyExists, NotFound):
@@ -123,7 +127,7 @@ class Documents:
                 if attempt == _ATTEMPTS:
                     raise
             else:
-                same = written["metadata"]["resourceVersion"] == version
+                same = written["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
                 return "unchanged" if same else "configured", written
         raise AssertionError("the last attempt returns or raises")
 
@@ -164,12 +168,19 @@ class Documents:
         path = self.path(namespace, name, "rollback")
         return await self.transport.request("POST", path, params=options.params, body=body)
 
-    async def _version(self, name: str, namespace: str | None) -> str | None:
+    async def _found(self, name: str, namespace: str | None) -> Document | None:
         try:
-            found = await self.get(name, namespace)
+            return await self.get(name, namespace)
         except NotFound:
             return None
-        return str(found["metadata"]["resourceVersion"])
+
+
+def _annotations(metadata: Document, found: Document | None) -> Document:
+    """The annotations to write over those of `found`; empty without any."""
+    there = {} if found is None else found["metadata"].get("annotations") or {}
+    written = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    written |= {key: there[key] for key in (LAST_APPLIED,) if key in there}
+    return {"annotations": written} if written or "annotations" in metadata else {}
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

@@ -54,7 +54,8 @@ class Refused(ClientError):
     """Sluice refused a request, or failed to serve it.
 
     `code` is the HTTP status, `reason` the machine-readable word of the Kubernetes Status, `causes` are its
-    (field path, message) pairs, `retry_after` the seconds that the server asks to wait (None: it does not ask).
+    (field path, message) pairs, `about` the resource (plural) and the name of the object in question (empty: not
+    said), `retry_after` the seconds that the server asks to wait (None: it does not ask).
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Refused(ClientError):
         code: int,
         reason: str = "",
         causes: tuple[tuple[str, str], ...] = (),
+        about: tuple[str, str] = ("", ""),
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.causes = causes
+        self.about = about
         self.retry_after = retry_after
 
 
@@ -132,12 +135,15 @@ def refusal(code: int, status: Mapping[str, Any], *, retry_after: float | None =
     if reason == "AlreadyExists":
         kind = AlreadyExists
     message = str(status.get("message") or "") or f"the answer was {code}, without a reason"
-    details = status.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
+    found = status.get("details")
+    details = found if isinstance(found, dict) else {}
     return kind(
         f"{message} {hint}" if hint and kind is Unauthorized else message,
         code=code,
         reason=reason,
-        causes=tuple((str(cause.get("field", "")), str(cause.get("message", ""))) for cause in causes or ()),
+        causes=tuple(
+            (str(cause.get("field", "")), str(cause.get("message", ""))) for cause in details.get("causes") or ()
+        ),
+        about=(str(details.get("kind") or ""), str(details.get("name") or "")),
         retry_after=retry_after,
     )

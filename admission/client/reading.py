@@ -160,6 +160,11 @@ def impact(document: Document) -> Impact | None:
     )
 
 
+def user_name(document: Document) -> str:
+    """The answer of the Kubernetes API to a SelfSubjectReview."""
+    return str(document["status"]["userInfo"]["username"])
+
+
 def usage(document: Document) -> UsageReport:
     """The answer of `reports/usage`."""
     rows = tuple(

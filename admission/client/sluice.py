@@ -198,6 +198,14 @@ class Sluice:
         params |= {key: at.isoformat() for key, at in (("from", start), ("to", end)) if at is not None}
         return reading.read(reading.usage, await self.request("GET", f"{PREFIX}/reports/usage", params=params))
 
+    async def user_name(self) -> str:
+        """Who the caller is, as `spec.user` of a workload names who submitted it."""
+        if not self._transport.door.aggregated:
+            return str((await self.request("GET", "/session"))["user"])
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = await self.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
+        return reading.read(reading.user_name, answer)
+
     async def request(
         self,
         method: str,

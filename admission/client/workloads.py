@@ -58,7 +58,7 @@ class Workloads:
         async with aclosing(self.list(namespace=namespace)) as all_of_them:
             matching = [item async for item in all_of_them if _is(item, name, kind)]
         if not matching:
-            raise NotFound(f'there is no workload of a {kind} "{name}" in namespace "{namespace}"', code=404)
+            raise NotFound(f'workloads.sluice.dev "{name}" of kind {kind} not found', code=404)
         return max(matching, key=lambda item: (item.created is not None, item.created))
 
     async def wait(

@@ -7,6 +7,7 @@ ClusterError
         Misdirected             not the server that was meant: its address, or its certificate, is wrong
     NotPermitted            not sent: the sender is no longer sure to lead
     LeaseLost               leadership has ended, or is about to
+    RefusedByCluster        another database decides for the cluster
     BadAnswer               an answer that is not what a Kubernetes API server says
     StatusError             the server answered with a failure
         Unauthorized            401
@@ -59,6 +60,10 @@ class NotPermitted(ClusterError):
 
 class LeaseLost(ClusterError):
     """This replica leads no more: its Lease was not renewed in time, or somebody else holds it."""
+
+
+class RefusedByCluster(ClusterError):
+    """The database may not decide for this cluster: another one does, or the cluster is another one."""
 
 
 class BadAnswer(ClusterError):

@@ -16,6 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from admission.model.errors import ClusterError
+from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +34,12 @@ WAITING = 10_000
 
 IN_FLIGHT = 4
 PER_SECOND = 50.0
-"""Events at the server at one time, and started in a second: few, to leave it to the patches while much is decided."""
+"""Events at the server at one time, and started in a second."""
+
+POSTPONED = 10.0
+PER_SECOND_BUSY = 4.0
+"""While many patches are sent, the server is left to them: an event waits for so many seconds for that to end, and so
+few in a second are written then."""
 
 REMEMBERED = 10_000
 """What was said last, to tell repetitions."""
@@ -42,6 +48,7 @@ REPEAT_SECONDS = 600.0
 """The same said of the same object within this time is said once."""
 
 _NOTE_BYTES = 1024
+_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +70,22 @@ class EventRecorder:
         self,
         client: Client,
         *,
+        busy: Callable[[], bool] = lambda: False,
         waiting: int = WAITING,
         instance: str | None = None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`instance` names this process among replicas (None: the host's name); `now` gives seconds since the epoch."""
+        """`busy` says whether the server has more important things to do.
+
+        `instance` names this process among replicas (None: the host's name); `now` gives seconds since the epoch.
+        """
         self._client = client
+        self._busy = busy
         self._instance = (instance or socket.gethostname())[:128]
         self._now = now
         self._sleep = sleep
-        self._queue: asyncio.Queue[Object] = asyncio.Queue(waiting)
+        self._queue: asyncio.Queue[tuple[float, Object]] = asyncio.Queue(waiting)
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._numbers = count()
         self.outcomes: Counter[str] = Counter()
@@ -100,7 +112,8 @@ class EventRecorder:
         self._said.move_to_end(said)
         if len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
-        self._queue.put_nowait(self._event(regarding, at, "Warning" if warning else "Normal", reason, action, note))
+        event = self._event(regarding, at, "Warning" if warning else "Normal", reason, action, note)
+        self._queue.put_nowait((at, event))
         return True
 
     @property
@@ -120,7 +133,9 @@ class EventRecorder:
 
     async def _work(self) -> NoReturn:
         while True:
-            event = await self._queue.get()
+            at, event = await self._queue.get()
+            while self._busy() and self._now() - at < POSTPONED:
+                await self._sleep(_LOOK_SECONDS)
             namespace = event["metadata"]["namespace"]
             try:
                 await self._client.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
@@ -132,7 +147,7 @@ class EventRecorder:
                 outcome = "ok"
             self.outcomes[outcome] += 1
             self._queue.task_done()
-            await self._sleep(IN_FLIGHT / PER_SECOND)
+            await self._sleep(IN_FLIGHT / (PER_SECOND_BUSY if self._busy() else PER_SECOND))
 
     def _event(self, regarding: Reference, at: float, kind: str, reason: str, action: str, note: str) -> Object:
         # As client-go names them, and a number, as several may fall into one tick of the clock.
@@ -145,7 +160,7 @@ class EventRecorder:
             "type": kind,
             "reason": reason,
             "action": action,
-            "note": _cut(note),
+            "note": _cut(clean(note)),
             "regarding": _reference(regarding),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,

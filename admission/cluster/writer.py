@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 48
 """Patches at the server at one time: well under the client's connections, and under the API server's share for us."""
+
+
+BUSY = 20.0
+"""So many patches in a second are many: what is less important than patches had better wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,23 @@ class Writer:
     """Sends what is submitted, while `run` runs. What fails beyond the client's own retries, the submitter judges."""
 
     def __init__(
-        self, client: Client, *, permitted: Callable[[], bool] = lambda: True, in_flight: int = IN_FLIGHT
+        self,
+        client: Client,
+        *,
+        permitted: Callable[[], bool] = lambda: True,
+        in_flight: int = IN_FLIGHT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`permitted` is asked right before a patch is sent, each time that it is: if not, it ends as NotPermitted."""
+        """`permitted` is asked right before a patch is sent, each time that it is: if not, it ends as NotPermitted.
+
+        `clock` gives seconds that never go back.
+        """
         self._client = client
         self._permitted = permitted
         self._in_flight = in_flight
+        self._clock = clock
+        self._lately, self._lately_at = 0.0, clock()
+        """Patches submitted, those of a second ago counting 1/e."""
         self._waiting: dict[str, deque[tuple[Patch, Done]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self.outcomes: Counter[str] = Counter()
@@ -56,8 +73,17 @@ class Writer:
         """Patches submitted and not yet done."""
         return sum(len(queue) for queue in self._waiting.values())
 
+    @property
+    def busy(self) -> bool:
+        """Whether many patches were submitted lately."""
+        return self._fading() > BUSY
+
+    def _fading(self) -> float:
+        return self._lately * math.exp(self._lately_at - self._clock())
+
     def submit(self, patch: Patch, done: Done) -> None:
         """Send `patch` when those submitted before for the same object are done, then call `done`."""
+        self._lately, self._lately_at = self._fading() + 1.0, self._clock()
         queue = self._waiting.get(patch.path)
         if queue is None:
             self._waiting[patch.path] = deque([(patch, done)])

@@ -14,6 +14,7 @@ from admission.cluster.writer import Patch
 from admission.controller.inbox import Due, StepDone
 from admission.controller.lifecycle import Step, next_step
 from admission.model.errors import ClusterError, Misconfigured
+from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from admission.controller.context import Context
     from admission.controller.desk import Desk
     from admission.controller.inbox import Inbox
+    from admission.controller.isolation import Isolation
     from admission.controller.observing import Observing
     from admission.controller.tracked import Tracked
     from admission.kinds.base import Kind, Observed
@@ -56,6 +58,7 @@ class Acting:
         context: Context,
         desk: Desk,
         observing: Observing,
+        isolation: Isolation,
         reads: set[asyncio.Task[None]],
     ) -> None:
         self._kind = kind
@@ -66,6 +69,7 @@ class Acting:
         self._context = context
         self._desk = desk
         self._observing = observing
+        self._isolation = isolation
         self._reads = reads
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -79,9 +83,10 @@ class Acting:
                 and tracked.in_flight is None
                 and tracked.seen is not None
                 and (obj := tracked.object) is not None
-                and self._due(tracked, tracked.seen) is Step.RELEASE
             ):
-                self._observing.release(tracked, tracked.seen, obj)
+                with self._isolation.of(uid):
+                    if self._due(tracked, tracked.seen) is Step.RELEASE:
+                        self._observing.release(tracked, tracked.seen, obj)
 
     def act(self) -> None:
         """After a commit: send what is due for all workloads that changed."""
@@ -90,11 +95,14 @@ class Acting:
             tracked = self._desk.registry.get(uid)
             if tracked is None or tracked.in_flight is not None or tracked.seen is None:
                 continue
-            step = self._due(tracked, tracked.seen)
-            if step is Step.RELEASE:
-                self._desk.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
-            elif step is not Step.WAIT and (obj := tracked.object) is not None:
-                self._do(step, tracked, tracked.seen, obj)
+            with self._isolation.of(uid):
+                step = self._due(tracked, tracked.seen)
+                if step is Step.RELEASE:
+                    self._desk.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
+                elif tracked.holds_quota and tracked.unsettled and (tracked.seen.suspended or tracked.seen.deleting):
+                    self._observing.wait_for_pods(tracked)
+                elif step is not Step.WAIT and (obj := tracked.object) is not None:
+                    self._do(step, tracked, tracked.seen, obj)
 
     def original_for(self, obj: Object, admission: Admission) -> Object:
         """What has to be on record before the workload is started. Raises Misconfigured if it cannot be started."""
@@ -114,9 +122,10 @@ class Acting:
             self._observing.gone(tracked)
             return
         if message.step is Step.START:
+            tracked.in_sync = message.result["metadata"]["generation"]
             self._say_admitted(tracked)
         self._desk.dirty[message.uid] = None
-        self._observing.see(message.result)
+        self._isolation.see(message.result, self._observing.see)
 
     def due(self, message: Due) -> None:
         """After a pause: what became of it, and what is due now?"""
@@ -160,6 +169,7 @@ class Acting:
             and (obj := tracked.object) is not None
             and self._restoration(tracked, obj) is not None,
             checks_pending=tracked.record.checks_pending,
+            settled=not tracked.unsettled,
         )
 
     def _restoration(self, tracked: Tracked, obj: Object) -> Object | None:
@@ -226,7 +236,7 @@ class Acting:
             return True
         if refused and step is Step.START:
             log.warning("%s cannot be started: %s", seen.key, error)
-            self._desk.refuse(tracked, generation=seen.generation, message=str(error))
+            self._desk.refuse(tracked, generation=seen.generation, message=clean(str(error)))
             return True
         return False
 

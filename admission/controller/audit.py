@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from admission.engine.clusterqueue import usage_of
 from admission.store.records import State
+from admission.store.replay import BARS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -154,15 +155,15 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
             yield differs(Problem.RECORD_OF_GONE, f"{state}, but it does not exist", "finished")
     elif seen.finished is not None:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it has ended", "finished")
-    elif not is_held and not seen.queue:
+    elif not is_held and not seen.queue and record.active and record.reason not in BARS:  # an admin's hold outlasts it
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
-    elif not is_held and not seen.suspended:
+    elif not is_held and not seen.suspended and seen.active:
         yield differs(Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota", "suspended")
     elif state is State.ADMITTED and record.checks_pending and not seen.suspended:
         yield differs(Problem.NOT_STOPPED, "it runs, but its admission checks are not ready", "suspended")
-    elif state is State.ADMITTED and not record.checks_pending and seen.suspended:
+    elif state is State.ADMITTED and not record.checks_pending and seen.suspended and not seen.active:
         yield differs(Problem.NOT_STARTED, "admitted, but suspended", "running")
-    elif state is State.EVICTING and not seen.suspended:
+    elif state is State.EVICTING and not seen.suspended and seen.active and not seen.ending:
         yield differs(Problem.NOT_STOPPED, f"evicted ({record.evict_reason}), but it runs", "suspended")
     elif state is State.EVICTING and not seen.active and not pods:
         yield differs(Problem.NOT_RELEASED, "evicted and stopped, but it holds its quota", "pending")

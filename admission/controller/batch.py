@@ -82,6 +82,23 @@ class Batch:
         """Sluice takes a workload out of the queue for good."""
         self._deactivated.append(uid)
 
+    def moves_quota(self, uid: str) -> bool:
+        """Whether it holds a beginning, an ending or another size of an admission of this workload."""
+        return (
+            any(one.uid == uid for one in self._closed)
+            or any(one.workload.uid == uid for one in self._opened)
+            or any(one.workload.uid == uid for one in self._resized)
+        )
+
+    def forget(self, uid: str) -> None:
+        """Drop all that is not about quota of a workload."""
+        self._records.pop(uid, None)
+        self._reasons.pop(uid, None)
+        self._story = [line for line in self._story if line.uid != uid]
+        self._checks = {key: check for key, check in self._checks.items() if check.uid != uid}
+        self._dropped_checks = [key for key in self._dropped_checks if key[0] != uid]
+        self._deactivated = [other for other in self._deactivated if other != uid]
+
     def take(self) -> Changes:
         """Everything collected so far; the batch is empty afterwards."""
         changes = Changes(

@@ -21,24 +21,22 @@ import orjson
 
 from admission.cluster.events import EventRecorder
 from admission.cluster.writer import Writer
-from admission.controller.acting import Acting
+from admission.controller.alarm import Alarm
 from admission.controller.auditor import Auditor
-from admission.controller.desk import Desk
+from admission.controller.deciding import REASONS_INTERVAL
 from admission.controller.drain import Drain
-from admission.controller.inbox import Inbox
-from admission.controller.incoming import Incoming
+from admission.controller.faults import Faults
+from admission.controller.inbox import Due, Inbox
 from admission.controller.lately import used_lately
-from admission.controller.observing import Observing
+from admission.controller.lead import Lead
 from admission.controller.pace import Pace
 from admission.controller.policy import Policy
-from admission.controller.recovery import restore
-from admission.controller.turns import WAITING, one_at_a_time
-from admission.controller.upkeep import Upkeep
+from admission.controller.recovery import log_start, restore
+from admission.controller.undecidable import events_of, first_undecidable
 from admission.controller.watching import Watching
-from admission.engine import Engine
-from admission.model.errors import Misconfigured
-from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable
-from admission.store.records import State
+from admission.controller.work_log import WorkLog
+from admission.model.errors import SluiceError
+from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable, Unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,9 +44,11 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client
     from admission.controller.tracked import Registry
+    from admission.engine import Engine
     from admission.engine import Policy as EnginePolicy
-    from admission.engine.events import Admit, Decisions, LocalQueueUsed
+    from admission.engine.events import LocalQueueUsed
     from admission.kinds.base import Kind
+    from admission.model.queues import QueueObject
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -56,17 +56,14 @@ log = logging.getLogger(__name__)
 GATHER = 0.005
 """Seconds to let a burst gather after the first message of a quiet time."""
 
-REASONS_INTERVAL = 1.0
-"""Seconds that new reasons for waiting may wait for a commit to go along with."""
-
 COMPARE_AT_ONCE = 200
 """How many objects are compared with the record in one go, some milliseconds: the webhooks of this process wait."""
 
-REASONS_AT_ONCE = 200
-"""How many workloads are explained together; each takes the engine well under a millisecond."""
-
 RETRY = 1.0
-"""Seconds between two looks at a database that does not answer."""
+"""Seconds between two looks at a database that does not answer, and before the first new beginning."""
+
+LONGEST_RETRY = 30.0
+"""Seconds before a new beginning, at most, when many have failed."""
 
 
 class Controller:
@@ -92,12 +89,14 @@ class Controller:
         self.context = self.watching.context
         self.inbox = Inbox()
         self.writer = Writer(client, permitted=leads)
-        self.events = EventRecorder(client, now=store.now)
+        self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self.flapping = 0
         """How many preemptions were in vain since the start."""
         self._store = store
         self._client = client
         self._kind = kind
+        self.faults = Faults(store.now)
+        """Workloads that made it fail, and are left alone."""
         self._loading = loading
         self._policy = policy or Policy()
         self._clock = store.now
@@ -109,20 +108,20 @@ class Controller:
         self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
         self._pace = Pace()
-        self._asked_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._wakes_at = 0.0
+        self._alarm = Alarm()
+        self._work_log = WorkLog()
+        self._doubtful = False
+        """Whether what it works on may differ from what is on record, so that it has to begin anew."""
+        self._undecidable = False
+        """Whether decisions have failed, for a reason that is still to be found."""
+        self._failures = 0
+        """How often it began anew since the last step that succeeded."""
+        self._queue_objects: tuple[QueueObject, ...] = ()
+        """As they were when the state was loaded."""
         self._drain = Drain(client, self.inbox)
         self._reset()
-        self.auditor = Auditor(
-            store,
-            client,
-            kind,
-            self.context,
-            lambda: (self._desk, self.inbox),
-            interval=audit_interval,
-            clock=store.now,
-        )
+        parts = store, client, kind, self.context
+        self.auditor = Auditor(*parts, lambda: (self._desk, self.inbox), interval=audit_interval, clock=store.now)
 
     async def health(self) -> str | None:
         """None once it decides; else the sentence that says what it waits for."""
@@ -171,7 +170,8 @@ class Controller:
                 group.create_task(self._follow_orders(), name="orders")
                 await self._compare()
                 await self._first_list()
-                self._acting.look_for_the_unseen()
+                log_start(self._desk.registry)
+                self._lead.acting.look_for_the_unseen()
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -179,9 +179,8 @@ class Controller:
         finally:
             self._recovered.clear()
             self.watching.take_back(self._objects(), self.inbox)
-            if self._timer is not None:
-                self._timer.cancel()
-            self._wakes_at = 0.0
+            self._alarm.cancel()
+            self._work_log.flush()
             for task in self._reads:
                 task.cancel()
             await asyncio.gather(*self._reads, return_exceptions=True)
@@ -196,34 +195,20 @@ class Controller:
     # --- starting, and starting anew
 
     def _reset(self) -> None:
-        self._desk = Desk(Engine(self._policy.engine), clock=self._clock)
-        self._upkeep = Upkeep(
-            kind=self._kind,
-            context=self.context,
-            desk=self._desk,
-            pods_ready=self._policy.pods_ready,
-            clock=self._clock,
-        )
-        self._observing = Observing(self._kind, self.context, self._desk, self._drain, self._upkeep)
-        self._acting = Acting(
+        self._lead = Lead(
             kind=self._kind,
             client=self._client,
+            context=self.context,
+            policy=self._policy,
+            inbox=self.inbox,
+            drain=self._drain,
             writer=self.writer,
             events=self.events,
-            inbox=self.inbox,
-            context=self.context,
-            desk=self._desk,
-            observing=self._observing,
+            faults=self.faults,
             reads=self._reads,
+            clock=self._clock,
         )
-        self._incoming = Incoming(
-            kind=self._kind,
-            context=self.context,
-            desk=self._desk,
-            observing=self._observing,
-            acting=self._acting,
-            upkeep=self._upkeep,
-        )
+        self._desk = self._lead.desk
 
     async def _load(self) -> None:
         """Everything that is committed, as soon as the database answers, and can be written if that was what failed."""
@@ -248,18 +233,23 @@ class Controller:
             used = await used_lately(self._store, sharing, state.queue_objects, now=self._clock())
         self._reset()
         self._revision = state.revision
-        restore(state, used, desk=self._desk, context=self.context, now=self._clock())
-        self._upkeep.restored()
+        self._queue_objects = state.queue_objects
+        for uid, error in state.faults.items():
+            self.faults.report(f"the row of workload {uid}", error)
+        isolation = self._lead.isolation
+        restore(state, used, desk=self._desk, context=self.context, isolation=isolation, now=self._clock())
+        self._lead.upkeep.restored()
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
         for number, uid in enumerate(list(self._uncompared), start=1):
-            self._observing.see(orjson.loads(self._uncompared.pop(uid)))
+            self._lead.see(orjson.loads(self._uncompared.pop(uid)))
             known = before.get(uid) if before is not None else None
             if known is not None and (now := self._desk.registry.get(uid)) is not None:
                 now.in_flight, now.refused = known.in_flight, known.refused
             if number % COMPARE_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        self._set_aside()
 
     async def _first_list(self) -> None:
         """Take in what comes until all objects are known: all the work of a start, none of a takeover."""
@@ -269,8 +259,9 @@ class Controller:
             await asyncio.wait({waiting, arrived}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             arrived.cancel()
-            self._incoming.messages(self.inbox.take())
-        self._incoming.messages(self.inbox.take())
+            self._lead.incoming.messages(self.inbox.take())
+        self._lead.incoming.messages(self.inbox.take())
+        self._set_aside()
 
     def _objects(self) -> dict[str, bytes]:
         """All that are known, packed, by uid."""
@@ -281,110 +272,119 @@ class Controller:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""
         before = self._desk.registry
         self._uncompared = self._objects()
-        await asyncio.sleep(RETRY)
+        await asyncio.sleep(min(RETRY * 2**self._failures, LONGEST_RETRY))
+        self._failures += 1
         await self._load()
+        if self._undecidable:
+            await self._find_undecidable(before)
+        self._doubtful = self._undecidable = False
         await self._compare(before)
-        self._acting.look_for_the_unseen()
+        self._lead.acting.look_for_the_unseen()
         log.info("deciding again")
+
+    async def _find_undecidable(self, workloads: Registry) -> None:
+        """Decisions have failed: leave those alone with which they do."""
+        suspects = {tracked.uid: tracked for tracked in workloads}
+        while suspects:
+            common, waiting = events_of(self.context, self._queue_objects, suspects.values())
+            found = await asyncio.to_thread(first_undecidable, self.policy, common, waiting, now=self._clock())
+            if found is None:
+                return
+            seen = suspects.pop(found[0]).seen
+            self.faults.note(found[0], "" if seen is None else seen.resource_version, found[1])
+
+    def _set_aside(self) -> bool:
+        """Set aside the workloads that failed; False: that is not enough, and the leader has to begin anew."""
+        for uid in self._lead.isolation.settle():
+            self._doubtful = True
+            if pause := self.faults.postpone(uid):
+                asyncio.get_running_loop().call_later(pause, self.inbox.put, Due(uid))
+        return not self._doubtful
 
     # --- the loop
 
     async def _loop(self) -> None:
         while True:
-            await self.inbox.wait()
-            await asyncio.sleep(GATHER)
             try:
-                if self.auditor.doubts:
-                    self.auditor.doubts = False
+                if self._doubtful:
                     await self._begin_anew()
-                await self._take_in_orders()
-                self._incoming.messages(self.inbox.take())
-                self._upkeep.pass_time()
-                self._acting.release_stopped()
-                pause = self._pace.pause(time.monotonic(), arrived=self._desk.arrived, wanted=self._desk.is_wanted)
-                if pause > 0:
-                    self._wake_in(pause)
-                else:
-                    await self._step()
-            except (DatabaseUnavailable, DatabaseUnusable, ContradictsLedger) as error:
+                    self.inbox.wake()
+                await self.inbox.wait()
+                await self.watching.pulse.beating()  # what cannot be asked is not decided on old knowledge
+                await asyncio.sleep(GATHER)
+                await self._turn()
+            except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:
                 log.error("begins anew, because what was decided may not be on record: %s", error)
-                await self._begin_anew()
-                self.inbox.wake()
+                self._doubtful = True
+            except SluiceError:
+                raise
+            except Exception as error:  # noqa: BLE001  a defect must not end it: it would be there at each start again
+                self.faults.report("a cycle of decisions", error)
+                self._doubtful = self._undecidable = True
+
+    async def _turn(self) -> None:
+        """Take in what has arrived, and decide if that is due."""
+        if self.auditor.doubts:
+            self.auditor.doubts = False
+            await self._begin_anew()
+        await self._take_in_orders()
+        self._lead.incoming.messages(self.inbox.take())
+        self._lead.upkeep.pass_time()
+        self._lead.acting.release_stopped()
+        if not self._set_aside():
+            return
+        pause = self._pace.pause(time.monotonic(), arrived=self._desk.arrived, wanted=self._desk.is_wanted)
+        if pause > 0:
+            self._wake_in(pause)
+        else:
+            await self._step()
+            self._failures = 0
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
         self._pace.stepped(arrived=self._desk.arrived)
         self._desk.freed, self._desk.arrived = False, 0
-        decisions = self._decide()
-        for admission in decisions.admitted:
-            self._admit(admission)
-        for eviction in decisions.evicted:
-            self._desk.evict_by_decision(eviction)
-        for parking in decisions.parked:
-            self._desk.park(parking)
-        for flap in decisions.flapping:
+        for flap in self._lead.deciding.decide():
             self.flapping += 1
             log.warning("%s", flap.message)
-        self._ask_why()
-        self._wake_for_time()
+        if (pause := self._lead.deciding.seconds_until_next()) is not None:
+            self._wake_in(pause)
+        if not self._set_aside():
+            return
         await self._commit()
-        self._acting.act()
+        self._lead.acting.act()
+        self._set_aside()
         if self._desk.dirty or self._desk.batch.urgent:
             self.inbox.wake()
-
-    def _decide(self) -> Decisions:
-        engine = self._desk.engine
-        if self._upkeep.one_at_a_time:
-            return one_at_a_time(engine, now=self._clock(), blocked=self._upkeep.blocked)
-        return engine.settle(now=self._clock())
-
-    def _wake_for_time(self) -> None:
-        """For what the engine or a deadline will want although nothing happens."""
-        times = [at for at in (self._desk.engine.wake_at(), self._upkeep.wake_at()) if at is not None]
-        if times:
-            self._wake_in(max(min(times) - self._clock(), 0.0))
-
-    def _admit(self, decision: Admit) -> None:
-        tracked = self._desk.registry.get(decision.workload.uid)
-        if tracked is None or tracked.object is None or tracked.record.state is not State.PENDING:
-            self._desk.engine.forget(decision)
-            return
-        try:
-            original = self._acting.original_for(tracked.object, decision.admission)
-        except Misconfigured as error:
-            self._desk.engine.forget(decision)
-            self._desk.bar(tracked, generation=tracked.seen.generation if tracked.seen else 0, message=str(error))
-            return
-        self._upkeep.admit(tracked, decision, original=original)
-
-    def _ask_why(self) -> None:
-        """Not with each step: a reason is no decision, and a thousand Jobs of one shape wait for the same one."""
-        now = time.monotonic()
-        if now >= self._asked_at + REASONS_INTERVAL:
-            self._asked_at = now
-            self._desk.ask_why(limit=REASONS_AT_ONCE, untried=WAITING if self._upkeep.one_at_a_time else None)
-        if self._desk.untold:
-            self._wake_in(REASONS_INTERVAL)
 
     async def _commit(self) -> None:
         batch = self._desk.batch
         now = time.monotonic()
         if batch.urgent or (not batch.empty and now - self._pace.committed_at >= REASONS_INTERVAL):
-            await self._store.commit(replace(batch.take(), known=self._revision), epoch=self._epoch)
+            changes = replace(batch.take(), known=self._revision)
+            try:
+                await self._store.commit(changes, epoch=self._epoch)
+                self._work_log.tell(changes)
+            except Unwritable as error:
+                self._unwritten(error)
+                self._work_log.tell(changes, unwritten=error.faults)
             self._pace.committed(time.monotonic())
         elif not batch.empty:
             self._wake_in(self._pace.committed_at + REASONS_INTERVAL - now)
 
+    def _unwritten(self, error: Unwritable) -> None:
+        """Some of it was not written: those workloads are left alone. Raises `error` if nothing was."""
+        for uid, cause in error.faults.items():
+            # What is in the way may be what was decided here on a wrong belief: that gets a second chance.
+            if not isinstance(error, ContradictsLedger) or self.faults.suspect(uid):
+                self._lead.isolation.failed(uid, cause)
+        if error.revision is None:
+            self._set_aside()
+            raise error
+        log.error("%s; the others were written", error)
+
     def _wake_in(self, seconds: float) -> None:
-        """Look again after a time, if nothing arrives before; an earlier wakeup makes a later one needless."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now < self._wakes_at <= now + seconds:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._wakes_at = now + seconds
-        self._timer = loop.call_later(seconds, self.inbox.wake)
+        self._alarm.set(seconds, self.inbox.wake)
 
     async def _take_in_orders(self) -> None:
         """What others have written since the last look: before the Jobs that were submitted after it."""
@@ -392,7 +392,7 @@ class Controller:
             return
         # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
         revision = self._store.revisions.newest_order
-        self._incoming.versions(await self._store.queues.changes_since(self._revision))
-        self._incoming.news(await self._store.orders.since(self._revision))
+        self._lead.incoming.versions(await self._store.queues.changes_since(self._revision))
+        self._lead.incoming.news(await self._store.orders.since(self._revision))
         self._revision = max(self._revision, revision)
         self._orders_taken.set()

@@ -14,11 +14,13 @@ from admission.controller.batch import Batch
 from admission.controller.intake import describe
 from admission.controller.tracked import Registry, Tracked
 from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
+from admission.model.quantity import UNLIMITED
 from admission.store.records import CheckRecord, State, WorkloadRecord
 from admission.store.replay import BARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
 
     from admission.controller.intake import Reading
     from admission.engine import Engine
@@ -69,8 +71,10 @@ class Desk:
             record = replace(record, workload=placed)
         if record.state is State.ADMITTED and record.cleared_at is None and not record.checks_pending:
             record = replace(record, cleared_at=record.admitted_at)  # written by a version that knew no checks
-        held = record.state is State.PENDING and (record.reason in BARS or not record.active)
+        barred = record.reason in BARS or not record.active or not record.workload.pod_sets
+        held = record.state is State.PENDING and barred
         tracked = self.registry.add(Tracked(record=record, held=held, order=order, checks=checks))
+        tracked.unsettled = tracked.holds_quota  # it may have been started and stopped a moment ago
         if order is None or order.priority is None:
             tracked.own_priority = record.workload.priority
         if order is not None and order.revision == record.revision:  # written by nobody who had taken it in
@@ -163,7 +167,11 @@ class Desk:
         admission = tracked.record.admission
         assert admission is not None, tracked
         (given,) = admission.pod_sets
-        usage = {resource: amount * count // given.count for resource, amount in given.usage.items()}
+        # What was cut off at the most that can be counted is not known: of that nothing is given back early.
+        usage = {
+            resource: amount if amount >= UNLIMITED else amount * count // given.count
+            for resource, amount in given.usage.items()
+        }
         smaller = replace(admission, pod_sets=(replace(given, usage=usage, count=count),))
         record = tracked.change(admission=smaller)
         self.batch.resize(record, smaller, at=self._clock())
@@ -277,6 +285,25 @@ class Desk:
         self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
         self.tell_pending(tracked)
 
+    def drop(self, tracked: Tracked) -> None:
+        """Forget a workload that holds nothing, and what was to be written of it."""
+        uid = tracked.uid
+        self.batch.forget(uid)
+        self.dirty.pop(uid, None)
+        self.untold.pop(uid, None)
+        if self.registry.get(uid) is not None:
+            self.registry.remove(uid)
+        self.tell(WorkloadGone(uid))
+
+    def set_aside(self, tracked: Tracked) -> None:
+        """Record a dropped workload as it is, and keep it out of all decisions; if it runs, it is stopped."""
+        tracked.held = True
+        self.registry.add(tracked)
+        self.write(tracked.record, message=tracked.record.message)
+        self.tell_pending(tracked)
+        if tracked.seen is not None and not tracked.seen.suspended:
+            self.dirty[tracked.uid] = None
+
     def evict_by_decision(self, decision: Evict) -> None:
         """The engine takes quota back."""
         tracked = self.registry.get(decision.workload.uid)
@@ -289,21 +316,31 @@ class Desk:
         if tracked is not None:
             self._wait_for(tracked, decision.reason, decision.message)
 
-    def ask_why(self, limit: int, *, untried: tuple[str, str] | None = None) -> None:
+    def ask_why(
+        self,
+        limit: int,
+        *,
+        untried: tuple[str, str] | None = None,
+        isolated: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
         """Have the engine explain up to `limit` workloads that it found no occasion to speak of.
 
-        `untried`: reason and message for those that it was not let try yet.
+        `untried`: reason and message for those that it was not let try yet. `isolated`: see `Isolation.of`.
         """
         for uid in list(islice(self.untold, limit)):
             del self.untold[uid]
-            tracked = self.registry.get(uid)
-            explanation = self.engine.explain(uid)
-            if tracked is None or explanation is None or not explanation.reason:
-                continue
-            if untried is not None and explanation.reason == PENDING_EVALUATION and explanation.not_before is None:
-                self._wait_for(tracked, *untried)
-            else:
-                self._wait_for(tracked, explanation.reason, explanation.message)
+            with isolated(uid):
+                self._explain(uid, untried)
+
+    def _explain(self, uid: str, untried: tuple[str, str] | None) -> None:
+        tracked = self.registry.get(uid)
+        explanation = self.engine.explain(uid)
+        if tracked is None or explanation is None or not explanation.reason:
+            return
+        if untried is not None and explanation.reason == PENDING_EVALUATION and explanation.not_before is None:
+            self._wait_for(tracked, *untried)
+        else:
+            self._wait_for(tracked, explanation.reason, explanation.message)
 
     def _wait_for(self, tracked: Tracked, reason: str, message: str) -> None:
         self.untold.pop(tracked.uid, None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from admission.controller.audit import Owner, View, differences
-from admission.controller.drain import ENDED, OWNER_LABEL
+from admission.controller.drain import ENDED
+from admission.controller.faults import cause
+from admission.kinds.base import POD_OWNER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Observed
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
+
+log = logging.getLogger(__name__)
 
 GRACE = 5.0
 """Seconds between two looks: what only one of them finds was under way."""
@@ -61,10 +66,13 @@ class Evidence:
         otherwise: set[str] = set()
         async for obj in self.objects():
             uid = obj["metadata"]["uid"]
-            if uid in records or self._kind.queue_name(obj):
-                objects[uid] = seen = self._observed(obj, memory(uid))
-                if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(uid, obj):
-                    otherwise.add(uid)
+            try:
+                if uid in records or self._kind.queue_name(obj):
+                    objects[uid] = seen = self._observed(obj, memory(uid))
+                    if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(uid, obj):
+                        otherwise.add(uid)
+            except Exception as error:  # noqa: BLE001  one object that cannot be judged must not keep others from it
+                log.error("workload %s cannot be compared: %s", uid, cause(error))
         return View(
             records=records,
             objects=objects,
@@ -91,11 +99,11 @@ class Evidence:
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()
         names: dict[str, str] = {}
-        async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": OWNER_LABEL}):
+        async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": POD_OWNER}):
             for pod in page["items"]:
                 metadata = pod["metadata"]
                 if pod.get("status", {}).get("phase") not in ENDED and "deletionTimestamp" not in metadata:
-                    uid, labels = metadata["labels"][OWNER_LABEL], metadata["labels"]
+                    uid, labels = metadata["labels"][POD_OWNER], metadata["labels"]
                     pods[uid] += 1
                     names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
         strange = {uid for uid in pods if uid not in records and uid not in objects}

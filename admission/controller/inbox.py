@@ -44,9 +44,11 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class PodsGone:
-    """No pod of an object that is itself gone is left."""
+    """No pod of an object is left of those that `Drain` was told to wait for."""
 
     uid: str
+    wait: int
+    """The number of the wait that is over."""
 
 
 Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from admission.controller.acting import Acting
     from admission.controller.context import Context
     from admission.controller.desk import Desk
+    from admission.controller.faults import Faults
     from admission.controller.inbox import Message
+    from admission.controller.isolation import Isolation
     from admission.controller.observing import Observing
     from admission.controller.upkeep import Upkeep
-    from admission.kinds.base import Kind
+    from admission.kinds.base import Kind, Object, Observed
     from admission.store.orders import News
     from admission.store.records import QueueObjectVersion
 
@@ -27,8 +29,19 @@ class Incoming:
     """The distribution; what follows is decided by the others."""
 
     def __init__(
-        self, *, kind: Kind, context: Context, desk: Desk, observing: Observing, acting: Acting, upkeep: Upkeep
+        self,
+        *,
+        kind: Kind,
+        context: Context,
+        desk: Desk,
+        observing: Observing,
+        isolation: Isolation,
+        faults: Faults,
+        acting: Acting,
+        upkeep: Upkeep,
     ) -> None:
+        self._isolation = isolation
+        self._faults = faults
         self._kind = kind
         self._context = context
         self._desk = desk
@@ -44,50 +57,71 @@ class Incoming:
                     for change in changes:
                         self._object_changed(change)
                 case StepDone():
-                    self._acting.done(message)
+                    with self._isolation.of(message.uid):
+                        self._acting.done(message)
                 case Due():
-                    self._acting.due(message)
-                case PodsGone(uid):
-                    if (tracked := self._desk.registry.get(uid)) is not None:
-                        self._observing.pods_gone(tracked)
+                    with self._isolation.of(message.uid):
+                        self._acting.due(message)
+                case PodsGone(uid, wait):
+                    if (tracked := self._desk.registry.get(uid)) is not None and tracked.wait == wait:
+                        with self._isolation.of(uid):
+                            self._observing.pods_gone(tracked)
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
 
     def _object_changed(self, change: Change) -> None:
         if change.type != "DELETED" and change.object is not None:
-            self._observing.see(change.object)
-        elif (tracked := self._desk.registry.get(change.uid)) is not None:
-            if change.object is not None:
-                tracked.seen = self._kind.observe(change.object)
-            self._observing.gone(tracked)
+            self._isolation.see(change.object, self._observing.see)
+            return
+        self._faults.forget(change.uid)
+        if (tracked := self._desk.registry.get(change.uid)) is not None:
+            with self._isolation.of(change.uid):
+                if change.object is not None:
+                    tracked.seen = self._last(change.object)
+                self._observing.gone(tracked)
+
+    def _last(self, obj: Object) -> Observed | None:
+        """The last state of an object that is gone; None if that cannot be read."""
+        try:
+            return self._kind.observe(obj)
+        except Exception as error:  # noqa: BLE001  it is gone, whatever is the matter with it
+            self._faults.report(f"the last state of {obj['metadata']['uid']}", error)
+            return None
 
     def _context_changed(self, namespace: str) -> None:
         if namespace:
             self._desk.tell(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
         for tracked in list(self._desk.registry):
             if not namespace or tracked.record.workload.namespace == namespace:
-                self._observing.look_again(tracked)
+                with self._isolation.of(tracked.uid):
+                    self._observing.look_again(tracked)
 
     def versions(self, versions: Iterable[QueueObjectVersion]) -> None:
         """Queue objects that were written or deleted, in this order. Telling the same again changes nothing."""
         for version in versions:
             self._desk.freed = True
-            kind, namespace, name = version.object.key
-            rules = self._context.check_rules(name)
-            if version.operation == "delete":
-                self._context.forget_queue_object(kind, name)
-                self._desk.tell(QueueObjectDeleted(kind, namespace, name))
-            else:
-                self._context.see_queue_object(version.object)
-                self._desk.tell(QueueObjectChanged(version.object))
-            if kind == WorkloadPriorityClass.kind:
-                self._context_changed("")
-            if kind == ClusterQueue.kind and self._context.check_rules(name) != rules:
-                self._upkeep.rules_changed(name)
+            with self._isolation.of_queue_object(version.object.key):
+                self._version(version)
+
+    def _version(self, version: QueueObjectVersion) -> None:
+        kind, namespace, name = version.object.key
+        rules = self._context.check_rules(name)
+        if version.operation == "delete":
+            self._context.forget_queue_object(kind, name)
+            self._desk.tell(QueueObjectDeleted(kind, namespace, name))
+        else:
+            self._context.see_queue_object(version.object)
+            self._desk.tell(QueueObjectChanged(version.object))
+        if kind == WorkloadPriorityClass.kind:
+            self._context_changed("")
+        if kind == ClusterQueue.kind and self._context.check_rules(name) != rules:
+            self._upkeep.rules_changed(name)
 
     def news(self, news: News) -> None:
         """What admins have ordered and checks have answered. Telling the same again changes nothing."""
         for order in news.orders:
-            self._observing.ordered(order)
+            with self._isolation.of(order.uid):
+                self._observing.ordered(order)
         for check in news.checks:
-            self._upkeep.said(check)
+            with self._isolation.of(check.uid):
+                self._upkeep.said(check)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from admission.model.errors import Misconfigured
+from admission.model.text import clean
 from admission.model.workload import Workload
 from admission.store.records import Order
 
@@ -91,4 +92,4 @@ def describe(order: Order, before: Order | None) -> str:
         parts.append("activated" if order.active else "deactivated")
     if not parts:
         return ""
-    return f"{', '.join(parts)} by {order.author}" + (f": {order.reason}" if order.reason else "")
+    return clean(f"{', '.join(parts)} by {order.author}" + (f": {order.reason}" if order.reason else ""))

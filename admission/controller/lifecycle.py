@@ -11,6 +11,7 @@ moment, after any crash, and gives the same step until the step has had its effe
 | --------- | ----------------------------- | ------- | --------------------------------------------------------- |
 | pending   | runs                          | STOP    | nobody gave it quota: the gate was missed or taken away    |
 | pending   | stopped, still changed by us  | RESTORE | a start came through after its eviction                    |
+| admitted  | gated, pods remain            | WAIT    | somebody else has suspended it: no new pods beside the old |
 | admitted  | gated                         | START   | its quota is committed, so it may run                      |
 | admitted  | gated, checks not all ready   | WAIT    | admission checks say when it may run                       |
 | admitted  | runs, checks not all ready    | STOP    | somebody took the gate away                                |
@@ -18,6 +19,15 @@ moment, after any crash, and gives the same step until the step has had its effe
 | evicting  | gated, pods remain            | WAIT    | quota is free when the pods are gone, not earlier          |
 | evicting  | stopped, still changed by us  | RESTORE | it is given back as it was before it queues again          |
 | evicting  | stopped, as it was            | RELEASE |                                                            |
+| any       | otherwise                     | WAIT    |                                                            |
+
+The controller of what is being deleted, but kept by a finalizer, makes no pods for it and minds no suspension:
+
+| committed | object seen                   | step    | why                                                       |
+| --------- | ----------------------------- | ------- | --------------------------------------------------------- |
+| pending   | pods remain                   | STOP    | its pods have no quota                                     |
+| evicting  | pods remain                   | STOP    | its quota is wanted back                                   |
+| evicting  | no pods                       | RELEASE | as it was or not, it does not run again                    |
 | any       | otherwise                     | WAIT    |                                                            |
 """
 
@@ -42,28 +52,42 @@ class Step(Enum):
     RELEASE = "release"
 
 
-def next_step(state: State, seen: Observed, *, changed_by_us: bool, checks_pending: bool = False) -> Step:
+def next_step(
+    state: State, seen: Observed, *, changed_by_us: bool, checks_pending: bool = False, settled: bool = True
+) -> Step:
     """The step for a workload committed as `state` whose object was last seen as `seen`.
 
     `changed_by_us`: the object still carries something that admission put in.
     `checks_pending`: admission checks have not all said yet that it may run.
+    `settled`: of a gated object, that `seen.active` takes in all pods that came of its last start.
     """
+    pods_remain = seen.active or not settled
     if seen.finished is not None:
         return Step.WAIT
+    if seen.deleting:
+        return _step_of_deleted(state, seen, settled=settled)
     match state:
         case State.FINISHED:
             return Step.WAIT
         case State.ADMITTED if checks_pending:
             return Step.WAIT if seen.suspended else Step.STOP
         case State.ADMITTED:
-            return Step.START if seen.suspended else Step.WAIT
+            return Step.START if seen.suspended and not pods_remain else Step.WAIT
         case State.PENDING if not seen.suspended:
             return Step.STOP
         case State.PENDING:
             return Step.RESTORE if changed_by_us else Step.WAIT
         case State.EVICTING if not seen.suspended:
             return Step.STOP
-        case State.EVICTING if seen.active:
+        case State.EVICTING if pods_remain:
             return Step.WAIT
         case State.EVICTING:
             return Step.RESTORE if changed_by_us else Step.RELEASE
+
+
+def _step_of_deleted(state: State, seen: Observed, *, settled: bool) -> Step:
+    if state is State.EVICTING and settled and not seen.active:
+        return Step.RELEASE
+    if state in (State.PENDING, State.EVICTING) and seen.active and not seen.ending:
+        return Step.STOP
+    return Step.WAIT

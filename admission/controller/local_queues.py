@@ -10,6 +10,8 @@ from admission.model.errors import StoreError
 from admission.model.queues import LocalQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -21,14 +23,12 @@ RETRY = 5.0
 class LocalQueues:
     """Their names, half a second after any replica has written one; while the database is away, as they were."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tell: Callable[[set[tuple[str, str]]], None]) -> None:
+        """`tell` is called with (namespace, name) of all of them, once they are known and after each change."""
         self._store = store
+        self._tell = tell
         self._names: set[tuple[str, str]] | None = None
         self._revision = 0
-
-    def exists(self, namespace: str, name: str) -> bool:
-        """True also while nothing is known yet."""
-        return self._names is None or (namespace, name) in self._names
 
     async def run(self) -> None:
         """Keep them up to date until cancelled."""
@@ -43,11 +43,16 @@ class LocalQueues:
         if self._names is None:
             self._revision = await self._store.queues.revision()
             self._names = {obj.key[1:] for obj in await self._store.queues.list(LocalQueue.kind)}
+            self._tell(self._names)
         while True:
             reached = await self._store.revisions.wait_for_order(self._revision)
+            changed = False
             for version in await self._store.queues.changes_since(self._revision):
                 kind, *name = version.object.key
                 if kind == LocalQueue.kind:
                     change = self._names.discard if version.operation == "delete" else self._names.add
                     change((name[0], name[1]))
+                    changed = True
             self._revision = reached
+            if changed:
+                self._tell(self._names)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from admission.controller.tracked import Tracked
     from admission.controller.upkeep import Upkeep
     from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.limits import NamespaceContext
     from admission.model.workload import PodSet
     from admission.store.records import Order, WorkloadRecord
 
@@ -25,6 +26,7 @@ OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
+_UNLABELLED = "its queue label was removed"
 _CAME_LATE = "a start came through after its eviction: it is stopped, and given back as it was"
 
 
@@ -51,26 +53,40 @@ class Observing:
             return
         if tracked.seen is not None and _older(seen, tracked.seen):
             return
-        tracked.seen, tracked.object = seen, obj
-        self._update(tracked, seen, obj)
+        former = (tracked.object or obj) if _may_be_edited(tracked, seen) else None
+        tracked.saw(seen, obj)
+        self._update(tracked, seen, obj, former)
         if tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late:  # else nothing is due
             self._desk.dirty[seen.uid] = None
 
     def gone(self, tracked: Tracked) -> None:
         """An object does not exist any more. Its pods may."""
-        had_pods = tracked.seen is None or tracked.seen.active or not tracked.seen.suspended
+        had_pods = tracked.seen is None or tracked.unsettled or tracked.seen.active or not tracked.seen.suspended
+        if tracked.seen is None:
+            tracked.unsettled = False  # it was not started by this process
         tracked.seen = tracked.object = tracked.in_flight = None
         if not (tracked.holds_quota and had_pods):
             self._desk.finish(tracked, outcome=DELETED, message="")
             return
         if tracked.record.state is State.ADMITTED:
             self._desk.evict(tracked, reason=DELETED, message="it was deleted; its pods still hold the quota")
-        self._drain.add(tracked.uid, tracked.record.workload.namespace)
+        tracked.wait = 0
+        self.wait_for_pods(tracked)
+
+    def wait_for_pods(self, tracked: Tracked) -> None:
+        """Have `pods_gone` called when it has none; may be asked again."""
+        if not tracked.wait:
+            namespace = tracked.record.workload.namespace
+            tracked.wait = self._drain.add(tracked.uid, namespace, may_begin=tracked.unsettled)
 
     def pods_gone(self, tracked: Tracked) -> None:
-        """The last pod of a deleted object has ended."""
+        """Its last pod has ended, though its object is gone, or does not say so."""
+        tracked.wait, tracked.unsettled = 0, False
         if tracked.seen is None:
             self._desk.finish(tracked, outcome=DELETED, message="")
+        elif tracked.object is not None:
+            self._desk.dirty[tracked.uid] = None
+            self._update(tracked, tracked.seen, tracked.object, None)
 
     def look_again(self, tracked: Tracked) -> None:
         """Something has changed that its pod sets or its priority are computed from."""
@@ -82,6 +98,8 @@ class Observing:
         reading = self._read(tracked, seen, obj)
         held, reason, message = _bar(seen, reading, tracked)
         self._desk.release(tracked, reading, held=held, reason=reason, message=message)
+        if not seen.queue and not _held_by_admin(tracked):
+            self._desk.finish(tracked, outcome=DEQUEUED, message=_UNLABELLED)
 
     def ordered(self, order: Order) -> None:
         """An admin has ordered something about a workload."""
@@ -90,28 +108,28 @@ class Observing:
             return
         self._desk.order(tracked, order)
         if tracked.seen is not None and tracked.object is not None:  # else it counts as soon as it is seen
-            self._update(tracked, tracked.seen, tracked.object)
+            self._update(tracked, tracked.seen, tracked.object, None)
 
     def _arrive(self, seen: Observed, obj: Object) -> None:
         reading = read(self._kind, seen, obj, self._context)
         held, reason, message = _bar(seen, reading, None)
         tracked = self._desk.arrive(reading, held=held, reason=reason, message=message)
-        tracked.seen, tracked.object = seen, obj
+        tracked.saw(seen, obj)
         tracked.own_priority = reading.workload.priority
         self._desk.dirty[seen.uid] = None
 
-    def _update(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
+    def _update(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> None:
         if seen.finished is not None:
             outcome = "Succeeded" if seen.finished.succeeded else "Failed"
             self._desk.finish(tracked, outcome=outcome, message=seen.finished.message)
             return
         match tracked.record.state:
-            case State.PENDING if not seen.queue:
-                self._desk.finish(tracked, outcome=DEQUEUED, message="its queue label was removed")
+            case State.PENDING if not seen.queue and seen.suspended and not _held_by_admin(tracked):
+                self._desk.finish(tracked, outcome=DEQUEUED, message=_UNLABELLED)
             case State.PENDING:
                 self._wait(tracked, seen, obj)
             case State.ADMITTED:
-                self._hold(tracked, seen, obj)
+                self._hold(tracked, seen, obj, before)
                 self._upkeep.look(tracked)
             case _:
                 self._upkeep.look(tracked)
@@ -141,6 +159,10 @@ class Observing:
     def _read(self, tracked: Tracked, seen: Observed, obj: Object) -> Reading:
         """The workload as its object asks for it now, of the age that it has, as an admin will have it."""
         record = tracked.record
+        if not seen.queue or (record.workload.user and seen.user != record.workload.user):
+            # Its gate stays until it is seen suspended without the label; and who submitted it does not change.
+            queue, user = seen.queue or record.workload.queue, record.workload.user or seen.user
+            seen = replace(seen, queue=queue, user=user)
         unordered = record.workload if tracked.order is None else None
         reading = read(self._kind, seen, obj, self._context, known=unordered)
         known = record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class
@@ -154,7 +176,7 @@ class Observing:
             return reading
         return Reading(ordered(workload, tracked.order), reading.fault)
 
-    def _hold(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
+    def _hold(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> None:
         """An admitted workload was seen: may it keep what it holds?"""
         order, queue = tracked.order, tracked.record.workload.queue
         if not tracked.record.active:
@@ -163,7 +185,11 @@ class Observing:
             self._desk.evict(tracked, reason=ON_HOLD, message="it was put on hold")
         elif order is not None and order.local_queue not in (None, queue):
             self._desk.evict(tracked, reason=MOVED, message=f"it was moved to LocalQueue {order.local_queue}")
-        elif self._edited(tracked, seen, obj):
+        elif seen.deleting and not seen.active and not tracked.unsettled:
+            self._desk.evict(tracked, reason=DELETED, message="it is being deleted, and has no pods any more")
+        elif order is None and seen.queue not in ("", queue):
+            self._desk.evict(tracked, reason=MOVED, message=f"its queue label names LocalQueue {seen.queue} now")
+        elif self._edited(tracked, seen, obj, before):
             self._desk.evict(tracked, reason=OUT_OF_SYNC, message="it was edited after it had been admitted")
         else:
             self._prioritize(tracked, seen)
@@ -186,23 +212,68 @@ class Observing:
             self._desk.tell_admitted(tracked)
 
     def _reclaim(self, tracked: Tracked, seen: Observed) -> None:
-        """Give back the quota of pods that will not be needed any more, once they are gone."""
+        """Give back the quota of pods that are not needed any more, or not wanted, once they are gone."""
         held = _held_pods(tracked)
-        if seen.suspended or not seen.left or seen.left >= held:
+        if seen.suspended or tracked.unsettled or not seen.needed or seen.needed >= held:
             return
-        count = max(seen.left, min(seen.busy, held))
+        count = max(seen.needed, min(seen.busy, held))
         if count < held:
             self._desk.shrink(tracked, count)
 
-    def _edited(self, tracked: Tracked, seen: Observed, obj: Object) -> bool:
-        """Whether an admitted object is not any more what it was admitted as."""
-        if not seen.suspended:  # while it runs, only the number of its pods can change
-            held = _held_pods(tracked)
-            return seen.needed > held or (seen.needed < held and seen.needed != seen.left)
-        original = tracked.record.original
-        restored = None if original is None else self._kind.restore_patch(obj, original)
+    def _edited(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> bool:
+        """Whether an admitted object is not any more what it was admitted as.
+
+        `before`: the version before, if it runs and was perhaps changed by others.
+        """
+        original = tracked.record.original or {}
+        if not seen.suspended:
+            more = seen.needed > _held_pods(tracked) or (not seen.needed and bool(seen.left))
+            if before is None or tracked.record.checks_pending:  # the latter is stopped, and not yet what it will be
+                return more
+            return more or not self._is_same(before, obj, original)
+        restored = self._kind.restore_patch(obj, original)
         now = read(self._kind, seen, obj if restored is None else merged(obj, restored), self._context)
-        return now.fault != "" or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)
+        whole = restored is None or self._kind.is_as_started(obj, original)
+        return now.fault != "" or not whole or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)
+
+    def _is_same(self, before: Object, obj: Object, original: Object) -> bool:
+        """Whether something that runs has still the pods that it had, and all that its start put in.
+
+        Limits of its namespace that have changed since do not count: they would stop what runs.
+        """
+        if not self._kind.is_as_started(obj, original):
+            return False
+        context = self._context.of_namespace(obj["metadata"]["namespace"])
+        had, has = (self._pods(each, original, context) for each in (before, obj))
+        return (
+            had is None
+            or has is None
+            or all(
+                replace(new, count=old.count, min_count=old.min_count) == old for old, new in zip(had, has, strict=True)
+            )
+        )
+
+    def _pods(self, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
+        """Without what its start put in; None: nobody can tell."""
+        restored = self._kind.restore_patch(obj, original)
+        try:
+            return self._kind.pod_sets(obj if restored is None else merged(obj, restored), context)
+        except Misconfigured:
+            return None
+
+
+def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:
+    """Whether what runs has another spec than the last time, that is not of Sluice's making; or was not seen yet."""
+    return (
+        tracked.record.state is State.ADMITTED
+        and not seen.suspended
+        and seen.generation != tracked.in_sync
+        and (tracked.seen is None or seen.generation != tracked.seen.generation)
+    )
+
+
+def _held_by_admin(tracked: Tracked) -> bool:
+    return not tracked.record.active or (tracked.order is not None and tracked.order.held)
 
 
 def _held_pods(tracked: Tracked) -> int:

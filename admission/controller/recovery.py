@@ -23,27 +23,43 @@ What follows in the controller is to compare that with the cluster, and each dif
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from admission.engine.events import NamespaceChanged, QueueObjectChanged
+from admission.model.names import listed
+from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.controller.context import Context
     from admission.controller.desk import Desk
+    from admission.controller.isolation import Isolation
+    from admission.controller.tracked import Registry
     from admission.engine.events import LocalQueueUsed
     from admission.store.records import CheckRecord, LoadedState
 
+log = logging.getLogger(__name__)
 
-def restore(state: LoadedState, used: Iterable[LocalQueueUsed], *, desk: Desk, context: Context, now: float) -> None:
+
+def restore(
+    state: LoadedState,
+    used: Iterable[LocalQueueUsed],
+    *,
+    desk: Desk,
+    context: Context,
+    isolation: Isolation,
+    now: float,
+) -> None:
     """Put all of `state` onto an empty desk, the queue objects also into the context; `used`: what was used lately."""
     context.forget_queue_objects()
     for namespace in context.namespaces():
         desk.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
     for obj in state.queue_objects:
-        context.see_queue_object(obj)
-        desk.tell(QueueObjectChanged(obj))
+        with isolation.of_queue_object(obj.key):
+            context.see_queue_object(obj)
+            desk.tell(QueueObjectChanged(obj))
     desk.engine.settle(now=now)  # the trees are built now, and not anew around all workloads
     for amounts in used:
         desk.tell(amounts)
@@ -54,4 +70,21 @@ def restore(state: LoadedState, used: Iterable[LocalQueueUsed], *, desk: Desk, c
     desk.ended = state.ended
     for record in state.workloads:
         uid = record.workload.uid
-        desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())))
+        with isolation.of(uid):
+            desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())))
+
+
+def log_start(registry: Registry) -> None:
+    """Tell that decisions begin, and warn of the objects that run and will be stopped first, because no record lets
+    them: how many, and which.
+    """
+    total, holding = len(registry), sum(tracked.holds_quota for tracked in registry)
+    log.info("decides from now on, about %d workloads, of which %d hold quota", total, holding)
+    names = sorted(
+        tracked.record.workload.key
+        for tracked in registry
+        if tracked.record.state is State.PENDING and (seen := tracked.seen) is not None
+        if not seen.suspended and seen.finished is None
+    )
+    if names:
+        log.warning("stops running Jobs that hold no quota on record, %d: %s", len(names), listed(names))

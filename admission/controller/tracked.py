@@ -53,6 +53,12 @@ class Tracked:
     """What admission checks say of it, by name."""
     deadline: float | None = None
     """When it has to be looked at again, if it still holds quota then."""
+    unsettled: bool = False
+    """Whether it was unsuspended and its controller may not have said so yet: what its status says is from before."""
+    wait: int = 0
+    """The number of the wait for its pods that is under way (`Drain`); 0: none."""
+    in_sync: int = 0
+    """The generation that is known to be what was admitted, because Sluice made it by starting it."""
 
     @property
     def uid(self) -> str:
@@ -66,6 +72,18 @@ class Tracked:
     @object.setter  # noqa: A003
     def object(self, obj: Object | None) -> None:
         self.raw = None if obj is None else packed(obj)
+
+    def saw(self, seen: Observed, obj: Object) -> None:
+        """A newer version of the object was seen."""
+        before, self.seen, self.object = self.seen, seen, obj
+        if not seen.suspended:
+            self.unsettled = seen.stopped or not seen.started
+        elif seen.active:
+            self.unsettled = False
+        elif before is not None and seen.generation > before.generation + 1:
+            self.unsettled = True  # what it was meanwhile nobody knows
+        if before is None or before.generation != seen.generation:
+            self.wait = 0
 
     @property
     def holds_quota(self) -> bool:

@@ -16,6 +16,7 @@ from admission.store.records import CheckRecord, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
 
     from admission.controller.context import Context
     from admission.controller.desk import Desk
@@ -40,8 +41,11 @@ class Upkeep:
         desk: Desk,
         pods_ready: WaitForPodsReady | None,
         clock: Callable[[], float],
+        isolated: Callable[[str], AbstractContextManager[None]],
         chance: Callable[[], float] = random.random,
     ) -> None:
+        """`isolated`: within it, what is raised is the fault of the workload with this uid (see `Isolation`)."""
+        self._isolated = isolated
         self._kind = kind
         self._context = context
         self._desk = desk
@@ -72,8 +76,9 @@ class Upkeep:
         for tracked in list(self._desk.registry):
             record = tracked.record
             if record.state is State.ADMITTED and record.admission and record.cluster_queue == cluster_queue:
-                self._ask(tracked, checks.required(rules, record.admission))
-                self.look(tracked)
+                with self._isolated(tracked.uid):
+                    self._ask(tracked, checks.required(rules, record.admission))
+                    self.look(tracked)
 
     def said(self, check: CheckRecord) -> None:
         """A check has answered."""
@@ -164,7 +169,8 @@ class Upkeep:
         now = self._clock()
         for tracked in self._deadlines.due(now):
             if tracked.record.state is State.ADMITTED and tracked.seen is not None:
-                self._expire(tracked, tracked.seen, now)
+                with self._isolated(tracked.uid):
+                    self._expire(tracked, tracked.seen, now)
 
     def _follow_readiness(self, tracked: Tracked, seen: Observed) -> None:
         if self._policy is None:

@@ -10,11 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from admission.cluster.informer import Informer
+from admission.cluster.pulse import Pulse
 from admission.controller.context import PATHS, Context
 from admission.controller.inbox import ContextChanged, ObjectsChanged
 from admission.controller.tracked import packed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission.cluster.client import Client, Object
     from admission.cluster.informer import Change
     from admission.controller.inbox import Inbox
@@ -29,13 +32,20 @@ class Watching:
         self._kind = kind
         self._objects = Informer(client, f"/apis/{kind.group}/{kind.version}/{kind.plural}")
         self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
+        self.pulse = Pulse(client)
         self._kept: dict[str, bytes] = {}
         """Packed, by uid: all that are queued and have not ended. While somebody decides, that is for him to know."""
         self._inbox: Inbox | None = None
+        self._listeners: list[tuple[Callable[[list[Change]], None], Callable[[], None]]] = []
+
+    def tell(self, objects: Callable[[list[Change]], None], namespaces: Callable[[], None]) -> None:
+        """Call `objects` with all changes of objects of the kind, and `namespaces` after each of namespaces."""
+        self._listeners.append((objects, namespaces))
 
     async def run(self) -> None:
         """Watch until cancelled; failures are waited out (see `failure`)."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.pulse.run(), name="pulse")
             for resource, informer in self._context_informers.items():
                 group.create_task(self._follow_context(resource, informer), name=resource)
             group.create_task(self._follow_objects(), name=self._kind.plural)
@@ -52,6 +62,8 @@ class Watching:
 
     def failure(self) -> str | None:
         """None if all is known and heard of; else the sentence that says why not."""
+        if self.pulse.failure is not None:
+            return self.pulse.failure
         informers = (*self._context_informers.values(), self._objects)
         for informer in informers:
             if informer.failure is not None:
@@ -74,6 +86,8 @@ class Watching:
 
     async def _follow_objects(self) -> None:
         async for batch in self._objects.batches():
+            for objects, _ in self._listeners:
+                objects(batch)
             while (inbox := self._inbox) is not None:
                 await inbox.offer(batch)
                 if inbox is self._inbox:
@@ -90,10 +104,16 @@ class Watching:
                 self._kept.pop(change.uid, None)
 
     def _concerns_us(self, obj: Object) -> bool:
-        return bool(self._kind.queue_name(obj)) and self._kind.observe(obj).finished is None
+        try:
+            return bool(self._kind.queue_name(obj)) and self._kind.observe(obj).finished is None
+        except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
+            return True
 
     async def _follow_context(self, resource: str, informer: Informer) -> None:
         async for batch in informer.batches():
             for namespace in {self.context.see(resource, change) for change in batch}:
                 if self._inbox is not None:
                     self._inbox.put(ContextChanged(namespace))
+            if resource == "namespaces":
+                for _, namespaces in self._listeners:
+                    namespaces()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from admission.engine.matching import mismatch
 from admission.engine.pending import Pending
 from admission.engine.tree import add_usage, available, remove_usage
+from admission.model.quantity import add, times
 from admission.model.queues import ClusterQueueSpec
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ class ClusterQueue:
         """Those that hold quota with a priority of at most `most`."""
         return (held for priority, group in self._by_priority.items() if priority <= most for held in group.values())
 
+    def lowest_priority(self) -> float:
+        """The lowest priority of those that hold quota; infinite if there are none."""
+        return min(self._by_priority, default=inf)
+
     def surely_blocked(self) -> Callable[[Shape], bool]:
         """Tells of a shape whether what kept it out still does; good for as long as usage does not change.
 
@@ -148,7 +153,7 @@ class ClusterQueue:
             return lambda _: False
         frees: dict[int, int] = {}
         policy = self.spec.preemption.within_cluster_queue
-        lowest = inf if policy == "Never" else min(self._by_priority, default=inf)
+        lowest = inf if policy == "Never" else self.lowest_priority()
         if policy == "LowerPriority":
             lowest += 1  # the lowest priority that could preempt somebody
 
@@ -217,8 +222,7 @@ class ClusterQueue:
         for indices in members.values():
             total: dict[str, int] = {}
             for index in indices:
-                for resource, amount in requests[index].items():
-                    total[resource] = total.get(resource, 0) + amount * pod_sets[index].count
+                add(total, times(requests[index], pod_sets[index].count))
             totals.append(total)
             groups.append(
                 self._make_group(

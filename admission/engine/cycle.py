@@ -6,17 +6,19 @@ seeing what those before it took. What preempting workloads wait for is counted 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from contextlib import contextmanager
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.clusterqueue import Held, usage_of
+from admission.engine.entry import Entry, Outcome, Result
 from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
 from admission.engine.items import Progress
-from admission.engine.order import classical, tournament
+from admission.engine.order import classical, rank_of, tournament
 from admission.engine.partial import largest_that_fits
+from admission.engine.standby import hopelessness
 from admission.engine.tree import add_usage, fits, remove_usage
 from admission.engine.victims import eviction
 from admission.engine.vocabulary import (
@@ -34,59 +36,21 @@ from admission.engine.vocabulary import (
 from admission.model.workload import Admission, PodSetAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
     from admission.engine.items import Item
     from admission.engine.preemption import MakeSearch
+    from admission.engine.standby import Contender
     from admission.engine.tree import Node
     from admission.engine.victims import Target
-
-
-class Outcome(Enum):
-    """What became of a head."""
-
-    NOT_ADMITTED = auto()
-    """It does not fit, or would have to preempt and may not."""
-    SKIPPED = auto()
-    """Another head of this cycle took what it needed."""
-    PREEMPTING = auto()
-    GATED = auto()
-    """It would have to preempt, and is not allowed to yet."""
-    ADMITTED = auto()
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A head on its way through the cycle."""
-
-    item: Item
-    queue: ClusterQueue
-    node: Node
-    assignment: Assignment = field(default_factory=Assignment)
-    targets: list[Target] = field(default_factory=list)
-    progress: Progress | None = None
-    outcome: Outcome = Outcome.NOT_ADMITTED
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(slots=True)
-class Result:
-    """What one cycle decided."""
-
-    admitted: list[tuple[Admit, Held]] = field(default_factory=list)
-    evicted: list[Evict] = field(default_factory=list)
-    parked: list[Park] = field(default_factory=list)
-    moved: bool = False
-    """Whether a further cycle could decide more."""
 
 
 class Cycle:
     """The working state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
 
     `lean`: heads of which it is sure that they do not fit need no turn of their own where no other queue waits for it.
+    `contenders` are ClusterQueues whose heads are judged only if their turn comes while they fit.
     """
 
     def __init__(
@@ -99,6 +63,7 @@ class Cycle:
         number: int,
         lean: bool = False,
         ignore_undeclared: bool = False,
+        contenders: Sequence[Contender] = (),
     ) -> None:
         self._domain = domain
         self._preemptor = preemptor
@@ -109,16 +74,18 @@ class Cycle:
         self._lean = lean and len(domain.queues) == 1
         self._victims: dict[str, Held] = {}
         self._transient: list[tuple[Node, int, int]] = []
+        self._contenders = contenders
+        self._entries: list[Entry] = []
         self._result = Result()
 
     def run(self) -> Result:
         """Decide about the heads. Admitted ones hold quota and victims are marked when this returns."""
-        entries = self._heads()
+        entries = self._entries = self._heads()
         self._domain.shares = None
         for entry in entries:
             self._nominate(entry)
         self._domain.shares = None
-        for entry in tournament(entries, self._domain.tree) if self._fair else classical(entries):
+        for entry in self._in_order():
             self._decide(entry)
         for node, fr, amount in self._transient:
             remove_usage(node, fr, amount)
@@ -132,10 +99,63 @@ class Cycle:
         self._domain.waiting = bool(entries)
         return self._result
 
+    def _in_order(self) -> Iterable[Entry]:
+        if not self._fair:
+            return classical(self._entries)
+        if not self._contenders:
+            return tournament(self._entries, self._domain.tree)
+        return self._with_contenders()
+
+    def _with_contenders(self) -> Iterator[Entry]:
+        """The order of the tournament in a tree of one Cohort, where no decision changes the rank of another head.
+
+        Contenders that do not fit when their turn comes are left out: they would be skipped.
+        """
+        entries = [(rank_of(entry, entry.node, self._domain.tree), entry) for entry in self._entries]
+        contenders = list(self._contenders)
+        heapify(entries)
+        heapify(contenders)
+        hopeless = hopelessness(self._domain.tree.root, contenders)
+        while entries or contenders:
+            # The victims of others count as gone when it is asked whether a head fits.
+            victims = self._victims or any(entry.targets for _, entry in entries)
+            if contenders and not victims and hopeless():
+                contenders.clear()
+            elif contenders and (not entries or contenders[0].rank < entries[0][0]):
+                entry = self._enter(heappop(contenders))
+                if entry is not None:
+                    yield entry
+            else:
+                yield heappop(entries)[1]
+
+    def _enter(self, contender: Contender) -> Entry | None:
+        """Let a contender take part now; None if its head does not fit any more."""
+        queue, standby = contender.queue, self._domain.standby
+        with self._without(self._victims.values()):
+            if not fits(contender.node, contender.usage):
+                return None
+            assert standby is not None
+            standby.take_part(queue)
+            item = queue.pending.pop()
+            assert item is not None
+            entry = Entry(item, queue, contender.node, contended=True)
+            self._entries.append(entry)
+            self._nominate(entry)
+        return entry
+
+    @contextmanager
+    def _without(self, gone: Collection[Held]) -> Iterator[None]:
+        """At the usage that there will be once these are gone."""
+        for held in gone:
+            held.queue.uncount(held)
+        yield
+        for held in gone:
+            held.queue.recount(held)
+
     def _heads(self) -> list[Entry]:
         entries = []
         faulty = []
-        for queue in self._domain.queues:
+        for queue in self._domain.taking_part():
             if queue.inactive or queue.node is None:
                 continue
             if self._lean and queue.spec.queueing_strategy == "BestEffortFIFO":
@@ -233,24 +253,17 @@ class Cycle:
 
     def _reassign_without_victims(self, entry: Entry) -> None:
         """What it would take if those whose eviction was decided in this cycle were gone, with the same flavors."""
-        for held in self._victims.values():
-            held.queue.uncount(held)
-        self._assign(entry, only=entry.assignment)
-        self._domain.shares = None
-        for held in self._victims.values():
-            held.queue.recount(held)
+        with self._without(self._victims.values()):
+            self._assign(entry, only=entry.assignment)
+            self._domain.shares = None
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
 
     def _fits_without(self, entry: Entry) -> bool:
         """Whether it fits once the victims of this cycle and its own are gone."""
         gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
-        for held in gone.values():
-            held.queue.uncount(held)
-        fit = fits(entry.node, entry.assignment.usage)  # and its place in the topology, once there is one
-        for held in gone.values():
-            held.queue.recount(held)
-        return fit
+        with self._without(gone.values()):
+            return fits(entry.node, entry.assignment.usage)  # and its place in the topology, once there is one
 
     def _use_for_now(self, node: Node, usage: Mapping[int, int]) -> None:
         for fr, amount in usage.items():
@@ -301,6 +314,7 @@ class Cycle:
     def _conclude(self, entry: Entry) -> None:
         """Put what was not admitted back where it waits."""
         item, queue, pending = entry.item, entry.queue, entry.queue.pending
+        self._domain.forget(queue)
         if item.progress is not None:  # the search for a flavor was continued: next time it starts over
             item.progress = None
             self._result.moved = True
@@ -308,6 +322,8 @@ class Cycle:
             pending.remove(item.uid)
             queue.generation += 1
             self._result.moved = True
+            if entry.contended and self._domain.standby is not None:
+                self._domain.standby.leave_out(queue)
             return
         if entry.outcome is not Outcome.PREEMPTING and entry.progress is not None and entry.progress.unfinished:
             item.progress = entry.progress

@@ -21,6 +21,7 @@ from admission.engine.listing import Place, places
 from admission.engine.overuse import Overuse, overuse
 from admission.engine.preemption import Search, classical
 from admission.engine.registry import Registry
+from admission.engine.standby import Standby
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
     from admission.engine.items import Item
+    from admission.engine.standby import Contender
     from admission.model.workload import Workload
 
 
@@ -96,6 +98,7 @@ class Engine:
                 evicted += converge(domain, now)
             if not domain.dirty:
                 continue
+            contenders = self._standby(domain, lean=lean)
             domain.release(lean=lean)
             result = Cycle(
                 domain,
@@ -105,8 +108,11 @@ class Engine:
                 number=self._cycle,
                 lean=lean,
                 ignore_undeclared=self._policy.ignore_undeclared,
+                contenders=contenders,
             ).run()
             domain.dirty = result.moved
+            if domain.standby is not None and not domain.dirty:
+                domain.standby.end()
             for admit, held in result.admitted:
                 registry.admit(held)
                 admitted.append(admit)
@@ -116,6 +122,17 @@ class Engine:
         if not self._moving():
             flaps += self._preemptions.in_vain()
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
+
+    def _standby(self, domain: Domain, *, lean: bool) -> list[Contender]:
+        """Leave out of the next cycle whatever ClusterQueues can be left out; the contenders among them."""
+        if domain.standby is None:
+            if not (lean and self._policy.fair_sharing and domain.flat):
+                return []
+            domain.standby = Standby(domain, ignore_undeclared=self._policy.ignore_undeclared)
+        if lean:
+            return domain.standby.sift()
+        domain.standby.give_up()
+        return []
 
     def _moving(self) -> bool:
         """Whether another cycle could decide more."""

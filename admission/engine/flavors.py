@@ -19,6 +19,7 @@ from admission.engine.vocabulary import (
     Shortage,
     severity,
 )
+from admission.model.quantity import add, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,8 +106,7 @@ class Assigner:
             return self._plan.totals[number]
         totals: dict[str, int] = {}
         for index in group.indices:
-            for resource, amount in self._plan.requests[index].items():
-                totals[resource] = totals.get(resource, 0) + amount * counts[index]
+            add(totals, times(self._plan.requests[index], counts[index]))
         return totals
 
     def _assign_group(
@@ -134,7 +134,7 @@ class Assigner:
         for index in group.indices:
             pod_set = self._shape.pod_sets[index]
             count = pod_set.count if counts is None else counts[index]
-            requests = {resource: amount * count for resource, amount in self._plan.requests[index].items()}
+            requests = times(self._plan.requests[index], count)
             own = {resource: choices[resource] for resource in requests if resource in choices}
             for resource, choice in own.items():
                 more = requests[resource] - self._taken_over(index, resource)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.fair import Shares
+    from admission.engine.standby import Standby
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec, CohortSpec, ResourceFlavor
     from admission.model.quotas import ResourceGroup
@@ -49,6 +50,24 @@ class Domain:
     """Those among `queues` that evict when they are over a quota that was lowered."""
     changed: bool = True
     """Whether something other than a decision has changed quota or use since that was last looked at."""
+
+    standby: Standby | None = None
+    """Which ClusterQueues cycles of fair sharing leave out; None: none of them."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether all ClusterQueues, more than one, are right under the root."""
+        return len(self.queues) > 1 and not self.tree.root.cohorts
+
+    def taking_part(self) -> Iterable[ClusterQueue]:
+        """The ClusterQueues that a cycle has to look at."""
+        standby = self.standby
+        return self.queues if standby is None else [queue for queue in self.queues if not standby.leaves_out(queue)]
+
+    def forget(self, queue: ClusterQueue) -> None:
+        """The usage of a ClusterQueue has changed, or its waiting workloads have."""
+        if self.standby is not None:
+            self.standby.forget(queue)
 
     def release(self, *, lean: bool) -> None:
         """Let those that are set aside take part again, if something was freed.

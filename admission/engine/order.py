@@ -11,7 +11,8 @@ from admission.engine.tree import add_usage, remove_usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from admission.engine.cycle import Entry
+    from admission.engine.entry import Entry
+    from admission.engine.items import Item
     from admission.engine.tree import Node, Tree
 
 
@@ -19,7 +20,7 @@ def classical(entries: Iterable[Entry], *, by_priority: bool = True) -> list[Ent
     """Those that need not borrow first, and among them as in a queue, or only by how long they have waited."""
 
     def rank(entry: Entry) -> tuple[int, int, float, str]:
-        priority, since, uid = _seniority(entry)
+        priority, since, uid = _seniority(entry.item)
         return entry.assignment.borrowing, priority if by_priority else 0, since, uid
 
     return sorted(entries, key=rank)
@@ -37,7 +38,7 @@ def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
         if parent is None:
             yield entry  # it has no rivals
         else:
-            heappush(brackets[parent].heads, (_rank(entry, entry.node, tree), entry))
+            heappush(brackets[parent].heads, (rank_of(entry, entry.node, tree), entry))
     while (best := _winner(tree.root, brackets, tree)) is not None:
         heappop(brackets[best.node.path[0]].heads)
         yield best
@@ -45,7 +46,8 @@ def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
             brackets[node].known = False
 
 
-_Rank = tuple[bool, tuple[bool, float], int, float, str]
+Rank = tuple[bool, tuple[bool, float], int, float, str]
+"""Whether it borrows, the share with it, and seniority: the smallest wins a tournament."""
 
 
 class _Bracket:
@@ -54,12 +56,12 @@ class _Bracket:
     __slots__ = ("heads", "known", "rank", "winner")
 
     def __init__(self) -> None:
-        self.heads: list[tuple[_Rank, Entry]] = []
+        self.heads: list[tuple[Rank, Entry]] = []
         """Those of its own ClusterQueues, as a heap."""
         self.known = False
         """Whether `winner` and `rank` are up to date."""
         self.winner: Entry | None = None
-        self.rank: _Rank | None = None
+        self.rank: Rank | None = None
         """How the winner ranks among those of the Cohort's siblings."""
 
 
@@ -76,20 +78,27 @@ def _winner(cohort: Node, brackets: Mapping[Node, _Bracket], tree: Tree) -> Entr
         if entry is not None and rank is not None and (best_rank is None or rank < best_rank):
             best, best_rank = entry, rank
     bracket.known, bracket.winner = True, best
-    bracket.rank = None if best is None else _rank(best, cohort, tree)
+    bracket.rank = None if best is None else rank_of(best, cohort, tree)
     return best
 
 
-def _rank(entry: Entry, at: Node, tree: Tree) -> _Rank:
-    """By the share that a node on the entry's path would have with it."""
-    usage = entry.assignment.usage
+def rank_of(entry: Entry, at: Node, tree: Tree) -> Rank:
+    """How an entry ranks at a node on its path."""
+    return tournament_rank(entry.item, entry.assignment.usage, entry.node, at, tree)
+
+
+def tournament_rank(item: Item, usage: Mapping[int, int], node: Node, at: Node, tree: Tree) -> Rank:
+    """How a workload of the ClusterQueue `node` that would use `usage` ranks at `at`, a node on its path.
+
+    By the share that `at` would have with it.
+    """
     for fr, amount in usage.items():
-        add_usage(entry.node, fr, amount)
+        add_usage(node, fr, amount)
     own = share(at, tree)
     for fr, amount in usage.items():
-        remove_usage(entry.node, fr, amount)
-    return own.borrows_any(usage), own.rank, *_seniority(entry)
+        remove_usage(node, fr, amount)
+    return own.borrows_any(usage), own.rank, *_seniority(item)
 
 
-def _seniority(entry: Entry) -> tuple[int, float, str]:
-    return -entry.item.shape.priority, entry.item.since, entry.item.uid
+def _seniority(item: Item) -> tuple[int, float, str]:
+    return -item.shape.priority, item.since, item.uid

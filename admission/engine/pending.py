@@ -215,18 +215,35 @@ class Pending:
         while (item := self._first()) is not None:
             if item.progress is not None or item.fault is not None or not item.accepted or not blocked(item.shape):
                 return
-            self._set_aside(item.shape)
+            self.set_aside_shape(item.shape)
 
     def put_aside(self, item: Item) -> None:
         """It cannot be admitted, nor can any other of its shape, until `release`."""
         self.add(item)
-        self._set_aside(item.shape)
+        self.set_aside_shape(item.shape)
 
-    def _set_aside(self, shape: Shape) -> None:
+    def set_aside_shape(self, shape: Shape) -> None:
+        """Set aside all workloads of a shape, until `release`."""
         self._aside[shape] = None
         for bucket in self._buckets[shape].values():
             bucket.aside = True
             bucket.front = None
+
+    def firsts(self) -> list[Item] | None:
+        """The first workload of each shape, in order, set aside or not.
+
+        None if not all would take part after `release`, or some were set aside for a reason of their own.
+        """
+        if any(not until_asked for _, until_asked in self._alone.values()):
+            return None
+        firsts = []
+        for buckets in self._buckets.values():
+            if not all(likeness.accepted for likeness in buckets):
+                return None
+            fronts = [item for bucket in buckets.values() if (item := bucket.first()) is not None]
+            if fronts:
+                firsts.append(min(fronts, key=_rank_of))
+        return sorted(firsts, key=_rank_of)
 
     def put_alone(self, item: Item, *, until_asked: bool = False) -> None:
         """It is set aside for a reason of its own; `until_asked`: `release` does not bring it back."""

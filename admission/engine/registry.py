@@ -216,6 +216,7 @@ class Registry:
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = domain.freed = True
+            domain.forget(queue)
 
     def requeue(self, workload: Workload) -> None:
         """It waits again."""
@@ -233,6 +234,7 @@ class Registry:
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = True
+            domain.forget(queue)
 
     # --- queue objects
 

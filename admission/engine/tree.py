@@ -170,10 +170,14 @@ def local_available(node: Node, fr: int) -> int:
 def available(node: Node, fr: int) -> int:
     """What the node could use now; negative where the tree is in debt (clamp at the ClusterQueue)."""
     parent = node.parent
-    used = node.usage[fr]
     if parent is None:
-        return node.quota[fr] - used
-    free = available(parent, fr)
+        return node.quota[fr] - node.usage[fr]
+    return available_with(node, fr, available(parent, fr))
+
+
+def available_with(node: Node, fr: int, free: int) -> int:
+    """What a node could use now if `free` is what its parent could use."""
+    used = node.usage[fr]
     local = node.local[fr]
     cap = node.cap[fr]
     if cap is not None:

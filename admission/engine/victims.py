@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.events import Evict
-from admission.engine.vocabulary import PREEMPTED, PREEMPTION_TEXTS
+from admission.engine.vocabulary import FOREIGN, PREEMPTED, PREEMPTION_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,8 +27,10 @@ class Target(NamedTuple):
 
 def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
     """The decision to evict the target for a workload of the ClusterQueue at `node`."""
+    # The people of the victim's namespace read that, and may not see what there is in others.
+    is_near = preemptor.namespace == target.held.workload.namespace
     message = (
-        f"Preempted to accommodate workload {preemptor.key} (UID: {preemptor.uid}) "
+        f"Preempted to accommodate {f'workload {preemptor.key}' if is_near else FOREIGN} (UID: {preemptor.uid}) "
         f"due to {PREEMPTION_TEXTS[target.reason]}; "
         f"preemptor path: {_path(node)}; preemptee path: {_path(target.node)}"
     )

@@ -17,6 +17,8 @@ PENDING_EVALUATION: Final = "PendingEvaluation"
 ADMISSION_GATED: Final = "AdmissionGated"
 
 PREEMPTED: Final = "Preempted"
+FOREIGN: Final = "a workload of another namespace"
+"""In place of a name, for people of one namespace."""
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from admission.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
@@ -23,6 +23,8 @@ Object: TypeAlias = dict[str, Any]
 """A Kubernetes object, or a patch of one, as JSON."""
 
 QUEUE_NAME: Final = "sluice.dev/queue-name"
+DEFAULT_QUEUE: Final = "default"
+"""The LocalQueue of what names none, where that is queued, too."""
 PRIORITY_CLASS: Final = "sluice.dev/priority-class"
 HOLD: Final = "sluice.dev/hold"
 """Label or annotation; `"true"` keeps the workload out of every cycle."""
@@ -31,24 +33,31 @@ SUBMITTED_BY: Final = "sluice.dev/submitted-by"
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: how long the workload may run, over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
+POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
+"""Label on each pod of a Job, with the Job's uid; a pod that is orphaned, and adopted by another Job, keeps it."""
+
+
+EMPTY: Final = "is empty: name what it is for, or remove the label"
+"""What is wrong with a label without a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conventions:
-    """Which labels count, the first one found winning, and whose dependents are left to their owner."""
+    """Which labels count, the first one found winning, and where they count for nothing."""
 
     queue_labels: tuple[str, ...] = (QUEUE_NAME, f"{KUEUE}queue-name")
     priority_labels: tuple[str, ...] = (PRIORITY_CLASS, f"{KUEUE}priority-class")
     time_labels: tuple[str, ...] = (MAX_EXEC_TIME, f"{KUEUE}max-exec-time-seconds")
-    queued_owners: frozenset[tuple[str, str]] = frozenset()
-    """(API group, kind) of what is queued itself: only the topmost object of a tree is."""
+    excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
+    """Nothing in them is queued, whatever its labels say: the webhook never sees it."""
 
     @classmethod
-    def of(cls, *, kueue_labels: bool, queued_owners: frozenset[tuple[str, str]]) -> Conventions:
+    def of(cls, *, kueue_labels: bool, excluded_namespaces: Iterable[str]) -> Conventions:
         """Our own labels and, if wanted, Kueue's after them."""
+        excluded = frozenset(excluded_namespaces)
         if kueue_labels:
-            return cls(queued_owners=queued_owners)
-        return cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), queued_owners)
+            return cls(excluded_namespaces=excluded)
+        return cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), excluded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,10 @@ class Observed:
     finished: Outcome | None
     left: int | None = None
     """How many pods have still to end well, whatever may run at a time; None: that is not known."""
+    stopped: bool = False
+    """Whether its controller says that it has seen a suspension; perhaps an earlier one than the present."""
+    ending: bool = False
+    """Whether it is being deleted, and the stop patch has taken effect on its object."""
     busy: int = 0
     """How many pods there are, those that are being stopped included."""
     ready: bool = False
@@ -130,6 +143,10 @@ class Kind(Protocol):
     def kind(self) -> str:
         """The kind's name."""
 
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """The annotations that `faults` and the webhook look at; of labels, owners and spec it may be anything."""
+
     def queue_name(self, obj: Object) -> str:
         """The LocalQueue that the object is for; empty if it is none of Sluice's business."""
 
@@ -144,6 +161,12 @@ class Kind(Protocol):
 
     def gate(self, obj: Object) -> list[Object]:
         """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
+
+    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
+        """The JSON patch that keeps what runs from having more pods than before, and a sentence that says so.
+
+        Both are unsuspended. The patch is empty where `new` may have no more than `old`.
+        """
 
     def start_patch(
         self,
@@ -162,11 +185,14 @@ class Kind(Protocol):
     def carries(self, obj: Object, original: Object) -> bool:
         """Whether all is in it that the start patch with this original puts in; False if that is nothing."""
 
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """Whether nobody has changed what the start patch with this original puts in, but for numbers of pods."""
+
     def resume_patch(self, obj: Object) -> list[Object]:
         """The JSON patch that unsuspends what carries its injection already."""
 
     def stop_patch(self, obj: Object) -> list[Object]:
-        """The JSON patch that suspends.
+        """The JSON patch that suspends, or has what is being deleted end its pods: its controller minds no suspension.
 
         It tests uid and generation, so that a replica that led once cannot stop what its successor has started again.
         """
@@ -175,4 +201,7 @@ class Kind(Protocol):
         """The merge patch of the status that API servers before 1.36 need before `restore_patch`."""
 
     def restore_patch(self, obj: Object, original: Object) -> Object | None:
-        """The merge patch that gives the object back as it was; None if it is. Only while it is not active."""
+        """The merge patch that takes out what the start patch put in; None if nothing of it is left.
+
+        What somebody has changed since then is his, and stays. Only while the object is not active.
+        """

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from admission.kinds import templates
-from admission.kinds.base import HOLD, KUEUE, SUBMITTED_BY, Conventions, Object, Observed, Outcome
+from admission.kinds.base import EMPTY, HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, Conventions, Object, Observed, Outcome
 from admission.kinds.patches import additions, merged
 from admission.kinds.requests import check_resources
 from admission.model import names
 from admission.model.errors import Misconfigured
+from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,15 @@ _COMPLETIONS_FOLLOW = (f"{KUEUE}job-completions-equal-parallelism", "sluice.dev/
 _TEMPLATE = "spec.template"
 _GIVEN = "given"
 """In an `original`: the merge patch of the spec that a start puts in."""
+_COUNTS = ("parallelism", "completions")
+_REPLACEMENT = "podReplacementPolicy"
+_ENDING = {"suspend": False, "activeDeadlineSeconds": 1}
+"""In the spec of a Job that is being deleted, but kept by a finalizer: all that its controller still obeys."""
 _NOTHING: dict[str, Any] = {}
+_LONGEST_USER = 250
+"""Characters of a user's name. It is part of an index, of which PostgreSQL stores at most 2,700 bytes for a row."""
+_LONGEST_QUOTE = 100
+"""Characters of a value that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +51,20 @@ class JobKind:
     version: ClassVar[str] = "v1"
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
 
     conventions: Conventions
 
     def queue_name(self, obj: Object) -> str:
-        """The LocalQueue named by label; empty for a Job that someone else manages or that belongs to a queued one."""
+        """The LocalQueue named by label; empty for a Job that someone else manages, or in an excluded namespace.
+
+        An owner exempts from nothing: users write owner references, and no kind that is queued makes Jobs.
+        """
         metadata = obj["metadata"]
         queue = _first(metadata.get("labels"), self.conventions.queue_labels)
         if not queue or (obj["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER:
             return ""
-        for owner in metadata.get("ownerReferences") or ():
-            group = owner["apiVersion"].rpartition("/")[0]
-            if owner.get("controller") and (group, owner["kind"]) in self.conventions.queued_owners:
-                return ""
-        return queue
+        return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
 
     def observe(self, obj: Object) -> Observed:
         """The Job's present state."""
@@ -67,7 +76,9 @@ class JobKind:
         finished, stopped = _conditions(status)
         # Between an unsuspension and a suspension soon after, the Job controller may not have counted its pods yet:
         # they are gone for certain only once it says by its condition that it has seen the suspension.
-        may_start = finished is None and (not suspended or (started and not stopped))
+        # It makes none for a Job that is being deleted.
+        deleting = "deletionTimestamp" in metadata
+        may_start = finished is None and not deleting and (not suspended or (started and not stopped))
         active, terminating, pods = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
         return Observed(
             uid=metadata["uid"],
@@ -79,13 +90,15 @@ class JobKind:
             queue=self.queue_name(obj),
             priority_class=_first(labels, self.conventions.priority_labels),
             pod_priority_class=spec["template"].get("spec", _NOTHING).get("priorityClassName") or "",
-            user=annotations.get(SUBMITTED_BY, ""),
+            user=clean(annotations.get(SUBMITTED_BY, ""), longest=_LONGEST_USER),
             held=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
             suspended=suspended,
             active=may_start or active > 0 or terminating > 0,
             started=started,
+            stopped=stopped,
             pods=pods,
-            deleting="deletionTimestamp" in metadata,
+            deleting=deleting,
+            ending=deleting and _ENDING.items() <= spec.items(),
             finished=finished,
             left=_left(spec, status),
             busy=active + terminating,
@@ -94,31 +107,33 @@ class JobKind:
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """One pod set, `main`, of the pods that are still needed. Raises Misconfigured."""
-        if fault := self._time_fault(obj["metadata"].get("labels") or _NOTHING):
-            raise Misconfigured(": ".join(fault))
+        """One pod set, `main`, of the pods that are still needed. Raises Misconfigured, also for all other `faults`."""
+        if faults := list(self._metadata_faults(obj["metadata"])):
+            raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(_essence(obj), context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """What is wrong in labels, annotations and resources."""
-        return list(self._faults(obj))
-
-    def _faults(self, obj: Object) -> Iterator[tuple[str, str]]:
-        metadata = obj["metadata"]
-        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
-            if label in labels and not names.is_dns_subdomain(labels[label]):
-                yield f"metadata.labels[{label}]", f'"{labels[label]}" can be the name of nothing'
-        if fault := self._time_fault(labels):
-            yield fault
-        yield from _boolean_faults("metadata.labels", labels, HOLD)
-        yield from _boolean_faults("metadata.annotations", annotations, HOLD, *_COMPLETIONS_FOLLOW)
+        faults = list(self._metadata_faults(obj["metadata"]))
         try:
-            _min_count(annotations, obj["spec"])
+            _min_count(obj["metadata"].get("annotations") or _NOTHING, obj["spec"])
             check_resources(obj["spec"]["template"].get("spec") or {}, path=f"{_TEMPLATE}.spec")
         except Misconfigured as error:
             path, _, message = str(error).partition(": ")
-            yield path, message
+            faults.append((path, message))
+        return faults
+
+    def _metadata_faults(self, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        labels, annotations = metadata.get("labels") or _NOTHING, metadata.get("annotations") or _NOTHING
+        for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
+            if label in labels and not names.is_dns_subdomain(labels[label]):
+                no_name = f'"{_quote(labels[label])}" is no name: use lower-case letters, digits, "-" and "."'
+                fault = no_name if labels[label] else EMPTY
+                yield f"metadata.labels[{label}]", fault
+        if time_fault := self._time_fault(labels):
+            yield time_fault
+        yield from _boolean_faults("metadata.labels", labels, HOLD)
+        yield from _boolean_faults("metadata.annotations", annotations, HOLD, *_COMPLETIONS_FOLLOW)
 
     def _max_seconds(self, labels: Mapping[str, str]) -> int | None:
         text = _first(labels, self.conventions.time_labels)
@@ -127,7 +142,8 @@ class JobKind:
     def _time_fault(self, labels: Mapping[str, str]) -> tuple[str, str] | None:
         for label in self.conventions.time_labels:
             if label in labels and not _is_positive(labels[label]):
-                return f"metadata.labels[{label}]", f'must be a number of seconds from 1, not "{labels[label]}"'
+                told = _quote(labels[label])
+                return f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
         return None
 
     def gate(self, obj: Object) -> list[Object]:
@@ -135,6 +151,20 @@ class JobKind:
         if obj["spec"].get("suspend") is True:
             return []
         return [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
+        """The numbers as they were, where they would give more pods; a Job without pods is suspended instead."""
+        had, wants = _count(old["spec"]), _count(new["spec"])
+        if wants > had == 0:
+            return self.gate(new), "a running Job without pods is suspended, and queues before it gets some"
+        patch = [_set_back(new["spec"], old["spec"], field) for field in _COUNTS if wants > had]
+        warning = f"a running Job gets no more pods than {had}; suspend it in the same request to ask for more"
+        if old["spec"].get(_REPLACEMENT) == "Failed" != new["spec"].get(_REPLACEMENT):
+            patch.append(_set_back(new["spec"], old["spec"], _REPLACEMENT))
+            warning = (
+                warning if wants > had else f"{_REPLACEMENT} of a running Job stays Failed, as its start has set it"
+            )
+        return [*filter(None, patch)], warning
 
     def start_patch(
         self,
@@ -147,8 +177,13 @@ class JobKind:
         (assignment,) = admission.pod_sets
         given = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
         asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
+        if obj["spec"].get("manualSelector"):  # else the API server has put the label there
+            asked.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
         template, original = templates.inject(obj["spec"]["template"], (*given, *asked), path=_TEMPLATE)
         spec: Object = {"template": template, "suspend": False}
+        if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":
+            # That makes new pods beside those that still end: more than was admitted.
+            spec[_REPLACEMENT], original[_REPLACEMENT] = "Failed", "TerminatingOrFailed"
         if assignment.count < _needed(obj):
             spec["parallelism"] = assignment.count
             original["parallelism"] = obj["spec"].get("parallelism", 1)
@@ -165,12 +200,19 @@ class JobKind:
         spec, given = obj["spec"], original.get(_GIVEN)
         return given is not None and merged(spec, given) == spec
 
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """Whether all but the numbers of pods is in the spec."""
+        given = {field: value for field, value in original.get(_GIVEN, _NOTHING).items() if field not in _COUNTS}
+        return bool(merged(obj["spec"], given) == obj["spec"])
+
     def resume_patch(self, obj: Object) -> list[Object]:
         """`suspend: false` alone."""
         return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": False}]
 
     def stop_patch(self, obj: Object) -> list[Object]:
-        """`suspend: true`."""
+        """`suspend: true`; of what is being deleted, a deadline, which ends its pods."""
+        if "deletionTimestamp" in obj["metadata"]:
+            return [*_same_generation(obj), *additions(obj["spec"], _ENDING, "/spec")]
         return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": True}]
 
     def clear_start_time_patch(self, obj: Object) -> Object:
@@ -178,15 +220,20 @@ class JobKind:
         return {"metadata": _lock(obj), "status": {"startTime": None}}
 
     def restore_patch(self, obj: Object, original: Object) -> Object | None:
-        """The template and the numbers as they were."""
+        """The template and the numbers as they were, but for what somebody has changed since."""
+        given = original.get(_GIVEN, _NOTHING)
         spec: Object = {
             field: original[field]
-            for field in ("parallelism", "completions")
-            if field in original and obj["spec"].get(field) != original[field]
+            for field in (*_COUNTS, _REPLACEMENT)
+            if field in given and obj["spec"].get(field) == given[field]
         }
-        if template := templates.restore(obj["spec"]["template"], original):
+        if template := templates.restore(obj["spec"]["template"], original, given.get("template", _NOTHING)):
             spec["template"] = template
         return {"metadata": _lock(obj), "spec": spec} if spec else None
+
+
+def _quote(text: str) -> str:
+    return clean(text, longest=_LONGEST_QUOTE)
 
 
 def _first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
@@ -195,6 +242,14 @@ def _first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
             if value := values.get(key):
                 return value
     return ""
+
+
+def _set_back(new: Mapping[str, Any], old: Mapping[str, Any], field: str) -> Object | None:
+    """The operation that gives a field of a spec its former value; None if it has that."""
+    if new.get(field) == old.get(field):
+        return None
+    path = f"/spec/{field}"
+    return {"op": "add", "path": path, "value": old[field]} if field in old else {"op": "remove", "path": path}
 
 
 def _same_generation(obj: Object) -> list[Object]:
@@ -214,7 +269,8 @@ def _conditions(status: Mapping[str, Any]) -> tuple[Outcome | None, bool]:
             if (what := condition["type"]) == "Suspended":
                 stopped = True
             elif what in {"Complete", "Failed"}:
-                finished = Outcome(what == "Complete", condition.get("reason", ""), condition.get("message", ""))
+                said = (clean(condition.get(field) or "") for field in ("reason", "message"))
+                finished = Outcome(what == "Complete", *said)
     return finished, stopped
 
 
@@ -267,7 +323,7 @@ def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int |
             if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= max(count, 1)):
                 raise Misconfigured(
                     f"metadata.annotations[{key}]: must be an integer from 1 to the parallelism of {count}, "
-                    f'not "{text}"'
+                    f'not "{_quote(text)}"'
                 )
             return int(text) if int(text) < count else None
     return None
@@ -276,7 +332,7 @@ def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int |
 def _boolean_faults(where: str, values: Mapping[str, str], *keys: str) -> Iterator[tuple[str, str]]:
     for key in keys:
         if values.get(key, "true") not in {"true", "false"}:
-            yield f"{where}[{key}]", f'must be "true" or "false", not "{values[key]}"'
+            yield f"{where}[{key}]", f'must be "true" or "false", not "{_quote(values[key])}"'
 
 
 def _essence(obj: Object) -> bytes:

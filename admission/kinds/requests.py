@@ -130,11 +130,12 @@ def _aggregate(containers: Iterable[_Container], inits: Iterable[_Container], *,
 
 def _overhead(spec: Mapping[str, Any], context: NamespaceContext, path: str) -> Amounts:
     overhead = spec.get("overhead")
-    if overhead is None and (name := spec.get("runtimeClassName")):
+    if name := spec.get("runtimeClassName"):
         found = context.runtime_classes.get(name)
         if found is None:
             raise Misconfigured(f'{path}.runtimeClassName: there is no RuntimeClass "{name}" in the cluster')
-        overhead = (found.get("overhead") or {}).get("podFixed")
+        if overhead is None:
+            overhead = (found.get("overhead") or {}).get("podFixed")
     return parse_amounts(overhead, f"{path}.overhead")
 
 

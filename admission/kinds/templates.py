@@ -122,21 +122,24 @@ def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: 
     return patch, original
 
 
-def restore(template: Mapping[str, Any], original: Mapping[str, Any]) -> Object:
-    """The merge patch of a template that brings back what `inject` changed; empty if nothing is left to do."""
+def restore(template: Mapping[str, Any], original: Mapping[str, Any], given: Mapping[str, Any]) -> Object:
+    """The merge patch of a template that takes out what is left of what `inject` put in; empty if that is nothing.
+
+    `given` is the patch that `inject` returned. What somebody has changed since is his, and stays.
+    """
     patch: Object = {}
     for field, (part, _) in _MAPS.items():
-        if field not in original:
-            continue
-        had, has = original[field], (template.get(part) or {}).get(field)
-        if has and not had:
-            patch.setdefault(part, {})[field] = None
-        elif (has or {}) != (had or {}):
-            dropped = dict.fromkeys(key for key in has or {} if key not in had)
-            patch.setdefault(part, {})[field] = {**dropped, **had}
-    spec = template.get("spec") or {}
-    if "tolerations" in original and (spec.get("tolerations") or []) != (original["tolerations"] or []):
-        patch.setdefault("spec", {})["tolerations"] = original["tolerations"]
+        added = (given.get(part) or {}).get(field) or {}
+        has = (template.get(part) or {}).get(field) or {}
+        if ours := [key for key, value in added.items() if has.get(key) == value]:
+            nothing_left = len(ours) == len(has) and not original.get(field)
+            patch.setdefault(part, {})[field] = None if nothing_left else dict.fromkeys(ours)
+    had = original.get("tolerations") or []
+    has = (template.get("spec") or {}).get("tolerations") or []
+    added = [item for item in (given.get("spec") or {}).get("tolerations") or () if item not in had]
+    kept = [item for item in has if item not in added]
+    if kept != has:
+        patch.setdefault("spec", {})["tolerations"] = kept or original.get("tolerations")
     return patch
 
 

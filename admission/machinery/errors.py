@@ -1,9 +1,10 @@
-"""What can be wrong with a request before anybody looks at its object.
+"""What can be wrong with a server's certificate, and with a request before anybody looks at its object.
 
 SluiceError
     InvalidSelector         a label or field selector that cannot be understood, or a field that cannot be selected by
     PatchFailed             a JSON patch whose operations cannot be done on this object
     NotAcceptable           nothing that the client accepts can be given
+    UnusableCertificate     the certificate that a server shall show is none
 """
 
 from __future__ import annotations
@@ -21,3 +22,7 @@ class PatchFailed(SluiceError):
 
 class NotAcceptable(SluiceError):
     """The client accepts none of the forms that there are."""
+
+
+class UnusableCertificate(SluiceError):
+    """A certificate and a key that are no such, cannot be read, or do not belong together."""

@@ -17,7 +17,7 @@ _REQUIREMENT = re.compile(
     r"\s*(?:(?P<not>!)\s*)?(?P<key>[^\s=!,()<>]+)\s*"
     r"(?:(?P<op>==|=|!=|\bin\b|\bnotin\b|<|>)\s*(?:\((?P<set>[^)]*)\)|(?P<value>[^\s,]*)))?\s*(?:,|$)"
 )
-_TERM = re.compile(r"\s*(?P<path>[^=!]+?)\s*(?P<op>!=|==|=)(?P<value>.*)", re.DOTALL)
+_TERM = re.compile(r"(?P<path>[^=!]+)(?P<op>!=|==|=)(?P<value>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ def parse_label_selector(text: str) -> tuple[Requirement, ...]:
     """The query parameter `labelSelector`; all requirements must hold. Raises InvalidSelector."""
     requirements = []
     position = 0
+    text = " ".join(text.split())  # two patterns of spaces in a row take time that grows with the square of many
     while position < len(text.rstrip()):
         match = _REQUIREMENT.match(text, position)
         if match is None or match.end() == position:
@@ -71,11 +72,12 @@ def parse_field_selector(text: str, supported: Collection[str]) -> tuple[FieldTe
         match = _TERM.fullmatch(part)
         if match is None:
             raise InvalidSelector(f"invalid selector: '{text}'; can't understand '{part}'")
-        if match["path"] not in supported:
+        path = match["path"].strip()
+        if path not in supported:
             listed = ", ".join(sorted(supported))
-            raise InvalidSelector(f"field label not supported: {match['path']}; these are: {listed}")
+            raise InvalidSelector(f"field label not supported: {path}; these are: {listed}")
         value = re.sub(r"\\([\\,=])", r"\1", match["value"].strip())
-        terms.append(FieldTerm(match["path"], match["op"] != "!=", value))
+        terms.append(FieldTerm(path, match["op"] != "!=", value))
     return tuple(terms)
 
 

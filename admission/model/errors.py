@@ -13,6 +13,8 @@ who will read it, and `sluice` prints it as it is; a traceback is always a defec
 
 from __future__ import annotations
 
+from admission.model.text import clean
+
 
 class SluiceError(Exception):
     """The root: whatever Sluice raises on purpose."""
@@ -33,7 +35,13 @@ class InvalidQuantity(InvalidObject):
 
 
 class Misconfigured(SluiceError):
-    """A workload whose pods the API server would refuse, so that it could never start."""
+    """A workload that could never start: the API server would refuse its pods, or Sluice cannot handle it.
+
+    The message may quote what its user wrote: it is cleaned and bounded (see `admission.model.text`).
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(clean(message))
 
 
 class StoreError(SluiceError):

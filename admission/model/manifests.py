@@ -14,6 +14,7 @@ from admission.model.base import FieldFaultsError, Model
 from admission.model.errors import InvalidObject
 from admission.model.queues import QUEUE_OBJECTS, QueueObject
 from admission.model.reading import Document, parse_documents
+from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,10 @@ __all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manife
 API_VERSION: Final = "sluice.dev/v1"
 _API_VERSIONS: Final = (API_VERSION, "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 _OURS: Final = ("admission.model", "admission.cli")
+_MOST_FAULTS: Final = 20
+"""Faults of one object that are told; to find words for each of a hundred thousand would take minutes."""
+_LONGEST_FIELD: Final = 64
+"""Characters of an unknown field for which a similar name is looked for."""
 _KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 
@@ -50,18 +55,22 @@ def parse_manifest(
         try:
             return cls.model_validate(body, by_alias=True, by_name=False)
         except ValidationError as error:
-            strangers = [detail for detail in _details(error) if detail["type"] == "extra_forbidden"]
+            details = _details(error)
+            strangers = [detail for detail in details if detail["type"] == "extra_forbidden"]
             if unknown is None or not strangers:
-                raise InvalidObject(faults(error), subject=subject) from error
+                raise InvalidObject(_told(details), subject=subject) from error
+            for detail in strangers[:_MOST_FAULTS]:
+                told = clean(_path(detail["loc"]))
+                unknown.append(_message(detail).replace("unknown field", f'unknown field "{told}"'))
+            if len(strangers) > _MOST_FAULTS:
+                unknown.append(f"and {len(strangers) - _MOST_FAULTS} more unknown fields")
             for detail in strangers:
-                place = detail["loc"]
-                unknown.append(_message(detail).replace("unknown field", f'unknown field "{_path(place)}"'))
-                _remove(body, place)
+                _remove(body, detail["loc"])
 
 
 def faults(error: ValidationError) -> list[tuple[str, str]]:
-    """What a model found wrong: the field path and a message for each fault."""
-    return [cause for detail in _details(error) for cause in _causes(detail)]
+    """What a model found wrong: the field path and a message for each of the first faults, and how many more."""
+    return _told(_details(error))
 
 
 def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, Any]:
@@ -89,7 +98,7 @@ def _kind_of(body: Mapping[str, Any], source: str) -> type[QueueObject]:
 def _subject(kind: str, body: Mapping[str, Any], source: str) -> str:
     metadata = body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    subject = f'{kind} "{name}"' if isinstance(name, str) else kind
+    subject = f'{kind} "{clean(name)}"' if isinstance(name, str) else kind
     return f"{source}: {subject}" if source else subject
 
 
@@ -157,9 +166,12 @@ def _prune(value: Any) -> Any:
     return [_prune(item) for item in value] if isinstance(value, list) else value
 
 
-def field_causes(error: ValidationError) -> list[tuple[str, str]]:
-    """(field path, message) of all that is wrong with what a user wrote."""
-    return [cause for detail in _details(error) for cause in _causes(detail)]
+def _told(details: Sequence[ErrorDetails]) -> list[tuple[str, str]]:
+    causes = [cause for detail in details[:_MOST_FAULTS] for cause in _causes(detail)][:_MOST_FAULTS]
+    told = [(clean(path), clean(message)) for path, message in causes]
+    if len(details) > _MOST_FAULTS:
+        told.append(("", f"there are {len(details) - _MOST_FAULTS} more faults"))
+    return told
 
 
 def _details(error: ValidationError) -> list[ErrorDetails]:
@@ -187,7 +199,8 @@ def _message(detail: ErrorDetails) -> str:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            near = difflib.get_close_matches(str(detail["loc"][-1]), _field_names(), n=1)
+            name = str(detail["loc"][-1])
+            near = difflib.get_close_matches(name, _field_names(), n=1) if len(name) <= _LONGEST_FIELD else []
             return f'unknown field; did you mean "{near[0]}"?' if near else "unknown field"
         case "literal_error":
             return f'"{given}" is not one of {context["expected"]}'

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation in which `kubectl apply` notes for itself what it has written."""
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL)
@@ -32,3 +38,9 @@ def is_qualified_name(text: str) -> bool:
 def is_label_value(text: str) -> bool:
     """Whether a label may have this value; the empty one is fine."""
     return len(text) <= 63 and (not text or _NAME_PART.fullmatch(text) is not None)
+
+
+def listed(names: Sequence[str], *, limit: int = 10) -> str:
+    """`a, b and 3 more`: the first names, for a sentence of bounded length."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -10,9 +10,12 @@ import math
 import re
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from admission.model.errors import InvalidQuantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 UNLIMITED: Final = 2**63 - 1
 """The amount that stands for "no limit"; whatever reaches it stays there, as in Kueue."""
@@ -56,6 +59,17 @@ def amount(resource: str, value: str | float, *, field: str = "") -> int:
     if number < 0:
         raise InvalidQuantity([(field, f"must not be negative, but is {value}")])
     return to_amount(resource, number)
+
+
+def times(requests: Mapping[str, int], count: int) -> dict[str, int]:
+    """The amounts that `count` pods ask for together, each at most UNLIMITED."""
+    return {resource: min(amount * count, UNLIMITED) for resource, amount in requests.items()}
+
+
+def add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add amounts to `total`, where each is at most UNLIMITED afterwards."""
+    for resource, amount in more.items():
+        total[resource] = min(total.get(resource, 0) + amount, UNLIMITED)
 
 
 def to_amount(resource: str, number: Fraction) -> int:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 3 * 2**20
 """The API server's own limit for one request."""
+MAX_VALUES: Final = 500_000
+"""Values in one document, those in lists and objects included."""
 _MAX_DEPTH: Final = 64
-_MAX_NODES: Final = 500_000
+_MAX_NUMBER: Final = 64
+"""Characters of a number in YAML. In base 60, or beyond 4,300 digits, the time to read one grows with their square."""
 _NO_NUL: Final = "holds the character U+0000, which no database text may: remove it"
+_NO_SURROGATE: Final = "holds half of a character (a surrogate such as \\ud800): remove it"
 
 _Path: TypeAlias = "tuple[_Path, str | int] | None"
 """Back from a value to the document: each step, and the path before it."""
@@ -33,22 +37,23 @@ class Document:
     body: Mapping[str, Any]
 
 
-def parse_documents(text: str, *, source: str) -> list[Document]:
+def parse_documents(text: str, *, source: str, max_values: int = MAX_VALUES) -> list[Document]:
     """The objects in a YAML stream or a JSON text, with the items of lists (`kind: List`) in place of the lists.
 
-    Empty documents are left out. Raises InvalidObject for what is too large, malformed, too deep or not an object.
+    Empty documents are left out. A document may have `max_values`, with what aliases and merge keys stand for.
+    Raises InvalidObject for what is too large, malformed, too deep or not an object.
     """
     if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise InvalidObject([("", f"is larger than {MAX_BYTES // 2**20} MiB; split it")], subject=source)
     documents: list[Document] = []
-    bodies = list(_load(text, source))
+    bodies = list(_load(text, source, max_values))
     for number, body in enumerate(bodies, start=1):
         where = f"{source}: document {number}" if len(bodies) > 1 else source
         if body is None:
             continue
         if not isinstance(body, dict):
             raise InvalidObject([("", "is not an object with apiVersion and kind")], subject=where)
-        check_size(body, where)
+        check_size(body, where, max_values=max_values)
         documents.extend(_flatten(body, where))
     return documents
 
@@ -68,7 +73,7 @@ def _flatten(body: dict[str, Any], where: str) -> Iterator[Document]:
         yield Document(f"{where}: items[{index}]", {**types, **item})
 
 
-def _load(text: str, source: str) -> Iterator[Any]:
+def _load(text: str, source: str, max_values: int) -> Iterator[Any]:
     try:
         if text.lstrip().startswith("{"):
             try:
@@ -77,7 +82,12 @@ def _load(text: str, source: str) -> Iterator[Any]:
                 pass  # flow style YAML may begin so, too; if it is neither, YAML's message names the place as well
             else:
                 return
-        yield from yaml.load_all(text, Loader=_Loader)
+        loader = _Loader(text, max_values)
+        try:
+            while loader.check_node():
+                yield loader.document()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -100,11 +110,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def check_size(body: Any, where: str) -> None:
-    """Raise InvalidObject for a document that is too large, too deep, or of other values than JSON has.
-
-    Aliases make a short text stand for a huge document; this walk sees it as large as it would be written out.
-    """
+def check_size(body: Any, where: str, *, max_values: int = MAX_VALUES) -> None:
+    """Raise InvalidObject for a document that is too large, too deep, or of other values than JSON has."""
     stack: list[tuple[Any, int, _Path]] = [(body, 1, None)]
     nodes = 0
     while stack:
@@ -112,24 +119,40 @@ def check_size(body: Any, where: str) -> None:
         nodes += 1
         if depth > _MAX_DEPTH:
             raise InvalidObject([("", f"is nested deeper than {_MAX_DEPTH} levels")], subject=where)
-        if nodes > _MAX_NODES:
-            raise InvalidObject([("", f"has more than {_MAX_NODES} values; split it")], subject=where)
+        if nodes + len(stack) + (len(value) if isinstance(value, dict | list) else 0) > max_values:
+            raise InvalidObject([("", _too_many(max_values))], subject=where)
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
                     raise InvalidObject([("", f"the key {key!r} must be a string: put it in quotes")], subject=where)
-                if "\0" in key:
-                    raise InvalidObject([(_shown(path), f"the key {key!r} {_NO_NUL}")], subject=where)
+                if fault := _text_fault(key):
+                    raise InvalidObject([(_shown(path), f"the key {key!r} {fault}")], subject=where)
             stack.extend((item, depth + 1, (path, key)) for key, item in value.items())
         elif isinstance(value, list):
             stack.extend((item, depth + 1, (path, index)) for index, item in enumerate(value))
         elif isinstance(value, str):
-            if "\0" in value:
-                raise InvalidObject([(_shown(path), _NO_NUL)], subject=where)
+            if fault := _text_fault(value):
+                raise InvalidObject([(_shown(path), fault)], subject=where)
         elif not isinstance(value, int | float | None):
             raise InvalidObject(
                 [("", "may hold plain values, lists and objects only, no other YAML tags")], subject=where
             )
+
+
+def _text_fault(text: str) -> str:
+    """What is in a text that no database takes, and no JSON can be made of; empty: nothing."""
+    if "\0" in text:
+        return _NO_NUL
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return _NO_SURROGATE
+    return ""
+
+
+def _too_many(most: int) -> str:
+    return f"has more than {most} values; split it"
 
 
 def _shown(path: _Path) -> str:
@@ -143,17 +166,39 @@ def _shown(path: _Path) -> str:
 class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built with it, else the Python one
     """A SafeLoader that bounds the depth, refuses duplicate keys, and leaves times as text, as JSON does."""
 
-    depth = 0
+    def __init__(self, text: str, max_values: int) -> None:
+        super().__init__(text)
+        self._max_values = max_values
+        self._values = 0
+        self._depth = 0
+
+    def document(self) -> Any:
+        """The next document. Raises YAMLError, and ValueError for what is too large or too deep."""
+        self._values = 0
+        node = self.get_node()
+        # Aliases, and merge keys of merge keys, make a few bytes stand for any size: measured before it is built.
+        if _size(node, {}) > self._max_values:
+            raise ValueError(_too_many(self._max_values))
+        return self.construct_document(node)
 
     def descend_resolver(self, current_node: Any, current_index: Any) -> None:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
+        self._values += 1
+        if self._values > 2 * self._max_values:  # keys are nodes, too
+            raise ValueError(_too_many(self._max_values))
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
             raise ValueError(f"is nested deeper than {_MAX_DEPTH} levels")
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
-        self.depth -= 1
+        self._depth -= 1
         super().ascend_resolver()
+
+    def construct_number(self, node: Any) -> Any:
+        if len(node.value) > _MAX_NUMBER:
+            raise ValueError(f"line {node.start_mark.line + 1}: a number has more than {_MAX_NUMBER} characters")
+        is_int = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -168,6 +213,31 @@ class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built 
         return result
 
 
+def _size(node: Any, known: dict[int, int]) -> int:
+    """How many values the node has with each alias written out; `known` are those of nodes that were measured."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    size = known.get(id(node))
+    if size is None:
+        known[id(node)] = 0
+        size = known[id(node)] = 1 + sum(_size(child, known) for child in _children(node))
+    elif size == 0:
+        raise ValueError(f"line {node.start_mark.line + 1}: an alias stands for what it is a part of")
+    return size
+
+
+def _children(node: Any) -> Iterator[Any]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+        return
+    for key, item in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ValueError(f"line {key.start_mark.line + 1}: a key must be a string")  # noqa: TRY004  a text is at fault
+        yield item
+
+
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_number)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in _Base.yaml_implicit_resolvers.items()

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import ssl
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +13,22 @@ import aiohttp
 import orjson
 
 from admission.sandbox import errors
-from admission.sandbox.cel import MATCH_VARIABLES, CelError, compile_expression, evaluate
 from admission.sandbox.decoding import complete
-from admission.sandbox.objects import labels_of
+from admission.sandbox.matching import (
+    ConditionFailed,
+    Conditions,
+    Constraints,
+    Review,
+    conditions_hold,
+    conditions_of,
+)
 from admission.sandbox.patch import json_patch
 from admission.sandbox.schema import DecodeError
-from admission.sandbox.selectors import requirements_of
 
 if TYPE_CHECKING:
-    import cel
-
-    from admission.machinery.selectors import Requirement
     from admission.sandbox.objects import Object
     from admission.sandbox.registry import Call, Registry
     from admission.sandbox.resources import Resource
-
-GROUP = "admissionregistration.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,50 +37,12 @@ class Hook:
 
     name: str
     spec: Object
-    namespaces: tuple[Requirement, ...]
-    objects: tuple[Requirement, ...]
-    conditions: tuple[tuple[str, cel.Program], ...]
+    constraints: Constraints
+    conditions: Conditions
 
     @property
     def fails_closed(self) -> bool:
         return bool(self.spec["failurePolicy"] == "Fail")
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """A request as webhooks see it, but for the object that they may change."""
-
-    resource: Resource
-    subresource: str
-    operation: str
-    name: str
-    namespace: str
-    old: Object | None
-    call: Call
-
-    def body(self, new: Object | None) -> Object:
-        """The AdmissionReview to send; its uid is fresh."""
-        resource = self.resource
-        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-        target = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-        request: Object = {"uid": str(uuid.uuid4()), "kind": kind, "resource": target}
-        if self.subresource:
-            request["subResource"] = self.subresource
-        request["requestKind"] = kind
-        request["requestResource"] = target
-        if self.subresource:
-            request["requestSubResource"] = self.subresource
-        if self.name:
-            request["name"] = self.name
-        if self.namespace:
-            request["namespace"] = self.namespace
-        request["operation"] = self.operation
-        request["userInfo"] = self.call.user.info()
-        request["object"] = new
-        request["oldObject"] = self.old
-        request["dryRun"] = self.call.dry_run
-        request["options"] = self.call.options
-        return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
 
 class HookFailed(errors.SandboxError):
@@ -104,12 +65,11 @@ class Webhooks:
 
     def reload(self) -> None:
         """Read the configurations again, after one changed."""
-        self._mutating = self._read("mutatingwebhookconfigurations")
-        self._validating = self._read("validatingwebhookconfigurations")
+        self._mutating = self._read("MutatingWebhookConfiguration")
+        self._validating = self._read("ValidatingWebhookConfiguration")
 
-    def _read(self, plural: str) -> list[Hook]:
-        configurations = self._registry.store.collections[GROUP, plural].versions()
-        return [_hook(spec) for version in configurations for spec in version.obj.get("webhooks", ())]
+    def _read(self, kind: str) -> list[Hook]:
+        return [_hook(spec) for obj in self._registry.admission.in_force(kind) for spec in obj.get("webhooks", ())]
 
     # ------------------------------------------------------------------ the three occasions
 
@@ -119,8 +79,7 @@ class Webhooks:
         """What the mutating webhooks make of the object. Raises ApiError."""
         if not self._mutating:
             return new
-        name = (old or new)["metadata"].get("name", "")
-        review = Review(resource, subresource, operation, name, _namespace(resource, old or new), old, call)
+        review = Review.of(resource, subresource, operation, old or new, old, call)
         again: list[Hook] = []
         called: list[Hook] = []
         for hook in self._mutating:
@@ -146,8 +105,7 @@ class Webhooks:
             return
         known = new if new is not None else old
         assert known is not None
-        name = known["metadata"].get("name", "") if named else ""
-        review = Review(resource, subresource, operation, name, _namespace(resource, known), old, call)
+        review = Review.of(resource, subresource, operation, known, old, call, named=named)
         hooks = [hook for hook in self._validating if self._matches(hook, review, new)]
         if not hooks:
             return
@@ -161,8 +119,7 @@ class Webhooks:
     async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
         """Ask both kinds of webhooks about a deletion. Raises ApiError."""
         if self._mutating:
-            name = old["metadata"]["name"] if named else ""
-            review = Review(resource, "", "DELETE", name, _namespace(resource, old), old, call)
+            review = Review.of(resource, "", "DELETE", old, old, call, named=named)
             for hook in self._mutating:
                 if self._matches(hook, review, None):
                     await self._answer(hook, review, None)
@@ -171,28 +128,16 @@ class Webhooks:
     # ------------------------------------------------------------------ matching
 
     def _matches(self, hook: Hook, review: Review, new: Object | None) -> bool:
-        resource = review.resource
-        if resource.group == GROUP or not any(_rule_matches(rule, review) for rule in hook.spec.get("rules", ())):
+        if not hook.constraints.hold(self._registry, review, new):
             return False
-        if hook.namespaces and not self._namespace_matches(hook, review, new):
-            return False
-        if hook.objects and not any(
-            all(requirement.holds(labels_of(obj)) for requirement in hook.objects)
-            for obj in (new, review.old)
-            if obj is not None
-        ):
-            return False
-        return not hook.conditions or _conditions_hold(hook, review, new)
-
-    def _namespace_matches(self, hook: Hook, review: Review, new: Object | None) -> bool:
-        if review.namespace:
-            found = self._registry.find("", "namespaces", "", review.namespace)
-        elif review.resource.key == ("", "namespaces"):
-            found = new or review.old
-        else:
-            return True
-        labels = labels_of(found) if found else {}
-        return all(requirement.holds(labels) for requirement in hook.namespaces)
+        try:
+            return conditions_hold(hook.conditions, review, new)
+        except ConditionFailed as error:
+            if not hook.fails_closed:
+                return False
+            name = review.subject(new)
+            message = f'{review.resource.qualified} "{name}" is forbidden: {error}'
+            raise errors.denied(message, review.resource, name) from error
 
     # ------------------------------------------------------------------ calling
 
@@ -270,65 +215,7 @@ class Webhooks:
 
 
 def _hook(spec: Object) -> Hook:
-    conditions = tuple(
-        (condition["expression"], compile_expression(condition["expression"], MATCH_VARIABLES))
-        for condition in spec.get("matchConditions", ())
-    )
-    namespaces, objects = spec.get("namespaceSelector", {}), spec.get("objectSelector", {})
-    return Hook(spec["name"], spec, requirements_of(namespaces), requirements_of(objects), conditions)
-
-
-def _namespace(resource: Resource, obj: Object) -> str:
-    if resource.key == ("", "namespaces"):
-        return ""
-    namespace: str = obj["metadata"].get("namespace", "")
-    return namespace
-
-
-def _rule_matches(rule: Object, review: Review) -> bool:
-    resource = review.resource
-    if not _named(rule["operations"], review.operation) or not _named(rule["apiGroups"], resource.group):
-        return False
-    if not _named(rule["apiVersions"], resource.version):
-        return False
-    scope = rule.get("scope", "*")
-    if scope != "*" and (scope == "Namespaced") != resource.namespaced:
-        return False
-    return any(_resource_matches(pattern, resource.plural, review.subresource) for pattern in rule["resources"])
-
-
-def _named(patterns: list[str], name: str) -> bool:
-    return "*" in patterns or name in patterns
-
-
-def _resource_matches(pattern: str, plural: str, subresource: str) -> bool:
-    parent, slash, sub = pattern.partition("/")
-    if parent not in ("*", plural):
-        return False
-    if not slash:
-        return not subresource
-    return sub in ("*", subresource)
-
-
-def _conditions_hold(hook: Hook, review: Review, new: Object | None) -> bool:
-    """All match conditions; an error counts only if none is false. Raises ApiError for it, or passes the hook by."""
-    request = review.body(None)["request"]
-    values = {"object": new, "oldObject": review.old, "request": {k: v for k, v in request.items() if v is not None}}
-    failed: tuple[str, CelError] | None = None
-    for text, program in hook.conditions:
-        try:
-            if not evaluate(program, values):
-                return False
-        except CelError as error:
-            failed = failed or (text, error)
-    if failed is None:
-        return True
-    if hook.fails_closed:
-        text, fault = failed
-        name = (new or review.old or {}).get("metadata", {}).get("name", "")
-        message = f"{review.resource.qualified} \"{name}\" is forbidden: expression '{text}' resulted in error: {fault}"
-        raise errors.denied(message, review.resource, name) from fault
-    return False
+    return Hook(spec["name"], spec, Constraints.of(spec, spec.get("rules", ())), conditions_of(spec))
 
 
 def _checked(review: Any, uid: str, *, mutating: bool) -> Object:

@@ -7,6 +7,8 @@ import time
 from datetime import UTC, datetime
 from functools import lru_cache
 
+_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+
 
 class Clock:
     """Starts at the present and from then on runs `speed` times as fast; it never jumps or goes back.
@@ -35,8 +37,8 @@ class Clock:
 
 
 def rfc3339(instant: float) -> str:
-    """A Kubernetes `Time`: whole seconds, rounded down."""
-    return _whole_seconds(int(instant))
+    """A Kubernetes `Time`: whole seconds, rounded down, the last one of the year 9999 for all that is later."""
+    return _whole_seconds(int(min(instant, _LATEST)))
 
 
 @lru_cache(maxsize=256)

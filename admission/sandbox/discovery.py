@@ -51,7 +51,7 @@ class Discovery:
             case []:
                 return {"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/version"]}
             case ["version"]:
-                return VERSION
+                return self._version()
             case ["api"]:
                 if aggregated := _wants_aggregated(accept):
                     return self._aggregated(core=True) if aggregated == "v2" else None
@@ -78,6 +78,13 @@ class Discovery:
             case ["openapi", "v3", "apis", group, version] if version in self._versions(group):
                 return openapi.document(self._registry, group, version)
         return None
+
+    def _version(self) -> Object:
+        minor = self._registry.minor
+        if minor == int(VERSION["minor"]):
+            return VERSION
+        older = {"minor": str(minor), "emulationMinor": str(minor), "minCompatibilityMinor": str(minor - 1)}
+        return {**VERSION, **older, "gitVersion": f"v1.{minor}.0"}
 
     def has_group(self, group: str) -> bool:
         return group in self._groups()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def required(field: str, message: str = "") -> Cause:
 
 
 def invalid(field: str, value: object, message: str) -> Cause:
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    shown = f'"{value}"' if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     return Cause("FieldValueInvalid", field, f"Invalid value: {shown}: {message}")
 
 

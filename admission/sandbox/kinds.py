@@ -13,6 +13,7 @@ from admission.sandbox.jobs import Jobs
 from admission.sandbox.limits import LimitRanges
 from admission.sandbox.pods import Pods
 from admission.sandbox.podspec import default_pod_spec
+from admission.sandbox.policy_objects import AdmissionPolicies, AdmissionPolicyBindings
 from admission.sandbox.rbac import ClusterRoles, RoleBindings, Roles
 from admission.sandbox.resources import ALL_VERBS, SCALE, STATUS, Resource, Subresource
 from admission.sandbox.schema import Schema
@@ -265,6 +266,17 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "V1ValidatingWebhookConfiguration", {
             "namespaced": False, "strategy": WebhookConfigurations(mutating=False),
         }),
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", "V1MutatingAdmissionPolicy", {
+            "namespaced": False, "strategy": AdmissionPolicies(mutating=True),
+        }),
+        ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", "V1MutatingAdmissionPolicyBinding", {
+            "namespaced": False, "strategy": AdmissionPolicyBindings(mutating=True),
+        }),
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", "V1ValidatingAdmissionPolicy", {
+            "namespaced": False, "strategy": AdmissionPolicies(mutating=False), "subresources": (STATUS,),
+        }),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", "V1ValidatingAdmissionPolicyBinding",
+         {"namespaced": False, "strategy": AdmissionPolicyBindings(mutating=False)}),
     ],
     ("apiregistration.k8s.io", "v1"): [
         ("APIService", "apiservices", "V1APIService", {
@@ -274,11 +286,22 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
 }  # fmt: skip
 
 
-def built_in() -> list[Resource]:
-    """All built-in resources that are stored."""
+_SINCE = {
+    "mutatingadmissionpolicies": 36,
+    "mutatingadmissionpolicybindings": 36,
+    "validatingadmissionpolicies": 30,
+    "validatingadmissionpolicybindings": 30,
+}
+"""The minor version of Kubernetes that serves a resource first, where an older one is pretended."""
+
+
+def built_in(minor: int) -> list[Resource]:
+    """All resources that are stored and built into Kubernetes 1.`minor`."""
     resources = []
     for (group, version), rows in _BUILT_IN.items():
         for kind, plural, model, options in rows:
+            if minor < _SINCE.get(plural, 0):
+                continue
             given = {"strategy": _PLAIN, **options}
             resources.append(Resource(group, version, plural, kind, schema=Schema(model), **given))  # type: ignore[arg-type]
     return resources

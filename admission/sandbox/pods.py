@@ -24,8 +24,8 @@ _DEFAULT_TOLERATIONS = tuple(
     for name in ("not-ready", "unreachable")
 )
 _FIXED_TEXT = (
-    "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "
-    "`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), "
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _NODE_TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
@@ -75,9 +75,11 @@ class Pods(Strategy):
         spec, before = new["spec"], old["spec"]
         if spec is before or spec == before:
             return []
-        for name in _names_added(spec, before):
-            field = "spec.schedulingGates[0].name"
-            return [forbidden(field, f"only deletion is allowed, but found new scheduling gate '{name}'")]
+        known = {gate["name"] for gate in before.get("schedulingGates", ())}
+        for index, gate in enumerate(spec.get("schedulingGates", ())):
+            if gate["name"] not in known:
+                text = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+                return [forbidden(f"spec.schedulingGates[{index}].name", text)]
         causes = _deadline_causes(spec, before)
         gated = bool(before.get("schedulingGates"))
         if gated:
@@ -163,11 +165,6 @@ def qos_class(spec: Object) -> str:
     if all(request is None and limit is None for request, limit in amounts):
         return "BestEffort"
     return "Guaranteed" if all(limit is not None and request == limit for request, limit in amounts) else "Burstable"
-
-
-def _names_added(spec: Object, before: Object) -> list[str]:
-    known = {gate["name"] for gate in before.get("schedulingGates", ())}
-    return [gate["name"] for gate in spec.get("schedulingGates", ()) if gate["name"] not in known]
 
 
 def _deadline_causes(spec: Object, before: Object) -> list[Cause]:

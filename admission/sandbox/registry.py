@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from admission.sandbox import errors
-from admission.sandbox.admission import Webhooks
+from admission.sandbox.admitting import Admission
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.metadata import validate_metadata_update, validate_new_metadata
 from admission.sandbox.objects import Object, random_suffix
@@ -51,13 +51,15 @@ class DeleteOptions:
 class Registry:
     """All resources and their objects."""
 
-    def __init__(self, clock: Clock, *, before_1_36: bool = False) -> None:
+    def __init__(self, clock: Clock, *, minor: int = 36, admission_delay: float = 0.0) -> None:
         self.clock = clock
-        self.before_1_36 = before_1_36
+        self.minor = minor
+        """The version of Kubernetes is 1.`minor`."""
+        self.before_1_36 = minor < 36
         """Templates of suspended Jobs may change only while no start time is noted."""
         self.store = Store()
         self.resources: dict[tuple[str, str, str], Resource] = {}
-        self.webhooks = Webhooks(self)
+        self.admission = Admission(self, delay=admission_delay)
 
     def add(self, resource: Resource) -> None:
         """Serve a resource; versions of one resource share their storage."""
@@ -90,14 +92,14 @@ class Registry:
             metadata["namespace"] = namespace
             self.check_namespace(resource, namespace, metadata.get("name", ""))
         resource.strategy.admit(self, obj, None, "")
-        obj = await self.webhooks.mutate(resource, "", "CREATE", obj, None, call)
+        obj = await self.admission.mutate(resource, "", "CREATE", obj, None, call)
         self._prepare_create(resource, namespace, obj)
         metadata = obj["metadata"]
         causes = validate_new_metadata(resource, metadata) + resource.strategy.validate_create(self, obj)
         if causes:
             raise errors.unprocessable(resource.group, resource.kind, metadata.get("name", ""), causes)
         call.warnings += resource.strategy.warnings(obj, None)
-        await self.webhooks.validate(resource, "", "CREATE", obj, None, call)
+        await self.admission.validate(resource, "", "CREATE", obj, None, call)
         collection = self.collection(resource)
         existing = collection.get(namespace, metadata["name"])
         if existing is not None:
@@ -194,7 +196,7 @@ class Registry:
         _confine(resource, new, old, subresource)
         if not subresource:
             strategy.admit(self, new, old, subresource)
-        new = await self.webhooks.mutate(resource, subresource, "UPDATE", new, old, call)
+        new = await self.admission.mutate(resource, subresource, "UPDATE", new, old, call)
         if new["metadata"] is not metadata:
             metadata = _keep_system_fields(new, old)
             _confine(resource, new, old, subresource)
@@ -213,7 +215,7 @@ class Registry:
             raise errors.unprocessable(resource.group, resource.kind, name, causes)
         if not subresource:
             call.warnings += strategy.warnings(new, old)
-        await self.webhooks.validate(resource, subresource, "UPDATE", new, old, call)
+        await self.admission.validate(resource, subresource, "UPDATE", new, old, call)
         if collection.get(namespace, name) is not current:
             return None
         return self._commit(resource, current, new, call)
@@ -272,7 +274,7 @@ class Registry:
             raise errors.not_found(resource, name)
         self._check_preconditions(resource, current, options)
         resource.strategy.check_delete(current.obj)
-        await self.webhooks.review_delete(resource, current.obj, call, named=not in_bulk)
+        await self.admission.review_delete(resource, current.obj, call, named=not in_bulk)
         current = collection.get(namespace, name)
         if current is None:
             raise errors.not_found(resource, name)

@@ -62,8 +62,9 @@ class Sandbox:
     """A Kubernetes API server on loopback, with pretend controllers, while the context is open.
 
     `speed` is how many times faster than time its clock runs, `port` 0 takes any free port, `users` are bearer
-    tokens and who they stand for. `before_1_36` brings back the older rule by which a suspended Job's template may
-    change only when its start time was cleared, which nobody does by himself.
+    tokens and who they stand for. A `minor` below 36 is an older Kubernetes, as far as the README says what differs.
+    `admission_delay`: seconds until a webhook configuration or policy that was written is in force; one that was
+    deleted is in force no more at once.
     """
 
     def __init__(
@@ -73,15 +74,16 @@ class Sandbox:
         speed: float = 1.0,
         port: int = 0,
         users: Mapping[str, User] = DEFAULT_USERS,
-        before_1_36: bool = False,
+        minor: int = 36,
+        admission_delay: float = 0.0,
     ) -> None:
         self.clock = Clock(speed)
-        self.registry = Registry(self.clock, before_1_36=before_1_36)
+        self.registry = Registry(self.clock, minor=minor, admission_delay=admission_delay)
         self._with_controllers = controllers
         self._port = port
         self._authority = Authority("sandbox-ca")
         self._stack = AsyncExitStack()
-        for resource in built_in():
+        for resource in built_in(minor):
             self.registry.add(resource)
         self._front_proxy = FrontProxy()
         self._aggregator = Aggregator(self.registry, self._front_proxy, named_user("system:apiserver"))
@@ -99,7 +101,7 @@ class Sandbox:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._aggregator.running())
             await self._listen(stack)
-            stack.push_async_callback(self.registry.webhooks.close)
+            stack.push_async_callback(self.registry.admission.webhooks.close)
             if self._with_controllers:
                 await stack.enter_async_context(
                     run_controllers(self.local, self.clock, before_1_36=self.registry.before_1_36)

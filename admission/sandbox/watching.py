@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import orjson
+from aiohttp import ClientConnectionResetError
 
 from admission.sandbox.errors import ApiError
 from admission.sandbox.faults import reordered
@@ -81,6 +82,8 @@ class Watch:
                 await self._stream(response, wake, disturbance)
         except TimeoutError:
             return
+        except ClientConnectionResetError:
+            return  # the watcher has gone away, which is the usual end of a watch
         finally:
             for source in sources:
                 source.unsubscribe(wake.set)

@@ -47,7 +47,7 @@ class WebhookConfigurations(Strategy):
         return self.validate_create(registry, new)
 
     def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
-        registry.webhooks.reload()
+        registry.admission.changed(new, old)
 
 
 def _hook_causes(hook: Object, field: str) -> list[Cause]:

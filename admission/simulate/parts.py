@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.accounting import Accounting
 from admission.engine.assignment import Assignment, Choice, Mode, PodSetResult, Possibility
-from admission.engine.cycle import Entry
+from admission.engine.entry import Entry
 from admission.engine.fair import Share, share
 from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flavors import Assigner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from admission.engine.vocabulary import SLICE_REPLACED
+from admission.engine.vocabulary import FOREIGN, SLICE_REPLACED
 from admission.model.quantity import format_amount
 from admission.simulate.scenario import Case, admission_document
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from admission.engine import Admit, Evict, Park
     from admission.model.workload import Workload
 
-_PREEMPTOR = re.compile(r"workload \S+ \(UID: [^)]*\)")
+_PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
 
 
 class Statuses:

@@ -45,7 +45,8 @@ def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
         # One statement cannot write a row twice.
         latest = {record.workload.uid: record for record in changes.workloads}.values()
         rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
-        connection.execute(_insert_pod_sets(dialect), shapes.rows)
+        if shapes.rows:  # none, if all that is written is misconfigured and has no pod sets
+            connection.execute(_insert_pod_sets(dialect), shapes.rows)
         insert_all(connection, _upsert_workloads(dialect), rows)
     ledger.write(connection, changes, revision=revision)
     if changes.transitions:

@@ -8,9 +8,12 @@ their transaction, as SQLite's do.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sqlite3
+import stat
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
+"""Of the files beside a SQLite database: its log with index, a rollback journal, and the lock of the leader."""
 _BUSY_SECONDS = 10
 _SQLITE_READERS = 2
 """Threads, and connections, for `Database.look`."""
@@ -74,7 +81,7 @@ class Location:
         dialect = url.drivername.partition("+")[0]
         if dialect == "sqlite":
             if not url.database or url.database == ":memory:" or url.host or url.query:
-                raise InvalidDatabaseUrl(f"the database URL {text!r} names no file; {_EXPECTED}")
+                raise InvalidDatabaseUrl(f"the database URL {_shown(url.set(query={}))!r} names no file; {_EXPECTED}")
             return cls(url.set(drivername="sqlite"), Path(url.database))
         if dialect not in ("postgresql", "postgres"):
             raise InvalidDatabaseUrl(f"the database URL begins with {url.drivername!r}; {_EXPECTED}")
@@ -87,11 +94,34 @@ class Location:
         return cls(url.set(drivername="postgresql"), None)
 
     def __str__(self) -> str:
-        """For messages: the file, or the URL without its password."""
-        return str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+        """For messages: the file's absolute path, or the URL without its password."""
+        return str(self.path.absolute()) if self.path else _shown(self.url)
+
+
+def _shown(url: URL) -> str:
+    return url.render_as_string(hide_password=True)
 
 
 _EXPECTED = "give sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME"
+
+
+def keep_private(path: Path) -> None:
+    """Let nobody but its owner read a SQLite file, and those beside it, if all users of the machine may by now.
+
+    Rights of a group alone are left: somebody has given them on purpose. Files of others are left as they are.
+    """
+    for each in (path, *(path.with_name(path.name + suffix) for suffix in SQLITE_SUFFIXES)):
+        with suppress(OSError):
+            found = each.stat()
+            if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid():
+                each.chmod(0o600)
+                log.info("%s could be read by all users of this machine, and now by its owner alone", each.absolute())
+
+
+def make_private(path: Path) -> None:
+    """An empty SQLite file that nobody but its owner can read; those that SQLite makes beside it have the same mode."""
+    with suppress(OSError):  # SQLite tells why a file cannot be made
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 class Database:

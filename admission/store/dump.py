@@ -105,10 +105,10 @@ class _Target:
         self._columns: list[Column[Any]] = []
         self._batch: list[dict[str, Any]] = []
         self._done: dict[str, int] = {}
-        self._own: dict[str, int] = {}
+        self._own: dict[str, Any] = {}
 
     async def check_empty(self, name: str) -> None:
-        locked = select(head.c.revision, head.c.epoch).with_for_update()
+        locked = select(head.c.revision, head.c.epoch, head.c.identity).with_for_update()
         self._own = dict((await self._connection.execute(locked)).mappings().one())
         for table in metadata.sorted_tables:
             if table is not head and await _count(self._connection, table):
@@ -149,6 +149,8 @@ class _Target:
             (row,) = batch
             revision, epoch = (max(row[name], self._own[name]) for name in ("revision", "epoch"))
             row |= {"revision": revision, "epoch": epoch + 1, "holder": "", "held_since": None}
+            # It goes on as the database that was exported, unless no Sluice has ever used that.
+            row["identity"] = row["identity"] or self._own["identity"]
             statement = update(head)
         try:
             await self._connection.execute(statement, batch)

@@ -8,7 +8,8 @@ StoreError
         DatabaseRefusesWrites   for the moment: the server is read-only, or its disk is full
     SchemaMismatch          not migrated, or migrated for another version of Sluice
     AlreadyRunning          another Sluice leads on this database
-    ContradictsLedger       a workload would hold quota twice, or another constraint is violated
+    Unwritable              the database is well, but does not take what is to be written of some workloads
+        ContradictsLedger   a workload would hold quota twice, or another constraint is violated
     StaleEpoch              this Sluice led once and was deposed
     UnusableDump            what is to be imported is no whole export
     DatabaseNotEmpty        something would be imported into it
@@ -19,7 +20,12 @@ StoreError
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from admission.model.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class InvalidDatabaseUrl(StoreError):
@@ -50,7 +56,18 @@ class AlreadyRunning(StoreError):
     """Another Sluice leads on this database."""
 
 
-class ContradictsLedger(StoreError):
+class Unwritable(StoreError):
+    """What was to be written of some workloads is such that the database does not take it."""
+
+    def __init__(self, message: str, faults: Mapping[str, Exception], *, revision: int | None = None) -> None:
+        super().__init__(message)
+        self.faults = faults
+        """By uid, why."""
+        self.revision = revision
+        """Of all the others, which were written; None: nothing was written."""
+
+
+class ContradictsLedger(Unwritable):
     """What was to be committed cannot be true together with what is in the database; nothing was written."""
 
 
@@ -68,6 +85,11 @@ class DatabaseNotEmpty(StoreError):
 
 class NotFound(StoreError):
     """There is no queue object of that kind and name."""
+
+    @classmethod
+    def of(cls, plural: str, name: str) -> NotFound:
+        """In the words of the API server."""
+        return cls(f'{plural}.sluice.dev "{name}" not found')
 
 
 class AlreadyExists(StoreError):

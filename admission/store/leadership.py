@@ -112,7 +112,7 @@ class Leadership:
 @asynccontextmanager
 async def _file_lock(path: Path) -> AsyncIterator[bool]:
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise DatabaseUnusable(
             f"the lock file {path} cannot be written ({error.strerror}); make it writable"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sqlalchemy import Double, bindparam, cast, extract, select, type_coerce
+import orjson
+from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, select, type_coerce
 
+from admission.engine.vocabulary import MISCONFIGURED
+from admission.model.text import clean
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.dialects import among
 from admission.store.documents import pod_set
@@ -14,14 +19,16 @@ from admission.store.records import DEQUEUED, State, WorkloadRecord
 from admission.store.tables import Instant, admissions, pod_sets, workloads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from sqlalchemy import Column, ColumnElement, Connection, Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.workload import PodSet
 
-WORKLOAD = select(*workloads.c)
+log = logging.getLogger(__name__)
+
+WORKLOAD = select(*(type_coerce(c, Text).label(c.name) if isinstance(c.type, JSON) else c for c in workloads.c))
 """Its rows are what `records` takes."""
 UNFINISHED = workloads.c.state != bindparam("finished", State.FINISHED.value, literal_execute=True)
 """Written out in the statement, so that the partial index serves it."""
@@ -37,22 +44,33 @@ _Held: TypeAlias = dict[str, tuple[str, dict[str, _Assigned]]]
 """By uid: the ClusterQueue, and by the names of pod sets what they were given."""
 
 
-async def unfinished(connection: AsyncConnection) -> AsyncIterator[list[WorkloadRecord]]:
-    """All workloads that are not finished, oldest first, piece by piece: between two of them others have their turn."""
+async def unfinished(
+    connection: AsyncConnection, faults: dict[str, Exception] | None = None
+) -> AsyncIterator[list[WorkloadRecord]]:
+    """All workloads that are not finished, oldest first, piece by piece: between two of them others have their turn.
+
+    Of a row that cannot be read the record has what can be; its uid, and why, is noted in `faults`.
+    """
     shapes = await connection.run_sync(_shapes, select(workloads.c.shape).where(UNFINISHED).distinct())
     held: _Held = {}
     async for some in (await connection.stream(_HOLDING)).partitions(_PIECE):
         _gather(held, some)
     columns = [_plain(column, connection.dialect.name) for column in workloads.c]
+    faults = {} if faults is None else faults
     result = await connection.stream(
         select(*columns).where(UNFINISHED).order_by(workloads.c.created_at, workloads.c.uid)
     )
     async for rows in result.partitions(_PIECE):
-        yield [_record(row, shapes, held) for row in rows]
+        yield [_record_or_remains(row, shapes, held, faults) for row in rows]
 
 
 def _plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
-    """The column, its instants as seconds already: the database makes a million of them sooner than Python."""
+    """The column, its instants as seconds already: the database makes a million of them sooner than Python.
+
+    JSON is read later, row by row: one that cannot be read must not keep the others from being read.
+    """
+    if isinstance(column.type, JSON):
+        return type_coerce(column, Text)
     if not isinstance(column.type, Instant):
         return column
     if dialect == "sqlite":
@@ -77,16 +95,24 @@ def records(connection: Connection, rows: Sequence[Row[Any]]) -> tuple[WorkloadR
     shapes = _shapes(connection, {row.shape for row in rows})
     holders = [row.uid for row in rows if row.state in _HOLDING_STATES]
     held = _held(connection, holders) if holders else {}
-    return tuple(_record(row, shapes, held) for row in rows)
+    return tuple(_record_or_remains(row, shapes, held, {}) for row in rows)
 
 
-def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...]]:
+def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] | Exception]:
+    """By name; or why one cannot be read."""
     rows = connection.execute(
-        select(pod_sets).where(pod_sets.c.shape.in_(names)).order_by(pod_sets.c.shape, pod_sets.c.position)
+        select(*(column for column in pod_sets.c if column.name != "spec"), type_coerce(pod_sets.c.spec, Text))
+        .where(pod_sets.c.shape.in_(names))
+        .order_by(pod_sets.c.shape, pod_sets.c.position)
     )
-    shapes: dict[str, tuple[PodSet, ...]] = {}
+    shapes: dict[str, tuple[PodSet, ...] | Exception] = {}
     for row in rows.mappings():
-        shapes[row["shape"]] = (*shapes.get(row["shape"], ()), pod_set(dict(row)))
+        name, before = row["shape"], shapes.get(row["shape"], ())
+        if not isinstance(before, Exception):
+            try:
+                shapes[name] = (*before, pod_set({**row, "spec": _document(row["spec"])}))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                shapes[name] = error
     return shapes
 
 
@@ -128,13 +154,47 @@ def _assignment(item: tuple[str, _Assigned]) -> PodSetAssignment:
     return PodSetAssignment(intern(name), flavors, usage, count)
 
 
-def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: _Held) -> WorkloadRecord:
+def _record_or_remains(
+    row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Exception], held: _Held, faults: dict[str, Exception]
+) -> WorkloadRecord:
+    """The record of a row; of one that cannot be read, what is needed to hold its quota and to read it anew."""
+    try:
+        return _record(row, shapes, held)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        uid, original = row[0], row[20]
+        log.error("the row of workload %s in the database cannot be read: %r", uid, error)
+        faults[uid] = error
+        whole = [*row]
+        whole[10], whole[20] = "", None if _is_broken(original) else original
+        message = clean(f"its row in the database cannot be read: {error!r}")
+        return replace(_record(whole, {}, held), reason=MISCONFIGURED, message=message)
+
+
+def _document(value: Any) -> Any:
+    """What a JSON column holds: SQLite gives its text, the driver of PostgreSQL has read it already."""
+    return orjson.loads(value) if isinstance(value, str) else value
+
+
+def _is_broken(document: Any) -> bool:
+    try:
+        return not isinstance(_document(document), dict | None)
+    except ValueError:
+        return True
+
+
+def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Exception], held: _Held) -> WorkloadRecord:
     (
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
         original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
         past_seconds, first_revision,
     ) = row  # fmt: skip
+    sets = shapes.get(shape, ())  # what is misconfigured has none
+    if isinstance(sets, Exception):
+        raise sets
+    replaced = _document(original)
+    if not isinstance(replaced, dict | None):
+        raise TypeError(f"its original is no object, but {replaced!r}")
     return WorkloadRecord(
         workload=Workload(
             uid=uid,
@@ -143,7 +203,7 @@ def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: _He
             queue=intern(local_queue),
             priority=priority,
             created=created_at,
-            pod_sets=shapes[shape],
+            pod_sets=sets,
             kind=intern(kind),
             priority_class=intern(priority_class),
             user=intern(submitted_by),
@@ -156,7 +216,7 @@ def _record(row: Sequence[Any], shapes: dict[str, tuple[PodSet, ...]], held: _He
         message=message,
         evict_reason=evict_reason,
         admission=_admission(held[uid]) if uid in held else None,
-        original=original,
+        original=replaced,
         admitted_at=admitted_at,
         finished_at=finished_at,
         outcome=outcome,

@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 import admission
 from admission.store import schema
-from admission.store.database import Location, connect
+from admission.store.database import Location, connect, make_private
 from admission.store.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | N
     A SQLite file is made if it is not there. Raises SchemaMismatch for a revision that does not exist, and all that
     `Store.open` raises for a database that cannot be reached.
     """
-    database = connect(Location.parse(url), migrating=True)
+    location = Location.parse(url)
+    if location.path is not None:
+        make_private(location.path)
+    database = connect(location, migrating=True)
     try:
         async with database.write() as connection:
             if connection.dialect.name == "postgresql":

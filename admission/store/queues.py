@@ -15,6 +15,7 @@ from sqlalchemy import and_, delete, insert, select, update
 from admission.model.errors import InvalidObject
 from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, LocalQueue
 from admission.store import audit, rollup
+from admission.store.change_log import tell_of_change
 from admission.store.commit import next_revision
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.records import QueueObjectVersion
@@ -76,6 +77,14 @@ class Queues:
             ):
                 found[kind].add(name)
         return found
+
+    async def members(self, cohort: str) -> tuple[str, ...]:
+        """What names `cohort` as its own or as its parent: `ClusterQueue team-a`, `Cohort research`."""
+        columns = queue_objects.c
+        statement = select(columns.kind, columns.name).where(columns.parent == cohort)
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement.order_by(columns.kind, columns.name))
+            return tuple(f"{kind} {name}" for kind, name in rows)
 
     async def get(self, kind: str, name: str, *, namespace: str = "") -> QueueObject:
         """One object. Raises NotFound."""
@@ -150,6 +159,8 @@ class Queues:
                 row |= {"generation": old["generation"] + (row["content"] != old["content"]), "revision": revision}
                 await connection.execute(update(queue_objects).where(_is(key)), row)
                 await _record(connection, "replace", author, old, row, at=now)
+        if not dry_run:
+            tell_of_change(old, row, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
 
     async def delete(
@@ -176,6 +187,8 @@ class Queues:
             await connection.execute(delete(queue_objects).where(_is(key)))
             row = {**old, "revision": revision}
             await _record(connection, "delete", author, old, row, at=self._clock())
+        if not dry_run:
+            tell_of_change(old, None, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
 
     async def versions(self, kind: str, name: str, *, namespace: str = "") -> tuple[QueueObjectVersion, ...]:
@@ -267,7 +280,8 @@ async def _existing(connection: AsyncConnection, key: tuple[str, str, str]) -> D
 
 
 def _not_found(key: tuple[str, str, str]) -> NotFound:
-    return NotFound(f"{_title(key)} does not exist")
+    kind, _, name = key
+    return NotFound.of(_MODELS[kind].plural, name)
 
 
 def _is(key: tuple[str, str, str]) -> ColumnElement[bool]:

@@ -221,6 +221,8 @@ class LoadedState:
     checks: tuple[CheckRecord, ...] = ()
     ended: frozenset[str] = frozenset()
     """The uids of those that ended last, for good: a watch that lags behind may still show them as they were."""
+    faults: Mapping[str, Exception] = field(default_factory=dict)
+    """Why rows of workloads cannot be read, by uid; what could be read of them is among the records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitte
         )
         held = order.held or not (record.active if order.active is None else order.active)
         held = held or record.reason == MISCONFIGURED
+    held = held or not workload.pod_sets
     if record.admission is None:
         return WorkloadPending(workload, held=held, not_before=record.not_before or 0.0)
     at = record.queued_at if record.admitted_at is None else record.admitted_at

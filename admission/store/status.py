@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, case, func, select
 
+from admission.model.quantity import UNLIMITED
 from admission.model.queues import LocalQueue
 from admission.store.loading import UNFINISHED
 from admission.store.records import QueueStatus, State
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+_HALF = 2**32
+"""Upper and lower half of the bits of amounts are added up apart: the sum of whole ones may have more than 64."""
 _CHECKED = "checked"
 # A workload whose admission checks are not all ready holds quota, and is not admitted yet.
 _STATE = case(
@@ -63,13 +66,13 @@ async def _numbers(
         states.setdefault(tuple(key), {})[state] = int(count)
     kinds = admissions.c.flavor, admissions.c.resource
     held = (
-        select(*held_by, *kinds, func.sum(admissions.c.amount))
+        select(*held_by, *kinds, func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF))
         .where(admissions.c.to_at.is_(None), admissions.c.resource != "")
         .group_by(*held_by, *kinds)
     )
     usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
-    for *key, flavor, resource, amount in await connection.execute(held):
-        usage.setdefault(tuple(key), {})[flavor, resource] = int(amount)
+    for *key, flavor, resource, high, low in await connection.execute(held):
+        usage.setdefault(tuple(key), {})[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
     return {key: _status(states.get(key, {}), usage.get(key, {})) for key in {**states, **usage}}
 
 

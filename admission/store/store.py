@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import StoreError
-from admission.store import checks, dump, loading, retention, rollup, schema
+from admission.store import checks, dump, identity, loading, retention, rollup, schema
 from admission.store.audit import Audit
 from admission.store.clock import LeadersClock
 from admission.store.commit import next_revision
-from admission.store.database import Location, connect
+from admission.store.database import Location, connect, keep_private
 from admission.store.decay import used_lately
+from admission.store.errors import Unwritable
 from admission.store.leadership import Leadership
 from admission.store.orders import Orders
 from admission.store.queues import Queues, all_objects
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from admission.store.database import Database
     from admission.store.decay import Decay
     from admission.store.dump import Progress, Write
+    from admission.store.identity import Identity
     from admission.store.records import Changes, WorkloadRecord
     from admission.store.retention import Retention
 
@@ -70,7 +72,8 @@ class Store:
         Raises InvalidDatabaseUrl, DatabaseUnavailable (DatabaseBusy), DatabaseUnusable (no rights, no such file, no
         database file) and SchemaMismatch (to be migrated first).
         """
-        database = connect(Location.parse(url))
+        location = Location.parse(url)
+        database = connect(location)
         store = cls(database, clock=clock, elapsed=elapsed)
         async with AsyncExitStack() as closing:
             closing.push_async_callback(database.close)
@@ -78,6 +81,8 @@ class Store:
             closing.push_async_callback(store._writer.close)
             closing.push_async_callback(store.revisions.close)
             await schema.check(database)
+            if location.path is not None:
+                keep_private(location.path)  # not before: a mistyped path may be a folder, or anybody's file
             yield store
 
     async def lead(self, holder: str, *, elected: bool = False) -> int:
@@ -95,13 +100,33 @@ class Store:
         async with self._database.read() as connection:
             return str((await connection.execute(select(head.c.holder))).scalar_one())
 
+    async def identity(self) -> Identity:
+        """Which database this is, which cluster it belongs to, and the epoch of its last leader."""
+        return await identity.read(self._database)
+
+    async def note_cluster(self, cluster: str) -> None:
+        """The workloads are those of the cluster of that identity, from now on."""
+        await identity.note_cluster(self._database, cluster)
+
+    @property
+    def location(self) -> str:
+        """Where the database is, for people: the absolute path of a file, or a URL without its password."""
+        return str(self._database.location)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines reach the same database by the same location: not if it is a file."""
+        return self._database.location.path is None
+
     async def load(self) -> LoadedState:
         """All that a restarted Sluice has to know, as of one moment."""
+        faults: dict[str, Exception] = {}
         async with self._database.read() as connection:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
             return LoadedState(
                 queue_objects=await all_objects(connection),
-                workloads=tuple([record async for piece in loading.unfinished(connection) for record in piece]),
+                workloads=tuple([record async for piece in loading.unfinished(connection, faults) for record in piece]),
+                faults=faults,
                 revision=revision,
                 orders=await connection.run_sync(checks.orders, loading.UNFINISHED),
                 checks=await connection.run_sync(checks.checks, loading.UNFINISHED),
@@ -122,10 +147,16 @@ class Store:
     async def commit(self, changes: Changes, *, epoch: int) -> int:
         """Write all of `changes` or nothing, together with what others commit at the same time; the new revision.
 
-        Raises StaleEpoch, ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is not known
-        whether the changes were written: load again) and DatabaseUnusable (read-only, disk full: try again later).
+        Raises StaleEpoch, Unwritable (what is to be written of some workloads; the others are written if it says so),
+        ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is not known whether the changes
+        were written: load again) and DatabaseUnusable (read-only, disk full: try again later).
         """
-        revision = await self._writer.commit(changes, epoch=epoch)
+        try:
+            revision = await self._writer.commit(changes, epoch=epoch)
+        except Unwritable as error:
+            if error.revision is not None:
+                self.revisions.tell(error.revision, decision=True)
+            raise
         self.revisions.tell(revision, decision=True)
         return revision
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
@@ -98,6 +98,16 @@ head = Table(
     Column("pruned_to", Instant, comment="Rows that ended before then may have left the ledger"),
     Column("compatible_with", Text, nullable=False, server_default="0001", comment="Oldest schema of which code works"),
     Column("decided_at", Instant, comment="When a leader last wrote, by its clock"),
+    Column(
+        "identity",
+        Text,
+        comment="A UUID that every copy of this database shares; NULL until a Sluice has used it",
+    ),
+    Column(
+        "cluster",
+        Text,
+        comment="Identity of the cluster that the workloads are in; NULL until a Sluice has used it",
+    ),
     CheckConstraint("id = 1", name="single_row"),
     comment="One row, updated first by every write: it orders them (revision) and fences deposed leaders (epoch)",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError, InternalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from admission.model.errors import StoreError
 from admission.store.errors import (
     DatabaseBusy,
     DatabaseRefusesWrites,
@@ -18,8 +19,6 @@ from admission.store.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from admission.model.errors import StoreError
 
 
 @contextmanager
@@ -41,6 +40,13 @@ def translated(database: object) -> Iterator[None]:
         raise DatabaseUnavailable(
             f"the database {database} cannot be reached ({_first_line(error)}); check that it runs and the URL is right"
         ) from error
+
+
+def is_of_database(error: Exception) -> bool:
+    """Whether an error says that the database cannot do its work, rather than that it does not take a value."""
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or _meaning(error, "") is not None
+    return isinstance(error, StoreError | PoolTimeout | OSError)
 
 
 def _meaning(error: DBAPIError, database: object) -> StoreError | None:

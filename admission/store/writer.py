@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import IntegrityError
-
 from admission.model.errors import StoreError
 from admission.store.commit import apply, next_revision
-from admission.store.errors import ContradictsLedger
+from admission.store.separation import write_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from admission.store.database import Database
+    from admission.store.errors import Unwritable
     from admission.store.records import Changes
 
 
@@ -72,18 +71,18 @@ class Writer:
                 self._succeed(batch, revision)
 
     async def _commit_apart(self, batch: list[_Submission]) -> None:
-        """One transaction for each, after the common one has failed for the fault of one of them."""
+        """One transaction for each, after the common one has failed for something that is to be written."""
         for submission in batch:
             try:
-                revision = await self._database.transact(partial(_write, [submission], self._clock()))
-            except IntegrityError as error:
-                contradiction = ContradictsLedger(f"the changes contradict what is in the database: {error.orig}")
-                contradiction.__cause__ = error
-                self._fail([submission], contradiction)
+                revision, unwritable = await self._database.transact(partial(_write_apart, submission, self._clock()))
             except Exception as error:  # noqa: BLE001  the caller gets it
                 self._fail([submission], error)
             else:
-                self._succeed([submission], revision)
+                if unwritable is None:
+                    self._succeed([submission], revision)
+                else:
+                    self.commits += 1
+                    self._fail([submission], unwritable)
 
     def _take(self) -> list[_Submission]:
         """All that wait, up to the first one of another epoch."""
@@ -101,6 +100,11 @@ class Writer:
         for submission in batch:
             if not submission.revision.done():
                 submission.revision.set_exception(error)
+
+
+def _write_apart(submission: _Submission, at: float, connection: Connection) -> tuple[int, Unwritable | None]:
+    revision = next_revision(connection, epoch=submission.epoch, at=at)
+    return revision, write_apart(connection, submission.changes, revision=revision)
 
 
 def _write(batch: list[_Submission], at: float, connection: Connection) -> int:

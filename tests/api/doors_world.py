@@ -17,8 +17,8 @@ from admission.api.application import create_app, listening
 from admission.api.delegation import Delegation
 from admission.api.front_proxy import FrontProxy
 from admission.api.registry import PREFIX
-from admission.api.tls import DoorContext
 from admission.cluster.client import Client
+from admission.machinery.tls import DoorContext
 from admission.sandbox.auth import DEFAULT_USERS, User
 from admission.sandbox.sandbox import Sandbox
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from admission.api.live import Deciding
     from admission.store.store import Store
 
 ADMIN_TOKEN = "the-admins-token"
@@ -142,7 +143,13 @@ async def _anything(_: web.Request) -> web.Response:
 
 @asynccontextmanager
 async def world(
-    store: Store, folder: Path, *, clock: Callable[[], float], users: Mapping[str, User] = DEFAULT_USERS, **checks: Any
+    store: Store,
+    folder: Path,
+    *,
+    clock: Callable[[], float],
+    users: Mapping[str, User] = DEFAULT_USERS,
+    deciding: Deciding | None = None,
+    **checks: Any,
 ) -> AsyncIterator[World]:
     """Everything, for the time of the block."""
     async with AsyncExitStack() as stack:
@@ -164,6 +171,7 @@ async def world(
             token=ADMIN_TOKEN,
             delegation=Delegation(cluster, clock=clock),
             front_proxy=front_proxy,
+            deciding=deciding,
             clock=clock,
         )
         app.router.add_get("/debug/anything", _anything)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from pki import Authority
+from ports import free_port
 
 from admission.api.application import listening
-from admission.api.errors import UnusableCertificate
 from admission.api.live import Nobody
 from admission.cli.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_doors
 from admission.cli.certificates import OwnCertificates
 from admission.cli.errors import InvalidSettings
 from admission.cli.settings import load_settings
 from admission.cluster.client import Client
+from admission.machinery.errors import UnusableCertificate
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -37,12 +37,9 @@ def database_kind() -> str:
     return "sqlite"
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@pytest.fixture(name="free_port")
+def port() -> int:
+    return free_port()
 
 
 @pytest.fixture

@@ -137,6 +137,18 @@ async def test_a_new_authority_replaces_the_old_one(doors, proxy, tmp_path):
         await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
 
 
+async def test_a_connection_is_trusted_as_long_as_the_authority_that_let_it_in(doors, proxy, tmp_path):
+    newer = Authority(tmp_path, "newer-ca")
+    assert (await doors.send("GET", "/session", certificate=proxy, headers=ALICE)).body["user"] == "alice"
+    for bundle, code in ((doors.proxy_ca.pem + newer.pem, 200), (newer.pem, 401)):
+        await publish(doors.sandbox, **{"requestheader-client-ca-file": bundle})
+        await doors.front_proxy.refresh(doors.cluster)
+        doors.context.refresh(doors.front_proxy.client_ca)
+        assert (await doors.send("GET", "/session", certificate=proxy, headers=ALICE)).status == code
+    with pytest.raises(aiohttp.ClientError):  # that connection was closed, and a new one is not accepted
+        await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
+
+
 async def test_a_configuration_that_cannot_be_read_changes_nothing(doors, proxy, caplog):
     for broken in ('{"a": 1}', "front-proxy-client", "[1]"):
         await publish(doors.sandbox, **{"requestheader-allowed-names": broken})

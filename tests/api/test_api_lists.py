@@ -185,8 +185,15 @@ async def test_workloads_are_a_table_of_kueues_columns(store, commit):
         "Name", "Queue", "Reserved in", "Admitted", "Finished", "Age",
     ]  # fmt: skip
     run, train = (row["cells"] for row in table["rows"])
-    assert run[1:] == ["main", "one", "True", None, 5, "alice", None, "90s"]
-    assert train[1:] == ["main", None, None, None, 5, "alice", "ExceedsQuota", "90s"]
+    wide = [column["name"] for column in table["columnDefinitions"] if column["priority"]]
+    assert wide == ["Priority", "User", "Waits for", "State", "Flavor", "Pods", "Requests", "Waited"]
+    assert run[1:] == [
+        "main", "one", "True", None, 5, "alice", None, "admitted", "default", "3", "cpu=1500m", "0s", "90s",
+    ]  # fmt: skip
+    assert train[1:] == [
+        "main", None, None, None, 5, "alice", "ExceedsQuota",
+        "pending", None, "3", "cpu=1500m,memory=3Gi", "90s", "90s",
+    ]  # fmt: skip
 
 
 async def test_metadata_alone_is_given_to_who_asks(api):

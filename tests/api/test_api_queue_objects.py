@@ -158,6 +158,46 @@ async def test_a_reference_to_nothing_is_a_warning(api):
     assert "Warning" not in again.headers
 
 
+async def test_a_cluster_queue_that_matches_no_namespace_is_a_warning(api):
+    await api.post("resourceflavors", flavor("default"))
+    closed = cluster_queue("one")
+    del closed["spec"]["namespaceSelector"]
+    created = await api.post("clusterqueues", closed)
+    told = (
+        "spec.namespaceSelector is not set, which matches no namespace: nothing is admitted; set {} for all namespaces"
+    )
+    assert (created.status, created.headers.getall("Warning")) == (201, [f'299 - "{told}"'])
+    assert "Warning" not in (await api.put("clusterqueues/one", cluster_queue("one"))).headers
+
+
+@on_both_databases
+async def test_who_still_names_a_deleted_cohort_is_a_warning(api):
+    await api.post("cohorts", cohort("all"))
+    await api.post("cohorts", cohort("research", "all"))
+    await api.post("cohorts", cohort("vision", "research"))
+    await api.post("clusterqueues", cluster_queue("one", cohortName="research"))
+    told = (
+        "Cohort research is still named by ClusterQueue one, Cohort vision, which go on sharing with each other and "
+        "are cut off from Cohort all; create it again, or give them another one"
+    )
+    for answer in (
+        await api.send("DELETE", "cohorts/research", params={"dryRun": "All"}),
+        await api.delete("cohorts/research"),
+    ):
+        assert answer.status == 200
+        assert f'299 - "{told}"' in answer.headers.getall("Warning")
+    assert "Warning" not in (await api.delete("cohorts/vision")).headers
+
+
+async def test_of_cohorts_that_are_deleted_together_only_members_that_stay_are_named(api):
+    await api.post("cohorts", cohort("all"))
+    await api.post("cohorts", cohort("research", "all"))
+    await api.post("clusterqueues", cluster_queue("one", cohortName="all"))
+    gone = await api.delete("cohorts")
+    (told,) = gone.headers.getall("Warning")
+    assert "Cohort all is still named by ClusterQueue one, which" in told
+
+
 async def test_a_field_that_is_not_acted_on_is_a_warning(api):
     rack = manifest("ResourceFlavor", "rack", spec={"nodeLabels": {"a": "b"}, "topologyName": "racks"})
     assert "spec.topologyName is not acted on" in (await api.post("resourceflavors", rack)).headers["Warning"]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import io
+import json
+import time
 
 import pytest
+from api_client import on_both_databases
 from queue_manifests import cluster_queue, cohort
+from workload_records import record
+from yarl import URL
 
 from admission.api.application import create_app, listening
 from admission.api.errors import AddressUnusable
@@ -22,7 +29,7 @@ def status_of(answer, reason: str) -> str:
 
 @pytest.mark.parametrize(
     "authorization",
-    ["", "Bearer", "Bearer wrong", "Bearer correct-horse-batter", "Basic correct-horse-battery", "Bearer \udcff"],
+    ["", "Bearer", "Bearer wrong", "Bearer correct-horse-batter", "Basic correct-horse-battery"],
 )
 @pytest.mark.parametrize("path", ["clusterqueues", "/apis", "/apis/nothing/v1"])
 async def test_nothing_is_shown_without_the_token(api, path, authorization):
@@ -218,3 +225,65 @@ async def test_an_address_in_use_is_one_clear_sentence(api, store):
     with pytest.raises(AddressUnusable, match=f"cannot listen on 127.0.0.1:{port}"):
         async with listening(create_app(store, token="t", checks={}), "127.0.0.1", port):
             pass
+
+
+def _continue(*parts: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (f"workloads?continue={_continue(1, 2, 'a', 'b', chr(0))}"),
+        (f"workloads?continue={_continue(2**63, 2, 'a', 'b', 'c')}"),
+        (f"workloads?continue={_continue(1, 10**30, 'a', 'b', 'c')}"),
+        ("workloads?continue=%C3%A9"),
+        ("workloads?fieldSelector=%FF"),
+    ],
+)
+@on_both_databases
+async def test_what_no_database_takes_is_refused(api, path):
+    answer = await api.get(path)
+    assert answer.status == 400
+    status_of(answer, "BadRequest")
+
+
+@pytest.mark.parametrize("value", ["9" * 30, "-" + "9" * 30, "2147483648", "-2147483649", "1_0", "x", "%D9%A3"])
+@on_both_databases
+async def test_no_workload_has_a_priority_that_cannot_be(api, commit, value):
+    await commit(record("u1", "train"))
+    for operator, names in (("=", []), ("!=", ["train"])):
+        answer = await api.get(f"workloads?fieldSelector=spec.priority{operator}{value}")
+        assert answer.status == 200
+        assert [item["spec"]["object"]["name"] for item in answer.body["items"]] == names
+
+
+@pytest.mark.parametrize("selector", ["labelSelector", "fieldSelector"])
+@pytest.mark.parametrize("text", ["+" * 4000 + "a", "a" + "+" * 4000 + "(", "+" * 2000 + "a" + "+" * 2000 + "~"])
+async def test_blanks_in_a_selector_take_no_time(api, selector, text):
+    began = time.process_time()
+    answer = await api.get(f"workloads?{selector}={text}")
+    assert time.process_time() - began < 0.5
+    assert answer.status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    "header", ["Authorization: Bearer ", "X-Change-Reason: ", "Accept: ", "Cookie: sluice-session="]
+)
+async def test_a_header_that_is_not_utf_8_is_refused(api, header):
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(api.url).port)
+    token = "" if header.startswith("Auth") else "Authorization: Bearer correct-horse-battery\r\n"
+    lines = f"POST /apis/sluice.dev/v1/cohorts HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{token}{header}"
+    writer.write(lines.encode() + b"\xff\r\nContent-Length: 0\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert f"the header {header.partition(':')[0]} is not UTF-8".encode() in answer
+
+
+@pytest.mark.parametrize("origin", ["http://[::", "http://a:b:c", "null", "//", "http://[::1]x"])
+async def test_an_origin_that_is_none_is_another_site(api, origin):
+    answer = await api.post("/login", {"token": "x"}, headers={"Origin": origin})
+    assert answer.status == 403
+    assert "another site" in status_of(answer, "Forbidden")

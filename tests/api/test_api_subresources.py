@@ -108,6 +108,20 @@ async def test_explain_tells_what_is_asked_what_is_free_who_refuses_and_who_is_a
     assert "preempts nobody" in found["prospects"][0]["hint"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("OnHold", "alice holds it"),
+        ("Misconfigured", 'WorkloadPriorityClass "none" does not exist: create it, or correct the label'),
+        ("Deactivated", "The workload is deactivated"),
+    ],
+)
+async def test_explain_says_what_keeps_it_out(api: Client, store: Store, reason: str, message: str) -> None:
+    await submitted(store, job("barred", reason=reason, message=message, active=reason != "Deactivated"))
+    body = (await api.get(f"{PREFIX}/namespaces/a/workloads/barred/explain")).body
+    assert (body["state"], body["reason"], body["message"]) == ("Pending", reason, message)
+
+
 async def test_explain_of_what_does_not_wait(api: Client, store: Store) -> None:
     await submitted(
         store,
@@ -123,7 +137,7 @@ async def test_explain_of_what_does_not_wait(api: Client, store: Store) -> None:
     assert states["over"] == ("Finished", "Succeeded")
     assert states["held"] == ("Pending", "OnHold")
     missing = await api.get(f"{PREFIX}/namespaces/a/workloads/none/explain")
-    assert (missing.status, missing.body["message"]) == (404, 'there is no workload "none" in namespace "a"')
+    assert (missing.status, missing.body["message"]) == (404, 'workloads.sluice.dev "none" not found')
 
 
 async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, store: Store) -> None:
@@ -214,12 +228,26 @@ async def test_a_rollback_is_a_new_version_and_brings_back_what_was_deleted(api:
     await api.delete(f"{PREFIX}/cohorts/gone")
     deleted = (await api.get(f"{PREFIX}/cohorts/gone/history")).body["items"][0]
     wrong = await api.post(f"{PREFIX}/cohorts/gone/rollback", {"revision": deleted["revision"]})
-    assert (wrong.status, "no revision" in wrong.body["message"]) == (404, True)
+    assert (wrong.status, wrong.body["message"]) == (
+        400,
+        f'cohort "gone" has no revision {deleted["revision"]} to go back to; there are, newest first: {created}',
+    )
     tried = await api.post(f"{PREFIX}/cohorts/gone/rollback?dryRun=All", {"revision": created})
     assert tried.status == 200
     assert (await api.get(f"{PREFIX}/cohorts/gone")).status == 404
     assert (await api.post(f"{PREFIX}/cohorts/gone/rollback", {"revision": created})).status == 200
     assert (await api.get(f"{PREFIX}/cohorts/gone")).status == 200
+
+
+async def test_a_rollback_to_what_there_never_was_names_the_newest_revisions_that_there_are(api: Client) -> None:
+    for cpu in range(10, 22):
+        await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu=str(cpu)))
+    history = (await api.get(f"{PREFIX}/clusterqueues/one/history")).body["items"]
+    assert len(history) == 13
+    answer = await api.post(f"{PREFIX}/clusterqueues/one/rollback", {"revision": "999999"})
+    newest = ", ".join(version["revision"] for version in history[:10])
+    assert answer.status == 400
+    assert answer.body["message"].endswith(f"; there are, newest first: {newest} and 3 more")
 
 
 @pytest.mark.parametrize("body", [{}, {"revision": 3}, {"revision": "x"}, {"revision": None}])

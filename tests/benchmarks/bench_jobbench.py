@@ -17,7 +17,8 @@ from tests.benchmarks.measure import TOOLS, Figure, Skipped, running
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-_SCENARIO = ("--scenario", "baseline", "--scale", "0.1")
+_SCENARIOS = (("baseline", "0.1"), ("burst", "1"))
+"""Name and scale: Kueue's own shape, and 2,000 Jobs as fast as they can be created."""
 _GOAL = 0.70
 
 
@@ -25,41 +26,59 @@ async def run() -> list[Figure]:
     """The null controller first, then Sluice, each on a fresh sandbox without controllers."""
     if not (TOOLS / "jobbench.py").exists():
         raise Skipped(f"the load generator jobbench.py is not in {TOOLS.name}/ next to the repository")
+    return [figure for name, scale in _SCENARIOS for figure in await _compare(name, scale)]
+
+
+async def _compare(name: str, scale: str) -> list[Figure]:
+    scenario = ("--scenario", name, "--scale", scale)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        best = await _null_controller(Path(folder))
+        best = await _null_controller(Path(folder), scenario)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        ours = await _sluice(Path(folder))
+        ours = await _sluice(Path(folder), scenario)
     ratio = ours["admissions_per_s"] / best["admissions_per_s"]
     faults = {key: ours[key] for key in ("errors", "peak_over_quota") if ours[key]}
-    return [
-        Figure("admissions/s, null controller", f"{best['admissions_per_s']:.1f}"),
+    # In the burst the server's own work decides, which is a fifth of a real API server's in the sandbox.
+    goal = (f"at least {_GOAL:.0%}", ratio >= _GOAL) if name == "baseline" else ("", None)
+    figures = [
+        Figure(f"{name}: admissions/s, null controller", f"{best['admissions_per_s']:.1f}"),
         Figure("admissions/s, Sluice", f"{ours['admissions_per_s']:.1f}"),
-        Figure("ratio", f"{ratio:.0%}", f"at least {_GOAL:.0%}", met=ratio >= _GOAL),
-        Figure("Jobs done", f"{ours['done']} of {ours['total']}", "all", met=ours["done"] == ours["total"]),
-        Figure("utilisation of nominal quota", f"{ours['utilisation']:.0%}"),
+        Figure("ratio", f"{ratio:.0%}", *goal),
+        Figure("processor time of Sluice", f"{1000 * ours['cpu_seconds'] / ours['total']:.2f} ms a Job"),
         Figure("errors, over-commitment", str(faults or "none"), "none", not faults),
     ]
+    if name == "burst":  # whose Jobs never end
+        figures.append(
+            Figure("Jobs admitted", f"{ours['admitted']} of {ours['total']}", "all", ours["admitted"] == ours["total"])
+        )
+    else:
+        figures += [
+            Figure("Jobs done", f"{ours['done']} of {ours['total']}", "all", met=ours["done"] == ours["total"]),
+            Figure("utilisation of nominal quota", f"{ours['utilisation']:.0%}"),
+        ]
+    return figures
 
 
-async def _null_controller(directory: Path) -> dict[str, Any]:
+async def _null_controller(directory: Path, scenario: tuple[str, ...]) -> dict[str, Any]:
     async with running_sandbox(directory, speed=1.0, controllers=False) as cluster:
         null = await _start("nullctl.py", str(cluster.kubeconfig))
         try:
-            return await _jobbench(cluster.kubeconfig)
+            return await _jobbench(cluster.kubeconfig, scenario)
         finally:
             null.terminate()
             await null.wait()
 
 
-async def _sluice(directory: Path) -> dict[str, Any]:
-    queues = await _start("jobbench.py", "print-queues", *_SCENARIO, stdout=asyncio.subprocess.PIPE)
+async def _sluice(directory: Path, scenario: tuple[str, ...]) -> dict[str, Any]:
+    queues = await _start("jobbench.py", "print-queues", *scenario, stdout=asyncio.subprocess.PIPE)
     documents = list(yaml.safe_load_all((await queues.communicate())[0]))
     async with running(directory, documents, controllers=False) as sluice:
-        return await _jobbench(sluice.cluster.kubeconfig)
+        before = sluice.cpu_seconds()
+        result = await _jobbench(sluice.cluster.kubeconfig, scenario)
+        return {**result, "cpu_seconds": sluice.cpu_seconds() - before}
 
 
-async def _jobbench(kubeconfig: Path) -> dict[str, Any]:
-    arguments = ("run", *_SCENARIO, "--timeout", "120", "--kubeconfig", str(kubeconfig))
+async def _jobbench(kubeconfig: Path, scenario: tuple[str, ...]) -> dict[str, Any]:
+    arguments = ("run", *scenario, "--timeout", "120", "--kubeconfig", str(kubeconfig))
     process = await _start("jobbench.py", *arguments, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     result: dict[str, Any] = orjson.loads(output)

@@ -1,12 +1,16 @@
-"""How long an API server waits for the webhook: 200 requests a second over TLS on loopback."""
+"""How long an API server waits for the webhook, 200 requests a second over TLS on loopback, whatever `serve` does."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import signal
 import ssl
+import sys
 import tempfile
 import time
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +18,16 @@ import aiohttp
 import orjson
 
 from admission.cli.demo.plan import job_document, queue_documents, three_teams
-from tests.benchmarks.measure import Figure, at_most, percentile, running
+from tests.benchmarks.measure import REPOSITORY, Figure, Running, at_most, children, percentile, resident_mib, running
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from admission.cluster.client import Client
 
 _RATE = 200
 _SECONDS = 10
+_STOPPED_SECONDS = 30
 _WARM_UP = 200
 
 
@@ -32,14 +39,53 @@ async def run() -> list[Figure]:
             url, authority = await _mutating_webhook(sluice.client)
             context = ssl.create_default_context(cadata=authority)
             connector = aiohttp.TCPConnector(ssl=context, limit=32, keepalive_timeout=60)
+            reviews = [_review(job_document(plan, job), number) for number, job in enumerate(plan.jobs)]
             async with aiohttp.ClientSession(connector=connector) as session:
-                reviews = [_review(job_document(plan, job), number) for number, job in enumerate(plan.jobs)]
-                taken = await _paced(session, url, reviews)
+                quiet = await _paced(session, url, reviews, _SECONDS)
+                with _stopped(sluice):
+                    stopped = await _paced(session, url, reviews, _STOPPED_SECONDS)
+                async with _disturbed(sluice):
+                    disturbed = await _paced(session, url, reviews, _SECONDS)
+            (gate,) = children(sluice.serving.child.process.pid)
+            memory = resident_mib(gate)
     return [
-        Figure("webhook p50", f"{1000 * percentile(taken, 0.50):.2f} ms"),
-        at_most("webhook p99", 1000 * percentile(taken, 0.99), 5, "ms"),
-        Figure("webhook longest", f"{1000 * max(taken):.2f} ms"),
+        Figure("webhook p50", f"{1000 * percentile(quiet, 0.50):.2f} ms"),
+        at_most("webhook p99", 1000 * percentile(quiet, 0.99), 5, "ms"),
+        Figure("webhook longest", f"{1000 * max(quiet):.2f} ms"),
+        at_most(f"p99, serve stopped for {_STOPPED_SECONDS} s", 1000 * percentile(stopped, 0.99), 25, "ms"),
+        Figure("longest", f"{1000 * max(stopped):.2f} ms"),
+        at_most("p99, the API under YAML of 3 MB", 1000 * percentile(disturbed, 0.99), 25, "ms"),
+        Figure("longest", f"{1000 * max(disturbed):.2f} ms"),
+        Figure("memory of its process", f"{memory:.0f} MiB"),
     ]
+
+
+@contextmanager
+def _stopped(sluice: Running) -> Iterator[None]:
+    """Nothing at all goes on in `serve`, which is worse than an event loop that is blocked."""
+    pid = sluice.serving.child.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def _disturbed(sluice: Running) -> AsyncIterator[None]:
+    """Others, in a process of theirs, let the API parse large documents all the time."""
+    serving = sluice.serving
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.benchmarks.disturb", serving.server, str(serving.ca)),
+        env={**os.environ, **serving.environment},
+        cwd=REPOSITORY,
+    )
+    try:
+        yield
+        assert process.returncode is None, "the disturbance has ended"
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def _mutating_webhook(client: Client) -> tuple[str, str]:
@@ -67,7 +113,7 @@ def _review(job: dict[str, Any], number: int) -> bytes:
     return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-async def _paced(session: aiohttp.ClientSession, url: str, reviews: list[bytes]) -> list[float]:
+async def _paced(session: aiohttp.ClientSession, url: str, reviews: list[bytes], seconds: int) -> list[float]:
     """Seconds that each request took, without those that open connections and warm up."""
     started = time.perf_counter()
 
@@ -80,5 +126,5 @@ async def _paced(session: aiohttp.ClientSession, url: str, reviews: list[bytes])
         assert answer["response"]["allowed"], answer
         return time.perf_counter() - sent
 
-    taken = await asyncio.gather(*(ask(number) for number in range(_WARM_UP + _RATE * _SECONDS)))
+    taken = await asyncio.gather(*(ask(number) for number in range(_WARM_UP + _RATE * seconds)))
     return taken[_WARM_UP:]

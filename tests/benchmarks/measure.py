@@ -54,8 +54,9 @@ class Running:
         return count
 
     def cpu_seconds(self) -> float:
-        """Processor time of Sluice so far."""
-        return cpu_seconds(self.serving.child.process.pid)
+        """Processor time of Sluice so far, of the process that decides and of the one that answers the webhook."""
+        pid = self.serving.child.process.pid
+        return cpu_seconds(pid) + sum(map(cpu_seconds, children(pid)))
 
 
 @asynccontextmanager
@@ -70,6 +71,17 @@ async def running(
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
         await apply(directory, serving, documents)
         yield Running(cluster, serving, client)
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of what a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process that it shares with no other (proc(5), smaps_rollup)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def cpu_seconds(pid: int) -> float:

@@ -70,7 +70,9 @@ class Replica:
             await process.wait()
 
     def tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL:])
+        lines = self.log.read_text(errors="replace").splitlines()
+        # One line for each admission would leave no room for what the storm has done.
+        return "\n".join([line for line in lines if "controller.work_log" not in line][-_TAIL:])
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from command_runner import TOKEN, Sluice
+from ports import free_port
 
 from admission.api.application import create_app, listening
 from admission.client import Sluice as Client
@@ -190,12 +190,6 @@ def test_without_a_file_the_usage_is_shown(sluice_unreached):
 @pytest.fixture
 def sluice_unreached():
     return Sluice({"SLUICE_SERVER": f"http://127.0.0.1:{free_port()}", "SLUICE_ADMIN_TOKEN": TOKEN})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def test_it_waits_until_serve_is_up(app):

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from admission.model.names import LAST_APPLIED
+from admission.store.audit import Author
+
 FLAVOR = "{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}"
 QUEUES = f"""
 {FLAVOR}
@@ -61,6 +64,29 @@ async def test_diff_shows_what_apply_would_change(sluice, queues):
         ["+", "nominalQuota:", "'5'"],
     ]
     assert "+kind: ResourceFlavor" in changed
+
+
+async def test_diff_and_apply_leave_alone_what_kubectl_notes_for_itself(sluice, queues, store):
+    cohort = await store.queues.get("Cohort", "research")
+    noted = cohort.metadata.model_copy(
+        update={"annotations": {LAST_APPLIED: "{}", "team": "a"}, "resource_version": ""}
+    )
+    await store.queues.replace(cohort.model_copy(update={"metadata": noted}), author=Author("kubectl"))
+
+    file = QUEUES.replace("name: research}", "name: research, annotations: {team: a}}")
+    queues.write_text(file)
+    same = await sluice("diff", "-f", str(queues))
+    assert (same.exit_code, same.output) == (0, "")
+    again = await sluice("apply", "-f", str(queues))
+    assert "cohort.sluice.dev/research unchanged\n" in again.stdout
+
+    queues.write_text(file.replace("team: a}", "team: b}"))
+    other = await sluice("diff", "-f", str(queues))
+    assert (other.exit_code, LAST_APPLIED in other.stdout) == (1, False)
+    changed = await sluice("apply", "-f", str(queues))
+    assert "cohort.sluice.dev/research configured\n" in changed.stdout
+    left = (await store.queues.get("Cohort", "research")).metadata.annotations
+    assert left == {LAST_APPLIED: "{}", "team": "b"}
 
 
 async def test_diff_does_not_call_an_error_a_difference(sluice, queues):

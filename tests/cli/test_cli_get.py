@@ -12,6 +12,7 @@ from aiohttp import web
 from admission.api.application import listening
 from admission.api.columns import definitions
 from admission.api.registry import RESOURCES
+from admission.cli.objects import field_value
 from admission.cli.tables import Table, age
 from admission.model.base import ObjectMeta
 from admission.model.queues import Cohort
@@ -54,17 +55,27 @@ async def queues(sluice, clock):
 
 @pytest.fixture
 async def workloads(store, queues):
-    def record(uid: str, name: str, state: State, **fields: object) -> WorkloadRecord:
-        created = datetime.now(UTC).timestamp() - 5 * 3600 - 60
-        workload = Workload(uid, "team-a", name, "main", 100, created, POD_SETS, user="alice")
-        return WorkloadRecord(workload, state, queued_at=created, cluster_queue="team-a", **fields)
+    created = datetime.now(UTC).timestamp() - 5 * 3600 - 60
 
+    def record(
+        uid: str,
+        name: str,
+        state: State,
+        pod_sets: tuple[PodSet, ...] = POD_SETS,
+        user: str = "alice",
+        admission: Admission | None = None,
+        **fields: object,
+    ) -> WorkloadRecord:
+        workload = Workload(uid, "team-a", name, "main", 100, created, pod_sets, user=user)
+        return WorkloadRecord(workload, state, queued_at=created, cluster_queue="team-a", admission=admission, **fields)
+
+    several = (*POD_SETS, PodSet(name="driver", count=1, requests={"cpu": 3000, "memory": 2 * 2**30}))
+    admission = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 2),))
     records = (
-        record("1", "waits", State.PENDING, reason="WaitingForQuota"),
-        record("2", "runs", State.ADMITTED, admitted_at=1.0),
+        record("1", "waits", State.PENDING, several, "bob,a=b", reason="WaitingForQuota"),
+        record("2", "runs", State.ADMITTED, admission=admission, admitted_at=created + 60),
         record("3", "ended", State.FINISHED, finished_at=1.0, outcome="Succeeded"),
     )
-    admission = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 2),))
     opened = (Opened(records[1].workload, admission, 1.0),)
     await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
 
@@ -122,20 +133,34 @@ cq/team-b  <none>    0        0         3d
         (
             ["workloads", "-n", "team-a"],
             """
-NAME             QUEUE  RESERVED-IN  ADMITTED  FINISHED  AGE
-job-ended-9e251  main   <none>       <none>    True      5h1m
-job-runs-1bf41   main   team-a       True      <none>    5h1m
-job-waits-f6fc4  main   <none>       <none>    <none>    5h1m
+NAME             QUEUE  STATE     FLAVOR   PODS  WAITED  AGE
+job-runs-1bf41   main   admitted  default  2     60s     5h1m
+job-waits-f6fc4  main   pending   <none>   3     5h1m    5h1m
 """,
         ),
         (
             ["wl", "-A", "-o", "wide"],
             """
-NAMESPACE  NAME             QUEUE  RESERVED-IN  ADMITTED  FINISHED  PRIORITY  USER   WAITS-FOR        AGE
-team-a     job-ended-9e251  main   <none>       <none>    True      100       alice  <none>           5h1m
-team-a     job-runs-1bf41   main   team-a       True      <none>    100       alice  <none>           5h1m
-team-a     job-waits-f6fc4  main   <none>       <none>    <none>    100       alice  WaitingForQuota  5h1m
+NAMESPACE  NAME             QUEUE  RESERVED-IN  STATE     FLAVOR   PODS  REQUESTS          PRIORITY  USER     WAITED  WAITS-FOR        AGE
+team-a     job-runs-1bf41   main   team-a       admitted  default  2     cpu=2             100       alice    60s     <none>           5h1m
+team-a     job-waits-f6fc4  main   <none>       pending   <none>   3     cpu=5,memory=2Gi  100       bob,a=b  5h1m    WaitingForQuota  5h1m
+""",  # noqa: E501
+        ),
+        (
+            ["wl", "-n", "team-a", "--all", "--no-headers"],
+            """
+job-ended-9e251  main  finished  <none>   2  <none>  5h1m
+job-runs-1bf41   main  admitted  default  2  60s     5h1m
+job-waits-f6fc4  main  pending   <none>   3  5h1m    5h1m
 """,
+        ),
+        (
+            ["wl", "-n", "team-a", "--field-selector", "status.state=finished", "--no-headers"],
+            "\njob-ended-9e251  main  finished  <none>  2  <none>  5h1m\n",
+        ),
+        (
+            ["wl/ended", "-n", "team-a", "--no-headers"],
+            "\njob-ended-9e251  main  finished  <none>  2  <none>  5h1m\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -156,6 +181,32 @@ async def test_one_object_by_name_and_a_workload_by_its_job(sluice, workloads):
     assert several.stdout == "clusterqueue.sluice.dev/team-b\nclusterqueue.sluice.dev/team-a\n"
     by_job = await sluice("get", "wl/waits", "-n", "team-a", "-o", "json")
     assert json.loads(by_job.stdout)["metadata"]["uid"] == "1"
+
+
+async def test_documents_of_workloads_are_those_of_what_is_unfinished_too(sluice, workloads):
+    assert (await sluice("get", "wl", "-A", "-o", "name")).stdout.splitlines() == [
+        "workload.sluice.dev/job-runs-1bf41", "workload.sluice.dev/job-waits-f6fc4",
+    ]  # fmt: skip
+    both = json.loads((await sluice("get", "lq,wl", "-n", "team-a", "-o", "json", "--all")).stdout)
+    assert [item["metadata"]["name"] for item in both["items"]] == [
+        "main", "job-ended-9e251", "job-runs-1bf41", "job-waits-f6fc4",
+    ]  # fmt: skip
+
+
+async def test_workloads_of_whoever_asks(sluice, store, workloads):
+    nothing = await sluice("get", "wl", "-A", "--mine")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert nothing.stderr == "there are no unfinished workloads of yours; --all shows finished ones, too\n"
+    workload = Workload("4", "team-a", "mine", "main", 0, 1.0, POD_SETS, user="sluice:admin")
+    record = WorkloadRecord(workload, State.PENDING, queued_at=1.0, cluster_queue="team-a")
+    await store.commit(Changes(workloads=(record,)), epoch=await store.lead("tests"))
+    mine = await sluice("get", "cq,wl", "-A", "--mine", "-o", "name", "--field-selector", "metadata.namespace=team-a")
+    assert mine.exit_code == 0, mine.stderr
+    (name,) = mine.stdout.splitlines()
+    assert name.startswith("workload.sluice.dev/job-mine-")
+    # A user's name may be that of a certificate.
+    theirs = await sluice("get", "wl", "-A", "-o", "name", "--field-selector", f"spec.user={field_value('bob,a=b')}")
+    assert theirs.stdout == "workload.sluice.dev/job-waits-f6fc4\n"
 
 
 async def test_several_types_in_one_list_and_none_of_one(sluice, queues):
@@ -206,7 +257,13 @@ async def test_long_lists_are_read_to_their_end(sluice, store):
 
 async def test_nothing_is_no_error(sluice):
     done = await sluice("get", "workloads", "-n", "team-x")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "there are no workloads in namespace team-x\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        0,
+        "",
+        "there are no unfinished workloads in namespace team-x; --all shows finished ones, too\n",
+    )
+    done = await sluice("get", "workloads", "--all", "-n", "team-x")
+    assert (done.exit_code, done.stderr) == (0, "there are no workloads in namespace team-x\n")
     done = await sluice("get", "cq", "-o", "yaml")
     assert yaml.safe_load(done.stdout)["items"] == []
 
@@ -221,18 +278,21 @@ async def test_nothing_is_no_error(sluice):
         (["get", "lq", "main", "-A"], 2, "a NAME needs the namespace"),
         (["get", "cq", "-o", "xml"], 2, "'xml' is not one of"),
         (["get", "cq,xyz"], 2, '"xyz" is no type of object'),
+        (["get", "cq", "--mine"], 2, "--all and --mine choose among workloads"),
+        (["get", "wl", "train", "--all"], 2, "--all and --mine choose among workloads"),
         (["get", "cq,lq", "-w"], 2, "--watch shows one object, or all of a type"),
         (["get", "cq", "-w", "--sort-by", ".metadata.name"], 2, "leave --sort-by out"),
         (["get", "cq", "--sort-by", ".metadata[?"], 2, "cannot be read"),
         (["get", "cq", "--sort-by", "{.kind}{.kind}"], 2, "cannot be read as one path"),
         (["get"], 2, "Missing argument"),
-        (["get", "cq", "nothing"], 1, 'error: ClusterQueue "nothing" does not exist'),
-        (["get", "wl", "nothing"], 1, 'error: there is no workload "nothing" in namespace "default"'),
+        (["get", "cq", "nothing"], 1, 'error: clusterqueues.sluice.dev "nothing" not found'),
+        (["get", "wl", "nothing"], 1, 'error: workloads.sluice.dev "nothing" not found'),
+        (["why", "nothing"], 1, 'workloads.sluice.dev "nothing" not found in namespace "default"; is it the right'),
         (["get", "cq", "../cohorts"], 2, "write TYPE NAME... or TYPE/NAME"),
         (["get", "cq", "-o", "jsonpath={.metadata"], 2, "cannot be read"),
         (["delete", "wl/train"], 2, "workloads cannot be deleted here"),
         (["delete", "cq"], 2, "which of the clusterqueues?"),
-        (["delete", "cq", "nothing"], 1, 'error: ClusterQueue "nothing" does not exist'),
+        (["delete", "cq", "nothing"], 1, 'error: clusterqueues.sluice.dev "nothing" not found'),
         (["get", "cq", "--token-file", "/nonexistent"], 1, "error: the token file /nonexistent cannot be read"),
         (["get", "cq", "--server", "localhost:8080"], 1, "is no URL"),
         (["get", "cq", "--server", "ftp://localhost"], 1, "is no URL"),
@@ -245,6 +305,34 @@ async def test_what_a_user_gets_wrong_is_said_in_a_line(sluice, arguments, code,
     assert (done.exit_code, done.stdout) == (code, "")
     assert says in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.lower().startswith("error:")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["get", "cq/taem-a"], 'did you mean "team-a"?'),
+        (["get", "cq", "taem-a", "-o", "yaml"], 'did you mean "team-a"?'),
+        (["describe", "cohort/reseach"], 'did you mean "research"?'),
+        (["delete", "wpc/higj"], 'did you mean "high"?'),
+        (["history", "cq/taem-a"], 'did you mean "team-a"?'),
+        (["get", "lq/main", "-n", "team"], 'there is one in namespace "team-b": add -n team-b'),
+        (["get", "lq/mian", "-n", "team-b"], 'did you mean "main" in namespace "team-b"?'),
+        (["why", "wiats", "-n", "team-a"], 'did you mean "waits"?'),
+        (["hold", "job/wiats", "-n", "team-a"], 'did you mean "waits"?'),
+    ],
+)
+async def test_what_is_not_found_names_what_may_have_been_meant(sluice, workloads, arguments, says):
+    done = await sluice(*arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith(f"; {says}\n")
+
+
+async def test_a_name_like_no_other_is_just_not_found(sluice, workloads):
+    for arguments in (["get", "cq/zzz"], ["get", "lq/zzz", "-n", "team-a"], ["describe", "wl/zzz", "-n", "team-a"]):
+        done = await sluice(*arguments)
+        assert done.exit_code == 1
+        assert "did you mean" not in done.stderr
 
 
 async def test_a_wrong_token_and_none(sluice, tmp_path):

@@ -41,8 +41,9 @@ def test_help_lists_the_commands_without_importing_them():
     assert not HEAVY & set(modules)
 
 
-def test_version():
-    done = run("version")
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_version(argument):
+    done = run(argument)
     assert (done.returncode, done.stdout) == (0, f"sluice {version('sluice')}\n")
 
 
@@ -73,7 +74,10 @@ def sluice_offline():
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["nothing"], 2, "No such command 'nothing'"),
+        (["nothing"], 2, '"nothing" is no command; see '),
+        (["gte", "cq"], 2, '"gte" is no command; did you mean "get"?'),
+        (["Prioritise"], 2, '"Prioritise" is no command; did you mean "prioritize"?'),
+        (["--colour"], 2, "No such option"),
         (["get"], 2, "Missing argument"),
         (["get", "cq", "--colour"], 2, "No such option"),
         (["get", "cq", "--server", "nowhere"], 1, "error: "),

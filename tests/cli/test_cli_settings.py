@@ -6,10 +6,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from admission.cli.addresses import split_address
 from admission.cli.errors import InvalidSettings
+from admission.cli.main import main
 from admission.cli.policies import parse_duration
-from admission.cli.settings import Settings, load_settings, split_address
+from admission.cli.settings import Settings, load_settings
 from admission.controller.policy import Policy, WaitForPodsReady
 from admission.engine import AdmissionFairSharing
 
@@ -50,6 +53,56 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file_and_that_over_t
     assert load_settings({}).api_address == "127.0.0.1:8080"
 
 
+URL = "postgresql://sluice:s3cret@db/sluice"
+
+
+def test_a_file_holds_the_url_of_the_database_and_each_source_outweighs_those_after_it(config, monkeypatch, tmp_path):
+    secret = tmp_path / "url"
+    secret.write_text(f"{URL}\n")
+    file = config(f"databaseUrlFile: {secret}\n")
+    assert load_settings({}, config=file).database_url == URL
+    assert load_settings({"database_url": "sqlite:///flag.db"}, config=file).database_url == "sqlite:///flag.db"
+    monkeypatch.setenv("SLUICE_DATABASE_URL", "sqlite:///environment.db")
+    assert load_settings({}, config=file).database_url == "sqlite:///environment.db"
+    assert load_settings({"database_url_file": str(secret)}).database_url == URL
+    with pytest.raises(InvalidSettings, match="give one of the two"):
+        load_settings({"database_url": URL, "database_url_file": str(secret)})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "cannot be read"), (b"\n", "is empty"), (b"\xff", "cannot be read")]
+)
+def test_a_file_that_holds_no_url(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "url").write_bytes(content)
+    with pytest.raises(InvalidSettings, match=f"the file {tmp_path}/url .*{said}"):
+        load_settings({"database_url_file": str(tmp_path / "url")})
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["export", "-"], ["import", "x"], ["audit"], ["serve"],
+                                     ["import", "kueue", "-f", "queues.yaml"]])  # fmt: skip
+def test_a_password_in_a_flag_is_warned_of_and_never_printed(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queues.yaml").write_text("{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: f}}")
+    url = "postgresql://sluice:s3cret@127.0.0.1:1/sluice"  # nobody listens there
+    done = CliRunner().invoke(main, [*command, "--database-url", url])
+    assert done.exit_code != 0
+    assert "every user of this machine can read the password in --database-url" in done.output
+    assert "s3cret" not in done.output
+    elsewhere = CliRunner().invoke(main, command, env={"SLUICE_DATABASE_URL": url})
+    assert "every user" not in elsewhere.output
+    assert "s3cret" not in elsewhere.output
+
+
+def test_no_refusal_prints_a_password():
+    for url in ("sqlite://u:s3cret@h/x.db", "sqlite:///x.db?p=s3cret", "mysql://u:s3cret@h/x", "postgresql://u:s3cret@h",
+                "postgresql://u:s3cret@h:port/x", "postgresql://u:s3cret@h/x?password=s3cret"):  # fmt: skip
+        done = CliRunner().invoke(main, ["migrate"], env={"SLUICE_DATABASE_URL": url})
+        assert done.exit_code == 1
+        assert "s3cret" not in done.output
+
+
 @pytest.mark.parametrize(("text", "expected"), [("true", True), ("0", False), ("no", False), ("1", True)])
 def test_switches_in_the_environment(monkeypatch, text, expected):
     monkeypatch.setenv("SLUICE_ACCEPT_KUEUE_LABELS", text)
@@ -78,6 +131,11 @@ def test_an_empty_file_and_an_empty_variable_say_nothing(config, monkeypatch):
         ("webhookUrl: 'https://[::'", "webhookUrl in {}: "),
         ("webhookService: sluice-webhook", 'webhookService in {}: "sluice-webhook" is no NAMESPACE/NAME'),
         ("kind: ClusterQueue", "kind in {} must be Configuration"),
+        ("admission: both", "admission in {}: \"both\" is not one of 'webhooks', 'policies' or 'auto'"),
+        (
+            "managedJobsNamespaceSelector: {matchExpressions: [{key: team, operator: Is}]}",
+            "managedJobsNamespaceSelector.matchExpressions[0].operator in {}: ",
+        ),
         ("apiVersion: v1", "apiVersion in {} must be sluice.dev/v1"),
         ("a: [", "the configuration file {}: line 2"),
         ("- a", "the configuration file {}: "),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command_runner import Sluice
 from kubernetes_asyncio.config import kube_config
-from serve_processes import NODE, QUEUES, TOKEN, free_port, job, serving
+from ports import free_port
+from serve_processes import NODE, QUEUES, TOKEN, job, serving
 
 from admission.client import Sluice as Client
 from admission.client import Unavailable
@@ -134,6 +135,7 @@ async def test_versions_of_a_queue_and_back(tmp_path):
         assert (await sluice("get", "cq/cq", "-o", "jsonpath={.spec.stopPolicy}")).stdout == "None"
         once_more = await sluice("rollback", "cq/cq", "--to-revision", "999999")
         assert once_more.exit_code == 1
+        assert "there are, newest first: " in once_more.stderr
 
 
 async def test_through_the_api_server_as_the_users_of_the_cluster(tmp_path):
@@ -152,6 +154,14 @@ async def test_through_the_api_server_as_the_users_of_the_cluster(tmp_path):
             assert (await admin("stop", "cq/cq", "--reason", "ünterbrochen")).exit_code == 0
             history = (await admin("history", "cq/cq")).stdout
             assert re.match(r"revision \d+  replace by admin, .*: ünterbrochen\n", history), history
+            for user in ("admin", "sluice"):
+                manifest = queued(f"of-{user}", cpu="3")
+                manifest["metadata"]["annotations"] = {"sluice.dev/submitted-by": user}  # as the webhook writes it
+                await sandbox.local("admin").create("jobs", "default", manifest)
+                async with Client.from_kubeconfig(str(tmp_path / "admin")) as client:
+                    await client.workloads.wait(f"of-{user}", lambda workload: workload.user != "")
+            mine = await admin("get", "workloads", "--mine", "-o", "jsonpath={.items[*].spec.object.name}")
+            assert (mine.exit_code, mine.stdout) == (0, "of-admin"), mine.output
             alice = await Sluice()("get", "cq", "--kubeconfig", str(tmp_path / "alice"))
             assert alice.exit_code == 1
             assert 'cannot list resource "clusterqueues" in API group "sluice.dev"' in alice.stderr

@@ -74,13 +74,13 @@ def test_a_run_without_fault_keeps_all_promises() -> None:
 def test_more_than_the_whole_quota_is_noticed() -> None:
     run = Run()
     for job in [*run.jobs_of("platform")[:3], *run.jobs_of("research")[:2]]:
-        run.show(job)
-    assert run.account.broken == 0
-    run.show(run.jobs_of("students")[0])
-    assert run.account.broken == 1
-    assert run.account.violations == [
-        "all teams: 120 cpu held by Jobs, at most 100 allowed, 0.0 s after the start",
-        "all teams: 120Gi memory held by Jobs, at most 100Gi allowed, 0.0 s after the start",
+        run.pods(job)
+    assert run.account.live.broken == 0
+    run.pods(run.jobs_of("students")[0], 1)
+    assert run.account.live.broken == 1
+    assert run.account.live.violations == [
+        "all teams: pods ask for 102 cpu, at most 100 allowed, 0.0 s after the start",
+        "all teams: pods ask for 102Gi memory, at most 100Gi allowed, 0.0 s after the start",
     ]
     assert [kept for sentence, kept in run.closing().items() if "quota was exceeded" in sentence] == [False]
 
@@ -88,8 +88,8 @@ def test_more_than_the_whole_quota_is_noticed() -> None:
 def test_more_than_a_team_may_borrow_is_noticed() -> None:
     run = Run()
     for job in run.jobs_of("platform")[:4]:
-        run.show(job)
-    assert run.account.violations[0].startswith("platform: 80 cpu held by Jobs, at most 60 allowed")
+        run.pods(job)
+    assert run.account.live.violations[0].startswith("platform: pods ask for 62 cpu, at most 60 allowed")
 
 
 def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
@@ -97,10 +97,25 @@ def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
     for job in run.jobs_of("research")[:6]:
         run.show(job, suspend=True)
         run.pods(job)
-    assert run.account.violations[0].startswith("research: 102 cpu taken by pods, at most 100 allowed")
+    assert run.account.live.violations[0].startswith("research: pods ask for 102 cpu, at most 100 allowed")
 
 
-def test_a_suspended_job_holds_quota_until_its_last_pod_is_gone() -> None:
+def test_jobs_that_give_on_what_their_ended_pods_had_break_nothing() -> None:
+    run = Run()
+    ending, other = run.jobs_of("research")[:5], run.jobs_of("research")[5]
+    for job in ending:
+        run.show(job)
+        run.pods(job)
+        run.pods(job, 2, phase="Succeeded")
+        run.show(job, status={"active": 8, "succeeded": 2})
+    assert run.account.used("cpu") == 80_000
+    run.show(other)
+    run.pods(other)
+    assert run.account.used("cpu") == 100_000
+    assert run.account.live.broken == 0
+
+
+def test_a_suspended_job_runs_until_its_last_pod_is_gone() -> None:
     run = Run()
     job = run.jobs_of("research")[0]
     for status in ({"active": 10}, {"terminating": 1}):
@@ -171,6 +186,8 @@ def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(
         run.show(evicted, suspend=True)
     run.show(evicted, selector={"type": "kwok"})
     for job in (evicted, *others):
+        run.pods(job)
+        run.pods(job, phase="Succeeded")
         run.show(job, status=COMPLETE)
     assert run.closing() == {
         "all 150 Jobs ran": True,
@@ -180,7 +197,7 @@ def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(
             if restored
             else {"1 Jobs waited otherwise than their users wrote them: research/research-00": False}
         ),
-        "quota was never exceeded (checked 154 times from the API server's side)": True,
+        "quota was never exceeded (checked 1500 times from the API server's side)": True,
     }
 
 
@@ -198,6 +215,13 @@ def test_fair_shares_without_any_eviction_would_show_nothing() -> None:
     for job in run.plan.jobs:
         run.show(job, status=COMPLETE)
     assert run.closing()["no Job was evicted, so that nothing was shown"] is False
+
+
+def test_a_watch_that_saw_no_pod_promises_nothing_of_quota() -> None:
+    run = Run()
+    for job in run.plan.jobs:
+        run.show(job, status=COMPLETE)
+    assert run.closing()["no pod was seen, so that quota was never checked"] is False
 
 
 def test_a_job_that_was_lost_breaks_the_promise() -> None:
@@ -256,6 +280,7 @@ def at_work() -> Account:
         run.show(job, suspend=True)
     for job in (*run.jobs_of("students")[:2], run.jobs_of("platform")[0]):
         run.show(job)
+        run.pods(job)
     return run.account
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from serve_processes import NODE, QUEUES, TOKEN, all_complete, free_port, job, serving, sluice
+from ports import free_port
+from serve_processes import NODE, QUEUES, TOKEN, all_complete, job, serving, sluice
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
@@ -106,6 +107,7 @@ async def test_a_port_that_is_taken(sandbox, tmp_path):
             await replica.process.wait()
     assert replica.process.returncode == 1
     assert "choose another address" in error_of(replica.log.decode())
+    assert "never awaited" not in replica.log.decode()
 
 
 async def test_the_token_is_asked_for(sandbox, tmp_path):
@@ -153,11 +155,12 @@ async def test_a_full_disk_is_told_and_ends_without_a_restart(sandbox, tmp_path)
         ({"SLUICE_LOG_LEVEL": "loud"}, "SLUICE_LOG_LEVEL"),
     ],
 )
-async def test_what_keeps_it_from_starting_is_one_sentence(tmp_path, environment, says):
-    environment = {"SLUICE_DATABASE_URL": f"sqlite:///{tmp_path / 's.db'}", **environment}
-    code, _, errors = await finished("serve", **environment)
+async def test_what_keeps_it_from_starting_is_one_sentence(sandbox, tmp_path, environment, says):
+    usual = {"SLUICE_DATABASE_URL": on_file(tmp_path), "SLUICE_KUBECONFIG": str(tmp_path / "kubeconfig")}
+    code, _, errors = await finished("serve", **usual | environment)
     assert code == 1
     assert says in error_of(errors)
+    assert not (tmp_path / "sluice.db").exists(), "a database was made for nothing"
 
 
 async def test_an_api_server_that_nobody_answers_at(tmp_path):

@@ -11,9 +11,10 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from serve_processes import TOKEN, free_port, serving
+from ports import free_port
+from serve_processes import TOKEN, serving
 
-from admission.cli.loop import new_loop
+from admission.machinery.loop import new_loop
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:

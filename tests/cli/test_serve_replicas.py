@@ -8,7 +8,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 import pytest
-from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
+from ports import free_port
+from serve_processes import NODE, QUEUES, all_complete, job, serving
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 import yaml
-from serve_processes import NODE, QUEUES, Replica, free_port, job, serving
+from ports import free_port
+from serve_processes import NODE, QUEUES, Replica, job, serving
 
 from admission.cluster.client import Client
 from admission.model.manifests import parse_documents, parse_manifest
@@ -90,6 +91,54 @@ async def test_sluice_needs_no_more_than_it_asks_for(sandbox: Sandbox, database_
         await _users_are_known(sandbox, replica)
     assert "orbidden" not in replica.log.decode()
     assert "cannot" not in replica.log.decode()
+
+
+@pytest.mark.postgres
+async def test_nor_for_either_gate_and_for_managed_namespaces(sandbox: Sandbox, database_url: str, tmp_path: Path):
+    """Each gate is written, and removes the other; what no gate has seen is taken in."""
+    webhook = free_port()
+    flags = (
+        f"--webhook-url=https://127.0.0.1:{webhook}",
+        f"--webhook-address=127.0.0.1:{webhook}",
+        f"--certificate-directory={tmp_path / 'certificates'}",
+        "--manage-jobs-without-queue-name",
+    )
+    admin = sandbox.local("admin")
+    unlabelled = job("from-before", seconds=3600)
+    del unlabelled["metadata"]["labels"]
+    await admin.create("jobs", "default", unlabelled)
+    logs = []
+    for mode, there, removed in (
+        ("webhooks", "mutatingwebhookconfigurations", None),
+        ("policies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations"),
+        ("webhooks", "mutatingwebhookconfigurations", "mutatingadmissionpolicybindings"),
+    ):
+        async with serving(tmp_path, database_url, *flags, f"--admission={mode}") as replica:
+            await until(admin, there, exists=True)
+            if removed is not None:
+                await until(admin, removed, exists=False)
+            await queued(admin, "from-before")
+        logs.append(replica.log.decode())
+    assert [log for log in logs if "orbidden" in log or "cannot" in log] == []
+
+
+async def until(local: Any, plural: str, *, exists: bool) -> None:
+    """Wait until there are, or are not, any objects of a resource."""
+    watcher = local.watch(plural)
+    batches = aiter(watcher)
+    while bool(local.list(plural)) is not exists:
+        await anext(batches)
+    watcher.close()
+
+
+async def queued(local: Any, name: str) -> None:
+    """Wait until a Job has the label of the default LocalQueue."""
+    watcher = local.watch("jobs")
+    async for batch in watcher:
+        for _, _, obj, _ in batch:
+            labels = obj["metadata"].get("labels", {})
+            if obj["metadata"]["name"] == name and labels.get("sluice.dev/queue-name") == "default":
+                watcher.close()
 
 
 async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
-from serve_processes import free_port
+from ports import free_port
 
 from admission.cli import starting
 from admission.cli.settings import load_settings

@@ -26,6 +26,7 @@ from admission.client import (
     Unavailable,
     Unreachable,
 )
+from admission.machinery.tls import DoorContext
 from webhooks.certificates import Certificates
 
 COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a", "resourceVersion": "1"}}
@@ -210,14 +211,14 @@ def test_what_is_no_token_or_no_authority(tmp_path):
 
 async def test_tls_with_the_right_authority_and_without(tmp_path, script):
     certificates = Certificates(tmp_path, ["localhost"], now=lambda: datetime.now(UTC))
-    certificates.refresh()
+    certificates.renew()
     (tmp_path / "authority.pem").write_bytes(certificates.ca_bundle)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", script.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "localhost", 0, ssl_context=certificates.ssl_context)
+        site = web.TCPSite(runner, "localhost", 0, ssl_context=DoorContext(tmp_path / "tls.crt", tmp_path / "tls.key"))
         await site.start()
         url = f"https://localhost:{runner.addresses[0][1]}"
         script.answers = [COHORT]

@@ -154,3 +154,45 @@ async def test_an_event_that_is_refused_stops_no_other(server, client, running, 
     await recorder.idle()
     assert recorder.outcomes == {"Forbidden": 2, "ok": 1}
     assert caplog.text.count("namespace is being terminated") == 1
+
+
+async def test_an_event_waits_while_many_patches_are_sent(server, client, running):
+    seconds = [0.0]
+    server.script = [reply({"ok": True})] * 30 + [reply({}, 201)]
+    writer = Writer(client, clock=lambda: seconds[0])
+    waits = asyncio.Queue()
+    go_on = asyncio.Queue()
+
+    async def sleep(duration):
+        waits.put_nowait(duration)
+        await go_on.get()
+
+    recorder = EventRecorder(client, busy=lambda: writer.busy, sleep=sleep)
+    running(writer)
+    running(recorder)
+    for number in range(30):
+        writer.submit(Patch(f"/{number}", {}), lambda _: None)
+    recorder.record(JOB, reason="Admitted", action="Admit", note="x")
+    await waits.get()
+    await writer.idle()
+    assert {request.method for request in server.requests} == {"PATCH"}
+    seconds[0] = 1.0
+    go_on.put_nowait(None)
+    await recorder.idle()
+    assert [request.method for request in server.requests] == ["PATCH"] * 30 + ["POST"]
+
+
+async def test_an_event_does_not_wait_for_ever(server, client, running):
+    now = [1000.0]
+    server.script = [reply({}, 201)]
+
+    async def sleep(duration):
+        now[0] += duration
+        await asyncio.sleep(0)
+
+    recorder = EventRecorder(client, busy=lambda: True, now=lambda: now[0], sleep=sleep)
+    running(recorder)
+    recorder.record(JOB, reason="Admitted", action="Admit", note="x")
+    await recorder.idle()
+    assert 1010 <= now[0] <= 1011
+    assert recorder.outcomes == {"ok": 1}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.controller.policy import Policy
+    from admission.kinds.base import Kind
     from admission.store.records import WorkloadRecord
 
 Object = dict[str, Any]
@@ -76,10 +77,13 @@ class World:
         self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
 
-    async def start(self, policy: Policy | None = None, *, audit_interval: float = 0.0) -> None:
+    async def start(
+        self, policy: Policy | None = None, *, audit_interval: float = 0.0, kind: Kind | None = None
+    ) -> None:
         """Sluice starts, and knows all that there is when this returns."""
         self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
-        (kind,) = all_kinds()
+        if kind is None:
+            (kind,) = all_kinds()
         epoch = await self.leading.lead("test")
         self.controller = Controller(
             store=self.leading,
@@ -200,11 +204,17 @@ def before_1_36() -> bool:
 
 
 @pytest.fixture
-async def world(database_url: str, tmp_path: Path, before_1_36: bool) -> AsyncIterator[World]:
+def controllers() -> bool:
+    """Whether anybody makes pods of Jobs, and runs them."""
+    return True
+
+
+@pytest.fixture
+async def world(database_url: str, tmp_path: Path, before_1_36: bool, controllers: bool) -> AsyncIterator[World]:
     """A cluster with nodes, namespaces and no Sluice yet."""
     clock = Clock()
     async with (
-        Sandbox(speed=SPEED, before_1_36=before_1_36) as sandbox,
+        Sandbox(speed=SPEED, minor=35 if before_1_36 else 36, controllers=controllers) as sandbox,
         Store.open(database_url, clock=clock) as store,
     ):
         kubeconfig = tmp_path / "kubeconfig"

@@ -60,7 +60,10 @@ def view(state: State | None, seen: Observed | None, *, pods: int = 0, checks: b
         view(None, FOREIGN, pods=1),
         view(State.PENDING, SUSPENDED),
         view(State.PENDING, STOPPING),
+        view(State.PENDING, replace(RUNNING, active=False, deleting=True)),
         view(State.ADMITTED, RUNNING, pods=1),
+        view(State.ADMITTED, STOPPING, pods=1),
+        view(State.EVICTING, replace(RUNNING, deleting=True, ending=True), pods=1),
         view(State.ADMITTED, SUSPENDED, checks=True),
         view(State.ADMITTED, replace(RUNNING, queue="")),
         view(State.EVICTING, STOPPING),
@@ -70,6 +73,13 @@ def view(state: State | None, seen: Observed | None, *, pods: int = 0, checks: b
 )
 def test_what_is_as_it_should_be(fine):
     assert differences(fine) == []
+
+
+@pytest.mark.parametrize("fields", [{"reason": "OnHold"}, {"active": False}])
+def test_what_an_admin_holds_is_on_record_without_its_label(fields):
+    record = WorkloadRecord(WORKLOAD, State.PENDING, 0.0, **fields)
+    held = View(records={"u": record}, objects={"u": FOREIGN}, owners={}, tracked={"u": record})
+    assert differences(held) == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ async def test_a_leader_that_was_elected_is_named_and_not_deposed(world, tmp_pat
     await kueue.queues()
     await kueue.job("run", admitted=True)
     # Nobody would be elected in its place while the test runs.
-    lease = ("--lease=default/sluice", "--lease-duration=3600", "--renew-deadline=1800", "--retry-period=1")
+    lease = ("--lease=default/sluice", "--lease-duration=3600", "--renew-deadline=1800", "--retry-period=1", "--adopt")
     async with serving(tmp_path, world.url, *lease) as leader:
         await leader.until("leading")
         role = await leader.role()

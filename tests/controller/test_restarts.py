@@ -208,7 +208,8 @@ async def test_restored_but_not_released_gives_its_quota_back(queues):
     await queues.job("slow", is_gated)
     await queues.end()
     await queues.job("slow", lambda obj: not obj["status"].get("active") and not obj["status"].get("terminating"))
-    await queues.patch("slow", {"spec": {"template": {"spec": {"tolerations": None, "nodeSelector": None}}}})
+    template = {"spec": {"tolerations": None, "nodeSelector": None}}
+    await queues.patch("slow", {"spec": {"podReplacementPolicy": "TerminatingOrFailed", "template": template}})
     assert (await queues.record("slow", "evicting")).admission is not None
 
     await queues.start()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from job_examples import cluster_queue, flavor, is_done, job, local_queue
 
+from admission.kinds.base import SUBMITTED_BY
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -118,3 +120,30 @@ async def test_the_ledger_agrees_with_an_observer_of_the_api_server(world: World
     assert await world.leading.roll_up(epoch=epoch) >= 24
     again = await world.leading.reports.usage(["namespace"], start=start, end=world.clock() - 86400)
     assert {row.of["namespace"]: row.amount_seconds / 1000 for row in again.rows} == pytest.approx(found, rel=1e-12)
+
+
+async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_not_asked_any_more(world: World):
+    """Objects that are being deleted are not sent to webhooks: their users may write anything into them."""
+    await world.apply(flavor(), cluster_queue(cpu="4"), local_queue(), local_queue("other", cluster_queue="cq"))
+    await world.start()
+    start = world.clock()
+    manifest = job("kept", pods=2)
+    manifest["metadata"] |= {"finalizers": ["example.com/mine"], "annotations": {SUBMITTED_BY: "alice"}}
+    await world.submit(manifest)
+    await world.job("kept", lambda obj: obj.get("status", {}).get("active") == 2)
+    await world.user.delete("jobs", "team-a", "kept", propagation="Background")
+    await world.patch("kept", {"metadata": {"annotations": {SUBMITTED_BY: "mallory"}}})
+    await world.patch("kept", {"spec": {"parallelism": 1}})
+    await world.end()
+    await world.start()
+    await world.patch("kept", {"metadata": {"annotations": {SUBMITTED_BY: None}}})
+    for queue in ("other", None, "lq"):  # it leaves, and comes as if it had never been known
+        await world.patch("kept", {"metadata": {"labels": {"sluice.dev/queue-name": queue}}, "spec": {"suspend": True}})
+        await world.patch("kept", {"metadata": {"annotations": {SUBMITTED_BY: "mallory"}}})
+    for pod in world.user.list("pods"):
+        await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    await world.record("kept", "pending", reason="OnHold")
+    world.pass_time(10)
+    report = await world.leading.reports.usage(["user"], start=start, end=world.clock())
+    assert {row.of["submitted_by"] for row in report.rows} == {"alice"}
+    assert (await world.record("kept", "pending")).workload.user == "alice"

@@ -104,12 +104,13 @@ async def test_a_pending_job_that_is_edited_is_decided_anew(sluice):
     assert (await sluice.record("edited", "admitted")).admission.pod_sets[0].usage == {"cpu": 4000}
 
 
-async def test_a_running_job_whose_parallelism_changes_is_stopped_and_queues_again(sluice):
+async def test_a_running_job_that_asks_for_fewer_pods_runs_on_and_gives_their_quota_back(sluice):
     await sluice.submit(job("resized", pods=2))
-    await sluice.job("resized", runs)
+    await sluice.job("resized", lambda obj: obj.get("status", {}).get("active") == 2)
     await sluice.patch("resized", {"spec": {"parallelism": 1}})
-    await sluice.job("resized", lambda obj: runs(obj) and obj["spec"]["parallelism"] == 1)
     await sluice.eventually(lambda: _held_cpu(sluice, 1000))
+    assert runs(await sluice.job("resized", lambda obj: obj["status"].get("active") == 1))
+    assert sluice.controller.writer.outcomes == {"ok": 1}
 
 
 async def test_unsuspending_a_job_by_hand_gives_it_no_quota(sluice):
@@ -129,7 +130,7 @@ async def test_suspending_an_admitted_job_by_hand_does_not_take_its_turn(sluice)
     again = await sluice.job("paused", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 4)
     assert again["spec"]["template"]["spec"]["tolerations"] == [TOLERATION]
     record = await sluice.record("paused", "admitted")
-    assert record.original.keys() == {"nodeSelector", "tolerations", "given"}
+    assert record.original.keys() == {"nodeSelector", "tolerations", "podReplacementPolicy", "given"}
     assert record.original["nodeSelector"] is record.original["tolerations"] is None
 
 

@@ -58,6 +58,21 @@ def test_the_first_of_the_queue_that_waits_for_its_victims_stays_the_first():
     assert world.admitted() == ["high"]
 
 
+@pytest.mark.parametrize(
+    ("namespace", "named"), [("ns", "workload ns/high"), ("other", "a workload of another namespace")]
+)
+def test_a_victim_is_told_no_name_of_another_namespace(namespace, named):
+    world = World(cluster_queue("cq", 2, preemption=LOWER), local_queue("cq"))
+    world.tell(manifest("LocalQueue", "cq", {"clusterQueue": "cq"}, namespace="other"))
+    world.engine.observe(NamespaceChanged("other", {}), now=world.now)
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(replace(workload("high", "cq", 2, priority=5, created=1), namespace=namespace))
+    (evict,) = world.engine.settle(world.now).evicted
+    assert evict.message.startswith(f"Preempted to accommodate {named} (UID: high) due to ")
+    assert namespace == "ns" or "high" not in evict.message.replace("(UID: high)", "")
+
+
 @pytest.mark.parametrize("namespace", ["ns", "other"])
 def test_a_replacement_is_told_of_and_only_within_its_namespace(namespace):
     world = World(cluster_queue("cq", 3), local_queue("cq"))

@@ -74,7 +74,7 @@ def test_a_time_that_is_none_keeps_it_from_running(text):
     assert JOBS.observe(job).max_seconds is None
     ((path, message),) = JOBS.faults(job)
     assert path == "metadata.labels[sluice.dev/max-exec-time-seconds]"
-    assert "number of seconds" in message
+    assert "number of seconds from 1 to 999999999" in message
     with pytest.raises(Misconfigured, match="number of seconds"):
         JOBS.pod_sets(job, EMPTY)
 
@@ -105,8 +105,7 @@ def test_kueues_labels_can_be_switched_off():
         (make_job(managedBy="kubernetes.io/job-controller"), "main"),
         (make_job(managedBy="kueue.x-k8s.io/multikueue"), ""),
         (make_job(owners=[{"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}]), "main"),
-        (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]), ""),
-        (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job"}]), "main"),
+        (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]), "main"),
     ],
 )
 def test_only_the_topmost_object_of_ours_is_queued(job, queue):
@@ -264,6 +263,29 @@ def test_faults_have_paths(job, path):
     ((field, message),) = JOBS.faults(job)
     assert field == path
     assert message
+    with pytest.raises(Misconfigured) as refused:  # also where no webhook has looked at it
+        JOBS.pod_sets(job, EMPTY)
+    assert str(refused.value).startswith(f"{path}: {message}")
+
+
+def test_all_faults_of_labels_are_told_at_once():
+    job = make_job(labels={"sluice.dev/queue-name": "a_b", "sluice.dev/hold": "yes"})
+    with pytest.raises(Misconfigured, match=r'"a_b" is no name: use lower-case .*; .*sluice.dev/hold.*not "yes"'):
+        JOBS.pod_sets(job, EMPTY)
+
+
+@pytest.mark.parametrize("key", ["sluice.dev/hold", "sluice.dev/job-min-parallelism"])
+def test_what_a_fault_quotes_is_bounded_and_printable(key):
+    ((_, message),) = JOBS.faults(make_job(annotations={key: "\x1b]0;x\x07\ud800" + "y" * 200_000}))
+    assert message.isprintable()
+    assert len(message) < 250
+
+
+def test_what_is_said_of_the_end_of_a_job_is_bounded_and_printable():
+    condition = {"type": "Failed", "status": "True", "reason": "a\x00b", "message": "one\ntwo" + "\x00" * 1000}
+    outcome = JOBS.observe(make_job(status={"conditions": [condition]})).finished
+    assert (outcome.reason, outcome.message[:15]) == (r"a\x00b", r"one two\x00\x00"[:15])
+    assert len(outcome.message) == 1000
 
 
 def test_a_sound_job_has_no_faults():

@@ -192,6 +192,10 @@ def test_what_the_limit_ranger_would_refuse(rule, spec, message):
         ({"initContainers": [container({"cpu": "2"}, {"cpu": "1"})]}, r"initContainers\[0\]"),
         ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}, r"^spec.template.spec.resources"),
         ({"runtimeClassName": "nope"}, r'runtimeClassName: there is no RuntimeClass "nope"'),
+        (
+            {"runtimeClassName": "nope", "overhead": {"cpu": "1"}},
+            r'runtimeClassName: there is no RuntimeClass "nope"',
+        ),
         ({"resourceClaims": [{"name": "gpu"}]}, r"resourceClaims: .* cannot be queued"),
     ],
 )

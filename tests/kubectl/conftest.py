@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from ports import free_port
 
 from admission.api.application import listening
 from admission.api.live import Nobody
@@ -131,7 +131,7 @@ async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[K
         sandbox.write_kubeconfig(tmp_path / "sluice.kubeconfig", "sluice")
         client = await stack.enter_async_context(Client.from_kubeconfig(str(tmp_path / "sluice.kubeconfig")))
         flags = {
-            "apiservice_url": f"https://localhost:{_free_port()}",
+            "apiservice_url": f"https://localhost:{free_port()}",
             "certificate_directory": tmp_path / "certificates",
         }
         settings = load_settings(flags)
@@ -147,10 +147,3 @@ async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[K
         (tmp_path / "queues.yaml").write_text(QUEUES)
         await run.ok("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=30s")
         yield run
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

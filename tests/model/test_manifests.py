@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 
 import pytest
 
@@ -328,6 +329,10 @@ def test_times_stay_text_as_in_json():
     assert document.body == {"at": "2026-01-02T03:04:05Z", "day": "2026-01-02"}
 
 
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}\n" for level in range(1, 10)
+)
+"""Merge keys of merge keys: under a thousand bytes for nine to the ninth values."""
 BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]" for i in range(1, 12))
 
 
@@ -340,7 +345,12 @@ BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 
         ('{"a": 1, "a": 2}', 'the key "a" is given twice'),
         ("[" * 100_000, "nested deeper than 64"),
         ('{"a":' * 100_000, "nested deeper than 64"),
-        ("a: &a [*a]", "nested deeper than 64"),
+        ("a: &a [*a]", "line 1: an alias stands for what it is a part of"),
+        ("a: &a {b: {<<: *a}}", "line 1: an alias stands for what it is a part of"),
+        (MERGES, "more than 500000 values"),
+        ("a: " + "1:" * 100_000 + "1", "line 1: a number has more than 64 characters"),
+        ("a: 0x" + "f" * 100, "line 1: a number has more than 64 characters"),
+        ("? [a]\n: b", "line 1: a key must be a string"),
         (BOMB, "more than 500000 values"),
         ("a: " + "x" * (3 * 2**20), "larger than 3 MiB"),
         ("just text", "is not an object"),
@@ -354,6 +364,7 @@ BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 
         ("a: \x00", "neither YAML nor JSON"),
         ("a: \ud800", "f"),
         ('a: {b: [x, "y\\0"]}', "a.b[1]: holds the character U+0000"),
+        ('{"a": {"\\ud800": 1}}', "a: the key '\\ud800' holds half of a character"),
         ('a: {"b\\0": 1}', "a: the key 'b\\x00' holds the character U+0000"),
     ],
 )
@@ -364,6 +375,18 @@ def test_broken_files_are_refused_in_one_sentence(text, message):
     assert str(caught.value).startswith("f.yaml: ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_what_a_few_bytes_stand_for_is_not_built():
+    began = time.process_time()
+    with pytest.raises(InvalidObject, match="more than 500000 values"):
+        parse_documents(MERGES, source="f")
+    assert time.process_time() - began < 0.1
+
+
+def test_aliases_and_merge_keys_within_bounds_are_written_out():
+    (document,) = parse_documents("a: &a {x: 1}\nb: &b {<<: *a, y: 2}\nc: [*a, {<<: [*a, *b], z: 3}]\n", source="f")
+    assert document.body["c"] == [{"x": 1}, {"x": 1, "y": 2, "z": 3}]
 
 
 def test_merge_keys_are_not_duplicates():

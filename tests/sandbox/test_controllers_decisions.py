@@ -7,7 +7,7 @@ import pytest
 from admission.sandbox.clock import Clock, parse_rfc3339, rfc3339, rfc3339_micro
 from admission.sandbox.controllers import fit, jobpods, jobstate, policies
 from admission.sandbox.controllers.indexes import format_indexes, parse_indexes
-from admission.sandbox.controllers.kubelet import run_seconds
+from admission.sandbox.controllers.podlife import run_seconds
 
 
 def job(status=None, **spec):

@@ -59,6 +59,8 @@ async def fill(store: Store, clock: Clock) -> None:
     author = Author("ada", groups=("admins",), reason="début")
     for obj in (flavor(), cluster_queue(), local_queue()):
         await store.queues.create(obj, author=author)
+    assert (await store.identity()).database
+    await store.note_cluster("its-cluster")
     await store.queues.replace(cluster_queue(cpu="12", labels={"a": "b"}), author=author)
     waits, runs, done = workload("1"), workload("2", priority=-5), workload("3", pod_sets=ELABORATE_POD_SETS)
     await store.commit(
@@ -111,7 +113,7 @@ async def test_all_tables_come_over(store: Store, clock: Clock, target: Store):
     assert {name: found for name, found in after.items() if name != "head"} == {
         name: found for name, found in before.items() if name != "head"
     }
-    kept = ("revision", "rolled_up_to", "pruned_to")
+    kept = ("revision", "rolled_up_to", "pruned_to", "identity", "cluster")
     assert [after["head"][0][name] for name in kept] == [before["head"][0][name] for name in kept]
 
 
@@ -186,7 +188,7 @@ async def test_another_file_is_refused(store: Store, file: bytes):
 
 async def test_a_dump_of_another_schema_is_refused_with_what_to_do(store: Store):
     header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
-    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0002.*`sluice migrate`"):
+    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0003.*`sluice migrate`"):
         await store.restore([header], nobody)
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
+from admission.machinery.tls import DoorContext
 from webhooks.certificates import Certificates
 from webhooks.errors import CertificateError
 
@@ -38,7 +39,7 @@ def clock():
 def make(tmp_path, clock):
     def make(hosts=("127.0.0.1", "sluice-webhook.sluice.svc"), directory=tmp_path / "certificates"):
         certificates = Certificates(directory, hosts, now=clock)
-        changed = certificates.refresh()
+        changed = certificates.renew()
         return certificates, changed
 
     return make
@@ -52,14 +53,18 @@ def authorities(certificates):
     return x509.load_pem_x509_certificates(certificates.ca_bundle)
 
 
+def serving(directory):
+    return DoorContext(directory / "tls.crt", directory / "tls.key")
+
+
 @contextlib.asynccontextmanager
-async def served(certificates):
+async def served(context):
     async def close(_, writer):
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
-    server = await asyncio.start_server(close, "127.0.0.1", 0, ssl=certificates.ssl_context)
+    server = await asyncio.start_server(close, "127.0.0.1", 0, ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
@@ -77,10 +82,10 @@ async def handshake(port, bundle, *, host="127.0.0.1"):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "sluice-webhook.sluice.svc"])
-async def test_a_strict_client_trusts_the_bundle(make, host):
+async def test_a_strict_client_trusts_the_bundle(make, tmp_path, host):
     certificates, changed = make()
     assert changed
-    async with served(certificates) as port:
+    async with served(serving(tmp_path / "certificates")) as port:
         shown = await handshake(port, certificates.ca_bundle, host=host)
         assert shown.not_valid_after_utc - START == timedelta(days=90)
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -105,18 +110,20 @@ def test_good_certificates_are_kept(make, tmp_path, clock):
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "certificates").iterdir()}
 
 
-async def test_a_renewal_reaches_connections_of_the_running_server(make, clock):
+async def test_a_renewal_reaches_connections_of_the_running_server(make, tmp_path, clock):
     certificates, _ = make()
-    async with served(certificates) as port:
+    context = serving(tmp_path / "certificates")
+    async with served(context) as port:
         first = await handshake(port, certificates.ca_bundle)
         clock.now += timedelta(days=61)
         bundle = certificates.ca_bundle
-        assert certificates.refresh()
+        assert certificates.renew()
         assert certificates.ca_bundle == bundle
+        context.refresh()
         # Its validity begins in 61 days: OpenSSL has to be told that today is then.
-        context = ssl.create_default_context(cadata=bundle.decode())
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        trusting = ssl.create_default_context(cadata=bundle.decode())
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
         shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
         writer.close()
         assert shown.serial_number != first.serial_number
@@ -128,22 +135,22 @@ def test_a_new_authority_is_announced_long_before_it_signs(make, tmp_path, clock
     certificates, _ = make()
     (old,) = authorities(certificates)
     clock.now += timedelta(days=3650 - 366)
-    certificates.refresh()
+    certificates.renew()
     directory = tmp_path / "certificates"
     signed_by_old = server_certificate(directory)
     clock.now += timedelta(days=2)
-    assert certificates.refresh()
+    assert certificates.renew()
     new, kept = authorities(certificates)
     assert kept == old
     assert new.not_valid_after_utc > old.not_valid_after_utc
     assert server_certificate(directory) == signed_by_old
     clock.now += timedelta(days=60)
-    certificates.refresh()
+    certificates.renew()
     server_certificate(directory).verify_directly_issued_by(new)
     clock.now += timedelta(days=366)
-    certificates.refresh()
+    certificates.renew()
     clock.now = new.not_valid_after_utc - timedelta(days=364)
-    certificates.refresh()
+    certificates.renew()
     assert old not in authorities(certificates)
 
 
@@ -172,7 +179,7 @@ async def test_lost_and_broken_files_are_replaced(make, tmp_path, name, content)
         path.write_bytes(content)
     certificates, changed = make()
     assert changed
-    async with served(certificates) as port:
+    async with served(serving(tmp_path / "certificates")) as port:
         await handshake(port, certificates.ca_bundle)
 
 

@@ -6,16 +6,23 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admission.cluster.client import Client
-from admission.cluster.errors import Invalid
+from admission.cluster.errors import Invalid, NotFound
 from admission.kinds import all_kinds
+from admission.machinery.listener import open_sockets
+from admission.machinery.tls import DoorContext
 from admission.sandbox.auth import User
+from admission.sandbox.cel import MATCH_VARIABLES, compile_expression, evaluate
 from admission.sandbox.sandbox import Sandbox
 from webhooks.certificates import Certificates
-from webhooks.registration import Registration, ServiceReference, ensure_registered, keep_registered
+from webhooks.policies import Scope
+from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
-from webhooks.server import WebhookServer
+from webhooks.server import answering
+from webhooks.standing import Standing
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -35,7 +42,7 @@ def make_job(name, *, queue="main", annotations=None, **spec):
 
 @pytest.fixture
 async def sandbox():
-    users = {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice")}
+    users = {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice", "mallory")}
     async with Sandbox(controllers=False, users=users) as sandbox:
         yield sandbox
 
@@ -61,43 +68,80 @@ async def client(connect):
 @pytest.fixture
 def certificates(tmp_path):
     certificates = Certificates(tmp_path / "certificates", ["127.0.0.1"], now=lambda: datetime.now(UTC))
-    certificates.refresh()
+    certificates.renew()
     return certificates
 
 
+class Counting(Reviewer):
+    """Knows how often it was asked."""
+
+    asked = 0
+
+    def review(self, review):
+        self.asked += 1
+        return super().review(review)
+
+
 @pytest.fixture
-async def registration(certificates):
+def reviewer():
+    return Counting(all_kinds(), own_usernames=[SLUICE], queue_exists=lambda _, name: name == "main")
+
+
+@pytest.fixture
+async def registration(certificates, reviewer, tmp_path):
     """What belongs to a webhook server that runs meanwhile."""
-    reviewer = Reviewer(all_kinds(), own_usernames=[SLUICE], queue_exists=lambda _, name: name == "main")
-    context = certificates.ssl_context
-    async with WebhookServer(reviewer, ssl_context=context, host="127.0.0.1", port=0) as server:
-        yield Registration(all_kinds(), f"https://127.0.0.1:{server.port}", (SLUICE,))
+    directory = tmp_path / "certificates"
+    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    (socket,) = await open_sockets("127.0.0.1", 0)
+    async with answering(reviewer, [socket], ssl_context=context):
+        yield Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", Scope((SLUICE,)))
+
+
+def standing(client, configuration):
+    return Standing(client, "webhooks", all_kinds(), Scope((SLUICE,)), lambda: configuration)
+
+
+async def ensure_registered(client, configuration):
+    return await standing(client, configuration).ensure()
 
 
 @pytest.fixture
 async def registered(client, registration, certificates):
-    assert await ensure_registered(client, registration.configurations(certificates.ca_bundle))
+    assert await ensure_registered(client, registration.configuration(certificates.ca_bundle))
 
 
 async def test_registering_again_changes_nothing(client, registration, certificates, registered):
     before = await client.get(MUTATING)
-    assert not await ensure_registered(client, registration.configurations(certificates.ca_bundle))
+    assert not await ensure_registered(client, registration.configuration(certificates.ca_bundle))
     assert await client.get(MUTATING) == before
 
 
 async def test_what_was_changed_by_hand_is_put_right(client, registration, certificates, registered):
     (hook,) = (await client.get(MUTATING))["webhooks"]
     await client.patch(MUTATING, {"webhooks": [{**hook, "failurePolicy": "Ignore"}, {**hook, "name": "x.y.z"}]})
-    await client.delete(VALIDATING)
-    assert await ensure_registered(client, registration.configurations(certificates.ca_bundle))
+    assert await ensure_registered(client, registration.configuration(certificates.ca_bundle))
     assert (await client.get(MUTATING))["webhooks"] == [hook]
-    assert (await client.get(VALIDATING))["webhooks"][0]["clientConfig"]["url"].endswith("/validate")
+
+
+async def test_the_second_webhook_of_earlier_versions_is_taken_away(client, connect, registration, certificates):
+    configuration = registration.configuration(certificates.ca_bundle)
+    (hook,) = configuration["webhooks"]
+    outdated = {key: value for key, value in hook.items() if key != "reinvocationPolicy"}
+    outdated["clientConfig"] = {"caBundle": hook["clientConfig"]["caBundle"], "url": "https://127.0.0.1:1/validate"}
+    body = {**configuration, "kind": "ValidatingWebhookConfiguration", "webhooks": [outdated]}
+    await client.create(VALIDATING.rpartition("/")[0], body)
+    assert await ensure_registered(client, configuration)
+    assert await standing(client, configuration).clear() == ["ValidatingWebhookConfiguration sluice"]
+    with pytest.raises(NotFound):
+        await client.get(VALIDATING)
+    async with connect("alice") as alice:
+        assert (await alice.create(JOBS, make_job("j")))["spec"]["suspend"] is True
 
 
 async def test_a_new_bundle_is_published(client, registration, certificates, registered):
     other = certificates.ca_bundle + certificates.ca_bundle
-    assert await ensure_registered(client, registration.configurations(other))
-    assert not await ensure_registered(client, registration.configurations(other))
+    assert await ensure_registered(client, registration.configuration(other))
+    assert not await ensure_registered(client, registration.configuration(other))
 
 
 async def test_registration_is_kept_up_for_ever(client, registration, certificates):
@@ -107,26 +151,27 @@ async def test_registration_is_kept_up_for_ever(client, registration, certificat
     rounds = []
 
     async def sleep(_):
-        rounds.append(sorted(hook["name"] for hook in await configurations(client)))
+        rounds.append([hook["name"] for hook in await configured(client)])
         if len(rounds) == 1:
-            await ensure_registered(client, registration.configurations(b"outdated"))
+            await ensure_registered(client, registration.configuration(b"outdated"))
         if len(rounds) == 3:
             raise Stopped
 
     async def refresh():
-        certificates.refresh()
+        certificates.renew()
 
+    scope = Scope((SLUICE,))
+    kept = Standing(client, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
     with pytest.raises(Stopped):
-        await keep_registered(client, registration, certificates, refresh=refresh, sleep=sleep)
-    both = ["jobs.mutate.sluice.dev", "jobs.validate.sluice.dev"]
-    assert rounds == [[], both, both]
-    (hook, _) = await configurations(client)
-    assert hook["clientConfig"] == registration.configurations(certificates.ca_bundle)[0]["webhooks"][0]["clientConfig"]
+        await kept.keep(refresh=refresh, sleep=sleep)
+    assert rounds == [[], ["jobs.mutate.sluice.dev"], ["jobs.mutate.sluice.dev"]]
+    (hook,) = await configured(client)
+    assert hook["clientConfig"] == registration.configuration(certificates.ca_bundle)["webhooks"][0]["clientConfig"]
 
 
-async def configurations(client):
-    lists = [await client.get(path.rpartition("/")[0]) for path in (MUTATING, VALIDATING)]
-    return [hook for items in lists for item in items["items"] for hook in item["webhooks"]]
+async def configured(client):
+    items = (await client.get(MUTATING.rpartition("/")[0]))["items"]
+    return [hook for configuration in items for hook in configuration["webhooks"]]
 
 
 async def test_a_queued_job_is_gated_by_the_api_server(connect, registered):
@@ -149,15 +194,118 @@ async def test_sluice_itself_unsuspends(connect, client, registered):
         assert bare["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
 
 
+async def test_what_runs_keeps_queue_and_submitter_whoever_writes_its_status(connect, client, registered):
+    async with connect("alice") as alice, connect("mallory") as mallory:
+        await alice.create(JOBS, make_job("j"))
+        await client.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+        metadata = {
+            "labels": {"kueue.x-k8s.io/queue-name": None},
+            "annotations": {"sluice.dev/submitted-by": "mallory", "note": "x"},
+        }
+        await mallory.patch(f"{JOBS}/j/status", {"metadata": metadata, "status": {"ready": 0}})
+        job = await alice.get(f"{JOBS}/j")
+        assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
+        assert job["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice", "note": "x"}
+        assert job["status"]["ready"] == 0
+
+
 async def test_a_job_with_faults_is_refused_with_their_paths(connect, registered):
     async with connect("alice") as alice:
         with pytest.raises(Invalid, match=r"metadata.annotations\[sluice.dev/hold\]: must be"):
             await alice.create(JOBS, make_job("j", annotations={"sluice.dev/hold": "maybe"}))
 
 
+async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, client, registered, reviewer):
+    async with connect("alice") as alice:
+        await alice.create(JOBS, make_job("j"))
+        assert reviewer.asked == 1
+        await alice.patch(f"{JOBS}/j", {"metadata": {"annotations": {"note": "x"}, "finalizers": ["example.com/x"]}})
+        await alice.patch(f"{JOBS}/j/status", {"status": {"ready": 0}})
+        await client.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+        assert reviewer.asked == 1
+        await alice.patch(f"{JOBS}/j", {"spec": {"parallelism": 2}})
+        assert reviewer.asked == 2
+
+
+CONDITIONS = [
+    compile_expression(condition["expression"], MATCH_VARIABLES)
+    for hook in Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
+    for condition in hook["matchConditions"]
+]
+LABELS = st.none() | st.dictionaries(
+    st.sampled_from(["sluice.dev/queue-name", "kueue.x-k8s.io/queue-name", "sluice.dev/max-exec-time-seconds", "x"]),
+    st.sampled_from(["main", "other", "", "60"]),
+)
+ANNOTATIONS = st.none() | st.dictionaries(
+    st.sampled_from(["sluice.dev/submitted-by", "sluice.dev/hold", "kueue.x-k8s.io/job-min-parallelism", "x"]),
+    st.sampled_from(["alice", "true", "1", ""]),
+)
+OWNERS = st.none() | st.lists(
+    st.fixed_dictionaries(
+        {"apiVersion": st.just("batch/v1"), "kind": st.sampled_from(["Job", "CronJob"]), "uid": st.just("u")},
+        optional={"controller": st.booleans()},
+    ),
+    max_size=2,
+)
+SPECS = st.fixed_dictionaries(
+    {"template": st.sampled_from([{"spec": {"containers": [{"name": "c"}]}}, {"spec": {"containers": []}}])},
+    optional={"suspend": st.booleans(), "parallelism": st.integers(0, 3), "managedBy": st.just("example.com/other")},
+)
+
+
+@st.composite
+def jobs(draw):
+    metadata = {
+        "labels": draw(LABELS),
+        "annotations": draw(ANNOTATIONS),
+        "ownerReferences": draw(OWNERS),
+        "deletionTimestamp": draw(st.none() | st.just("2026-01-02T03:04:05Z")),
+    }
+    return {
+        "metadata": {"name": "j"} | {field: value for field, value in metadata.items() if value is not None},
+        "spec": draw(SPECS),
+    }
+
+
+METADATA = ["labels", "annotations", "ownerReferences", "deletionTimestamp"]
+
+
+@given(old=jobs(), changed=jobs(), fields=st.sets(st.sampled_from([*METADATA, "spec"])))
+def test_what_the_api_server_does_not_send_would_have_been_left_alone(old, changed, fields):
+    new = {"metadata": dict(old["metadata"]), "spec": changed["spec"] if "spec" in fields else old["spec"]}
+    for field in fields - {"spec"}:
+        new["metadata"].pop(field, None)
+        if field in changed["metadata"]:
+            new["metadata"][field] = changed["metadata"][field]
+    request = {
+        "uid": "r-1",
+        "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+        "operation": "UPDATE",
+        "userInfo": {"username": "alice"},
+    }
+    values = {"object": new, "oldObject": old, "request": request}
+    if not all(evaluate(condition, values) for condition in CONDITIONS):
+        review = {"request": request | {"object": new, "oldObject": old}}
+        answer = Reviewer(all_kinds(), own_usernames=[SLUICE]).review(review)
+        assert answer["response"] == {"uid": "r-1", "allowed": True}
+
+
+async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_down(connect, client, certificates):
+    async with connect("alice") as alice:
+        await alice.create(JOBS, make_job("j"))
+        registration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,)))
+        await ensure_registered(client, registration.configuration(certificates.ca_bundle))
+        deleting = await alice.delete(f"{JOBS}/j", params={"propagationPolicy": "Foreground"})
+        assert deleting["metadata"]["finalizers"] == ["foregroundDeletion"]
+        await alice.patch(f"{JOBS}/j", {"metadata": {"labels": None}, "spec": {"parallelism": 3}})
+        await alice.patch(f"{JOBS}/j", {"metadata": {"finalizers": None}})
+        with pytest.raises(NotFound):
+            await alice.get(f"{JOBS}/j")
+
+
 async def test_nobody_else_notices_an_outage(connect, client, certificates):
-    registration = Registration(all_kinds(), "https://127.0.0.1:1", (SLUICE,))
-    await ensure_registered(client, registration.configurations(certificates.ca_bundle))
+    registration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,)))
+    await ensure_registered(client, registration.configuration(certificates.ca_bundle))
     async with connect("alice") as alice:
         job = await alice.create(JOBS, make_job("unqueued", queue=""))
         assert not job["spec"].get("suspend")
@@ -166,15 +314,12 @@ async def test_nobody_else_notices_an_outage(connect, client, certificates):
 
 
 def test_inside_a_cluster_a_service_is_named():
-    registration = Registration(
-        all_kinds(), ServiceReference("sluice", "sluice-webhook"), (), ("kube-system", "sluice")
-    )
-    mutating, validating = registration.configurations(b"PEM")
-    (hook,) = mutating["webhooks"]
+    scope = Scope((), ("kube-system", "sluice"))
+    registration = Registration(all_kinds(), ServiceReference("sluice", "sluice-webhook"), scope)
+    (hook,) = registration.configuration(b"PEM")["webhooks"]
     assert hook["clientConfig"] == {
         "caBundle": "UEVN",
         "service": {"namespace": "sluice", "name": "sluice-webhook", "port": 443, "path": "/mutate"},
     }
     assert hook["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", "sluice"]
     assert (hook["reinvocationPolicy"], hook["timeoutSeconds"]) == ("IfNeeded", 5)
-    assert "reinvocationPolicy" not in validating["webhooks"][0]

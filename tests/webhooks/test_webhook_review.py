@@ -14,7 +14,7 @@ from webhooks.errors import MalformedReview
 from webhooks.review import Reviewer
 
 SLUICE = "system:serviceaccount:sluice:sluice"
-QUEUES = {("team-a", "main")}
+QUEUES = {("team-a", "main"), ("team-a", "other")}
 
 
 def make_reviewer(**options):
@@ -57,7 +57,7 @@ def mutate(new, old=None, **request):
     """The object as it is stored in the end, and the warnings."""
     review = make_review(new, old, **request)
     sent = copy.deepcopy(review)
-    answer = REVIEWER.mutate(review)
+    answer = REVIEWER.review(review)
     assert review == sent
     response = answer["response"]
     assert (answer["kind"], response["uid"], response["allowed"]) == ("AdmissionReview", "r-1", True)
@@ -66,12 +66,14 @@ def mutate(new, old=None, **request):
     stored = jsonpatch.apply_patch(new, operations)
     if old is None or request.get("user") != SLUICE:
         # Reinvocation: what has been mutated needs no mutation.
-        assert "patch" not in REVIEWER.mutate(make_review(stored, old, **request))["response"]
+        assert "patch" not in REVIEWER.review(make_review(stored, old, **request))["response"]
     return stored, response.get("warnings", [])
 
 
-def validate(new, old=None, **request):
-    return REVIEWER.validate(make_review(new, old, **request))["response"]
+def judge(new, old=None, **request):
+    """The answer but for the patch."""
+    response = REVIEWER.review(make_review(new, old, **request))["response"]
+    return {key: value for key, value in response.items() if not key.startswith("patch")}
 
 
 def submitter(job):
@@ -118,7 +120,7 @@ def test_whoever_shares_sluices_user_is_gated_too():
 
 def test_a_dry_run_gets_the_same_answer():
     review, dry = make_review(make_job()), make_review(make_job(), dryRun=True)
-    assert REVIEWER.mutate(review) == REVIEWER.mutate(dry)
+    assert REVIEWER.review(review) == REVIEWER.review(dry)
 
 
 # Updating ---------------------------------------------------------------------------------------------------------
@@ -144,9 +146,96 @@ def test_a_waiting_job_may_be_moved_to_another_queue():
     assert mutate(moved, WAITING) == (moved, [])
 
 
-def test_a_waiting_job_may_leave_the_queue():
-    gone = make_job(queue="", suspend=False)
-    assert mutate(gone, WAITING) == (gone, [])
+def test_a_waiting_job_leaves_its_queue_suspended():
+    stored, warnings = mutate(make_job(queue="", suspend=False), WAITING)
+    left = make_job(queue="", suspend=True)
+    assert stored == left
+    assert len(warnings) == 1
+    assert "unsuspend it in another request" in warnings[0]
+    assert mutate(left, WAITING) == (left, [])
+    free = make_job(queue="", suspend=False)
+    assert mutate(free, left) == (free, [])
+
+
+@pytest.mark.parametrize("old", [None, WAITING, make_job(queue="", suspend=True)])
+@pytest.mark.parametrize("suspend", [True, False])
+def test_an_empty_queue_name_is_refused(old, suspend):
+    response = judge(make_job(labels={"sluice.dev/queue-name": ""}, suspend=suspend), old)
+    assert response["allowed"] is False
+    message = "metadata.labels[sluice.dev/queue-name]: is empty: name what it is for, or remove the label"
+    assert response["status"]["message"] == message
+
+
+def test_an_empty_queue_name_that_is_there_already_locks_nothing():
+    old = make_job(labels={"sluice.dev/queue-name": ""}, suspend=True)
+    assert judge(make_job(labels={"sluice.dev/queue-name": "", "x": "y"}, suspend=True), old)["allowed"] is True
+    assert mutate(make_job(labels={"sluice.dev/queue-name": ""}, suspend=False), RUNNING)[0]["metadata"]["labels"] == {
+        "sluice.dev/queue-name": "main"
+    }
+
+
+def test_an_owner_exempts_from_nothing():
+    job = make_job(suspend=False)
+    job["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "uid": "u", "controller": True}]
+    assert mutate(job)[0]["spec"]["suspend"] is True
+    owned = copy.deepcopy(RUNNING)
+    owned["metadata"]["ownerReferences"] = job["metadata"]["ownerReferences"]
+    assert mutate(owned, WAITING)[0]["spec"]["suspend"] is True
+
+
+def running(**spec):
+    return make_job(annotations={"sluice.dev/submitted-by": "alice"}, **{"suspend": False, **spec})
+
+
+@pytest.mark.parametrize(
+    ("had", "asked", "gets"),
+    [
+        ({"parallelism": 2}, {"parallelism": 40}, {"parallelism": 2}),
+        (
+            {"parallelism": 2, "completions": 2},
+            {"parallelism": 9, "completions": 9},
+            {"parallelism": 2, "completions": 2},
+        ),
+        (
+            {"parallelism": 2, "completions": 2},
+            {"parallelism": 9, "completions": 2},
+            {"parallelism": 9, "completions": 2},
+        ),
+        ({"parallelism": 2, "completions": 1}, {"parallelism": 2}, {"parallelism": 2, "completions": 1}),
+        ({"parallelism": 2}, {"parallelism": 1}, {"parallelism": 1}),
+        ({"parallelism": 2}, {"parallelism": 0}, {"parallelism": 0}),
+        ({"parallelism": 2}, {"parallelism": 4, "suspend": True}, {"parallelism": 4, "suspend": True}),
+        ({"parallelism": 0}, {"parallelism": 4}, {"parallelism": 4, "suspend": True}),
+        ({"podReplacementPolicy": "Failed"}, {"podReplacementPolicy": "X"}, {"podReplacementPolicy": "Failed"}),
+        ({"podReplacementPolicy": "X"}, {"podReplacementPolicy": "Failed"}, {"podReplacementPolicy": "Failed"}),
+        (
+            {"parallelism": 1, "podReplacementPolicy": "Failed"},
+            {"parallelism": 3, "podReplacementPolicy": "X"},
+            {"parallelism": 1, "podReplacementPolicy": "Failed"},
+        ),
+    ],
+)
+def test_a_running_job_gets_no_more_pods_than_it_has(had, asked, gets):
+    stored, warnings = mutate(running(**asked), running(**had))
+    assert stored == running(**gets)
+    assert len(warnings) == (stored != running(**asked))
+    assert all(warning.isascii() and len(warning) <= 120 for warning in warnings)
+
+
+def test_sluice_may_give_a_running_job_any_number_of_pods():
+    assert mutate(running(parallelism=9), running(parallelism=2), user=SLUICE) == (running(parallelism=9), [])
+
+
+def test_the_pods_of_a_job_outside_of_all_queues_are_its_own_business():
+    old, new = (make_job(queue="", suspend=False, parallelism=count) for count in (2, 9))
+    assert mutate(new, old) == (new, [])
+
+
+def test_what_is_being_deleted_is_left_alone():
+    new = make_job(queue="", suspend=False)
+    new["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    for old in (WAITING, RUNNING):
+        assert mutate(new, old) == (new, [])
 
 
 @pytest.mark.parametrize(
@@ -215,15 +304,15 @@ def test_warnings_are_short_ascii():
         assert len(warning) <= 120  # what the API server passes on
 
 
-# Validating -------------------------------------------------------------------------------------------------------
+# Judging ----------------------------------------------------------------------------------------------------------
 
 
 def test_sound_jobs_are_accepted():
-    assert validate(WAITING) == {"uid": "r-1", "allowed": True}
+    assert judge(WAITING) == {"uid": "r-1", "allowed": True}
 
 
 def test_faults_are_refused_with_their_paths():
-    response = validate(make_job(annotations={"sluice.dev/hold": "maybe", "kueue.x-k8s.io/job-min-parallelism": "x"}))
+    response = judge(make_job(annotations={"sluice.dev/hold": "maybe", "kueue.x-k8s.io/job-min-parallelism": "x"}))
     assert response["allowed"] is False
     assert response["status"]["code"] == 422
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [
@@ -233,30 +322,55 @@ def test_faults_are_refused_with_their_paths():
     assert 'metadata.annotations[sluice.dev/hold]: must be "true" or "false"' in response["status"]["message"]
 
 
+def test_a_refusal_carries_no_patch():
+    response = REVIEWER.review(make_review(make_job(annotations={"sluice.dev/hold": "maybe"})))["response"]
+    assert response.keys() == {"uid", "allowed", "status"}
+
+
+def test_what_is_refused_is_not_said_to_wait():
+    response = judge(make_job(queue="team-b/main"))
+    assert (response["allowed"], response.get("warnings")) == (False, None)
+
+
+def test_what_is_undone_anyway_is_not_refused():
+    moved = make_job(queue="-nothing-", suspend=False, annotations={"sluice.dev/submitted-by": "alice"})
+    assert mutate(moved, RUNNING)[0] == RUNNING
+
+
 def test_an_unknown_queue_is_a_warning():
-    response = validate(make_job(queue="typo"))
+    response = judge(make_job(queue="typo"))
     assert response["allowed"] is True
     assert response["warnings"] == ['there is no LocalQueue "typo" in namespace "team-a" yet: the Job waits for it']
-    assert validate(make_job(queue="typo"), make_job(queue="typo")) == {"uid": "r-1", "allowed": True}
-    assert "warnings" in validate(make_job(queue="typo"), WAITING)
+    assert judge(make_job(queue="typo"), make_job(queue="typo")) == {"uid": "r-1", "allowed": True}
+    assert "warnings" in judge(make_job(queue="typo"), WAITING)
 
 
 def test_without_knowledge_of_queues_nothing_is_said_of_them():
     reviewer = Reviewer(all_kinds(), own_usernames=[])
-    assert reviewer.validate(make_review(make_job(queue="typo")))["response"] == {"uid": "r-1", "allowed": True}
+    response = reviewer.review(make_review(make_job(queue="typo")))["response"]
+    assert response["allowed"] is True
+    assert "warnings" not in response
 
 
 def test_an_old_fault_does_not_lock_an_object():
     broken = make_job(annotations={"sluice.dev/hold": "maybe"})
-    assert validate(broken, broken)["allowed"] is True
-    assert validate(broken, WAITING)["allowed"] is False
+    assert judge(broken, broken)["allowed"] is True
+    assert judge(broken, WAITING)["allowed"] is False
     deleting = copy.deepcopy(broken)
     deleting["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    assert validate(deleting, WAITING)["allowed"] is True
+    assert judge(deleting, WAITING)["allowed"] is True
 
 
 def test_faults_of_jobs_that_are_not_queued_are_nobodys_business():
-    assert validate(make_job(queue="", annotations={"sluice.dev/hold": "maybe"}))["allowed"] is True
+    assert judge(make_job(queue="", annotations={"sluice.dev/hold": "maybe"}))["allowed"] is True
+
+
+def test_faults_that_were_there_before_count_when_a_job_joins_a_queue():
+    broken = make_job(queue="", annotations={"sluice.dev/hold": "maybe"}, suspend=True)
+    joining = make_job(annotations={"sluice.dev/hold": "maybe"}, suspend=True)
+    response = judge(joining, broken)
+    assert response["allowed"] is False
+    assert response["status"]["details"]["causes"][0]["field"] == "metadata.annotations[sluice.dev/hold]"
 
 
 # Other requests ---------------------------------------------------------------------------------------------------
@@ -266,14 +380,13 @@ def test_faults_of_jobs_that_are_not_queued_are_nobodys_business():
     "request_fields",
     [
         {"resource": {"group": "", "version": "v1", "resource": "pods"}},
-        {"subResource": "status"},
+        {"subResource": "scale"},
         {"operation": "DELETE", "object": None},
         {"operation": "CONNECT"},
     ],
 )
-@pytest.mark.parametrize("verb", ["mutate", "validate"])
-def test_what_is_not_ours_is_allowed_untouched(verb, request_fields):
-    answer = getattr(REVIEWER, verb)(make_review(make_job(), **request_fields))
+def test_what_is_not_ours_is_allowed_untouched(request_fields):
+    answer = REVIEWER.review(make_review(make_job(), **request_fields))
     assert answer["response"] == {"uid": "r-1", "allowed": True}
 
 
@@ -297,4 +410,4 @@ def test_what_is_not_ours_is_allowed_untouched(verb, request_fields):
 )
 def test_malformed_reviews_are_named_so(review):
     with pytest.raises(MalformedReview, match="no AdmissionReview"):
-        REVIEWER.mutate(review)
+        REVIEWER.review(review)

@@ -13,29 +13,33 @@ import aiohttp
 import pytest
 
 from admission.kinds import all_kinds
+from admission.machinery.listener import open_sockets
+from admission.machinery.tls import DoorContext
 from webhooks.certificates import Certificates
 from webhooks.review import Reviewer
-from webhooks.server import MAX_BODY, WebhookServer
+from webhooks.server import MAX_BODY, answering
 
 
 @pytest.fixture
 def certificates(tmp_path):
     certificates = Certificates(tmp_path / "certificates", ["127.0.0.1"], now=lambda: datetime.now(UTC))
-    certificates.refresh()
+    certificates.renew()
     return certificates
 
 
 @pytest.fixture
-async def post(certificates):
+async def post(certificates, tmp_path):
     reviewer = Reviewer(all_kinds(), own_usernames=["sluice"])
+    directory = tmp_path / "certificates"
     context = ssl.create_default_context(cadata=certificates.ca_bundle.decode())
+    (socket,) = await open_sockets("127.0.0.1", 0)
     async with (
-        WebhookServer(reviewer, ssl_context=certificates.ssl_context, host="127.0.0.1", port=0) as server,
+        answering(reviewer, [socket], ssl_context=DoorContext(directory / "tls.crt", directory / "tls.key")),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
     ):
 
         async def post(path, body):
-            url = f"https://127.0.0.1:{server.port}{path}"
+            url = f"https://127.0.0.1:{socket.getsockname()[1]}{path}"
             async with session.post(url, data=io.BytesIO(body)) as response:
                 return response.status, await response.read()
 
@@ -65,11 +69,6 @@ async def test_mutate(post):
     assert {"op": "add", "path": "/spec/suspend", "value": True} in json.loads(base64.b64decode(response["patch"]))
 
 
-async def test_validate(post):
-    status, body = await post("/validate", make_review())
-    assert (status, json.loads(body)["response"]) == (200, {"uid": "r-1", "allowed": True})
-
-
 async def test_large_objects_are_reviewed(post):
     status, _ = await post("/mutate", make_review(5 * 2**20))
     assert status == 200
@@ -78,9 +77,8 @@ async def test_large_objects_are_reviewed(post):
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"request": {}}', b"[" * 100_000, b"x" * (5 * 2**20)]
 )
-@pytest.mark.parametrize("path", ["/mutate", "/validate"])
-async def test_malformed_bodies_are_bad_requests(post, path, body, caplog):
-    status, text = await post(path, body)
+async def test_malformed_bodies_are_bad_requests(post, body, caplog):
+    status, text = await post("/mutate", body)
     assert status == 400
     assert b"Traceback" not in text
     assert len(text) < 500
@@ -95,11 +93,3 @@ async def test_bodies_beyond_all_objects_are_refused_unread(post):
 async def test_other_paths_are_not_found(post):
     status, _ = await post("/", make_review())
     assert status == 404
-
-
-async def test_a_taken_port_is_told_and_leaves_nothing_open(certificates):
-    reviewer = Reviewer(all_kinds(), own_usernames=[])
-    options = {"ssl_context": certificates.ssl_context, "host": "127.0.0.1"}
-    async with WebhookServer(reviewer, port=0, **options) as server:
-        with pytest.raises(OSError, match="address already in use"):
-            await WebhookServer(reviewer, port=server.port, **options).__aenter__()

@@ -9,24 +9,19 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from admission.model.quantity import amount, format_amount
+from admission.cli.demo.live_pods import LivePods, asked_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from admission.cli.demo.plan import Plan, Team
 
 Object: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, int]
 
-_SAID: Final = 5
-"""So many violations are kept in words; beyond that only their number matters."""
-
 
 class Phase(StrEnum):
-    """Where a Job is. It holds quota while it RUNS, and that is until no pod of it is left."""
+    """Where a Job is. It RUNS until no pod of it is left."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -40,8 +35,11 @@ class JobSeen:
 
     team: str
     phase: Phase | None
-    amounts: Amounts
+    requests: Amounts
+    """Of one pod."""
+    parallelism: int
     wanted: int
+    """How many pods have to succeed."""
     first_seen: float
     template: Object
     """The pod template as its user wrote it."""
@@ -53,14 +51,18 @@ class JobSeen:
     """Whether its template was seen as its user wrote it since the last start."""
     succeeded: int = 0
 
+    @property
+    def amounts(self) -> Amounts:
+        """Of the pods that it needs at a time: towards its end they are fewer."""
+        pods = max(0, min(self.parallelism, self.wanted - self.succeeded))
+        return {resource: pods * value for resource, value in self.requests.items()}
+
 
 @dataclass(slots=True)
 class TeamSeen:
     """What a team's Jobs hold and want now, and the sums over time."""
 
     team: Team
-    bound: Amounts
-    """Of pods that have a node and have not ended."""
     amounts: dict[Phase, Amounts]
     """Of all Jobs in that phase together."""
     jobs: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
@@ -72,7 +74,7 @@ class TeamSeen:
 
     @property
     def used(self) -> Amounts:
-        """Held by Jobs that run."""
+        """Needed by Jobs that run."""
         return self.amounts[Phase.RUNNING]
 
     @property
@@ -103,18 +105,18 @@ class Account:
         self.teams = {
             team.name: TeamSeen(
                 team,
-                bound=dict.fromkeys(plan.resources, 0),
                 amounts={phase: dict.fromkeys(plan.resources, 0) for phase in Phase},
             )
             for team in plan.teams
         }
         self.jobs: dict[str, JobSeen] = {}
-        self.checks = 0
-        self.violations: list[str] = []
+        self.live = LivePods(
+            {team.name: {resource: plan.limit(team, resource) for resource in plan.resources} for team in plan.teams},
+            {resource: plan.total(resource) for resource in plan.resources},
+        )
+        """What pods ask for, and whether that was ever more than quota."""
         self.moves = 0
         """How often a Job went from one phase to another."""
-        self.broken = 0
-        """How many checks failed."""
         self.evictions = 0
         """How often a Job was suspended again."""
         self.altered: list[str] = []
@@ -122,7 +124,6 @@ class Account:
         self.pods_of: defaultdict[str, set[str]] = defaultdict(set)
         """The uids of all pods that a Job ever had, by the Job's `namespace/name`."""
         self._now = 0.0
-        self._pods: dict[str, tuple[str, Amounts]] = {}
         self._areas = {name: dict.fromkeys(plan.resources, 0.0) for name in ("used", "bound", "allowed")}
 
     def advance(self, now: float) -> None:
@@ -145,7 +146,7 @@ class Account:
         if job is None:
             gone = self.jobs.pop(key, None)
             if gone is not None:
-                self._move(gone, None)
+                self._move(gone, None, gone.succeeded)
             return
         seen = self.jobs.get(key)
         if seen is None:
@@ -153,46 +154,30 @@ class Account:
             if team not in self.teams:
                 return
             pods = job["spec"].get("parallelism", 1)
-            amounts = _times(pods, _requests(job["spec"]["template"]["spec"], self.plan.resources))
+            requests = asked_by(job["spec"]["template"]["spec"], self.plan.resources)
             wanted = job["spec"].get("completions") or pods
             seen = self.jobs[key] = JobSeen(
-                team, None, amounts, wanted, first_seen=self._now, template=job["spec"]["template"]
+                team, None, requests, pods, wanted, first_seen=self._now, template=job["spec"]["template"]
             )
         elif not seen.as_written:
             seen.as_written = job["spec"]["template"] == seen.template
-        seen.succeeded = job.get("status", {}).get("succeeded") or 0
-        phase = _phase(job)
         self._suspension(key, seen, suspended=bool(job["spec"].get("suspend")))
-        if phase is not seen.phase:
-            self._move(seen, phase)
-            self._check(self.teams[seen.team], {r: team.used for r, team in self.teams.items()}, "held by Jobs")
+        self._move(seen, _phase(job), job.get("status", {}).get("succeeded") or 0)
 
     def pod(self, key: str, pod: Object | None) -> None:
         """A pod is as `pod` says; None: it is gone."""
-        known = self._pods.get(key)
         if pod is not None:
             owner = pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name", "")
             self.pods_of[f"{pod['metadata']['namespace']}/{owner}"].add(pod["metadata"]["uid"])
-        occupies = pod is not None and _occupies(pod)
-        if occupies is (known is not None):
-            return
-        if known is not None:
-            team, amounts = known
-            _add(self.teams[team].bound, amounts, -1)
-            del self._pods[key]
-        elif pod is not None and (team := pod["metadata"]["namespace"]) in self.teams:
-            amounts = _requests(pod["spec"], self.plan.resources)
-            self._pods[key] = (team, amounts)
-            _add(self.teams[team].bound, amounts, 1)
-            self._check(self.teams[team], {r: seen.bound for r, seen in self.teams.items()}, "taken by pods")
+        self.live.pod(key, pod, self._now)
 
     def used(self, resource: str) -> int:
-        """Held by all Jobs that run now."""
+        """Needed by all Jobs that run now."""
         return sum(team.used[resource] for team in self.teams.values())
 
     def bound(self, resource: str) -> int:
         """Of all pods that have a node and have not ended."""
-        return sum(team.bound[resource] for team in self.teams.values())
+        return sum(amounts[resource] for amounts in self.live.on_nodes.values())
 
     def count(self, phase: Phase) -> int:
         """How many Jobs are in `phase` now."""
@@ -238,32 +223,19 @@ class Account:
             self.evictions += 1
         job.suspended = suspended
 
-    def _move(self, job: JobSeen, phase: Phase | None) -> None:
-        self.moves += 1
+    def _move(self, job: JobSeen, phase: Phase | None, succeeded: int) -> None:
+        """The Job is in `phase` now, None if it is gone, and so many pods of it have succeeded."""
+        if (phase, succeeded) == (job.phase, job.succeeded):
+            return
         team = self.teams[job.team]
         if job.phase is not None:
             team.jobs[job.phase] -= 1
             _add(team.amounts[job.phase], job.amounts, -1)
+        self.moves += phase is not job.phase
+        job.phase, job.succeeded = phase, succeeded
         if phase is not None:
             team.jobs[phase] += 1
             _add(team.amounts[phase], job.amounts, 1)
-        job.phase = phase
-
-    def _check(self, changed: TeamSeen, by_team: Mapping[str, Amounts], what: str) -> None:
-        self.checks += 1
-        said = []
-        for resource in self.plan.resources:
-            own, limit = by_team[changed.team.name][resource], self.plan.limit(changed.team, resource)
-            whole, total = sum(amounts[resource] for amounts in by_team.values()), self.plan.total(resource)
-            for who, value, most in ((changed.team.name, own, limit), ("all teams", whole, total)):
-                if value > most:
-                    is_, may = format_amount(resource, value), format_amount(resource, most)
-                    said.append(
-                        f"{who}: {is_} {resource} {what}, at most {may} allowed, {self._now:.1f} s after the start"
-                    )
-        if said:
-            self.broken += 1
-            self.violations = (self.violations + said)[:_SAID]
 
 
 def _phase(job: Object) -> Phase:
@@ -274,21 +246,6 @@ def _phase(job: Object) -> Phase:
     if job["spec"].get("suspend") and not status.get("active") and not status.get("terminating"):
         return Phase.WAITING
     return Phase.RUNNING
-
-
-def _occupies(pod: Object) -> bool:
-    return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-
-
-def _requests(pod_spec: Object, resources: tuple[str, ...]) -> Amounts:
-    requests = [container.get("resources", {}).get("requests", {}) for container in pod_spec["containers"]]
-    return {
-        resource: sum(amount(resource, request.get(resource, "0")) for request in requests) for resource in resources
-    }
-
-
-def _times(count: int, amounts: Amounts) -> Amounts:
-    return {resource: count * value for resource, value in amounts.items()}
 
 
 def _add(to: Amounts, amounts: Amounts, sign: int) -> None:

@@ -126,5 +126,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(process.wait(), _PATIENCE)
     except TimeoutError:
-        process.kill()
+        with suppress(ProcessLookupError):  # it may have ended just now
+            process.kill()
         await process.wait()

@@ -137,6 +137,9 @@ def _once(account: Account) -> tuple[bool, str]:
 
 
 def _quota_kept(account: Account) -> tuple[bool, str]:
-    if not account.broken:
-        return True, f"quota was never exceeded (checked {account.checks} times from the API server's side)"
-    return False, f"quota was exceeded in {account.broken} of {account.checks} checks: {'; '.join(account.violations)}"
+    live = account.live
+    if not live.checks:
+        return False, "no pod was seen, so that quota was never checked"
+    if not live.broken:
+        return True, f"quota was never exceeded (checked {live.checks} times from the API server's side)"
+    return False, f"quota was exceeded in {live.broken} of {live.checks} checks: {'; '.join(live.violations)}"

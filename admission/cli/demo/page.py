@@ -125,8 +125,8 @@ class Page:
                 }
                 for seen in account.teams.values()
             ],
-            "checks": account.checks,
-            "broken": account.broken,
+            "checks": account.live.checks,
+            "broken": account.live.broken,
         }
 
 

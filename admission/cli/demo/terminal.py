@@ -90,7 +90,7 @@ class Terminal:
         waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
         text = f"{elapsed:4.0f} s   Jobs: {waiting:5} waiting {running:5} running {done:5} done"
         failed = account.count(Phase.FAILED)
-        alarm = (f" {failed} FAILED" if failed else "") + (" QUOTA EXCEEDED" if account.broken else "")
+        alarm = (f" {failed} FAILED" if failed else "") + (" QUOTA EXCEEDED" if account.live.broken else "")
         lines = [("", 0), (self._paint("bold", text) + self._paint("bad", alarm), len(text + alarm)), ("", 0)]
         name = max(len("together"), *map(len, account.teams))
         for resource in account.plan.shown:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.connection import Connection
+from admission.cli.database import DatabaseFlags, database_options
 from admission.cli.files import read_documents
 from admission.cli.kueue import plan as plans
 from admission.cli.kueue.doors import opened
 from admission.cli.kueue.plan import Action
 from admission.cli.kueue.source import in_cluster, in_manifests
 from admission.cli.kueue.takeover import running
+from admission.cli.printing import print_line
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
 from admission.model.queues import ClusterQueue
@@ -38,7 +40,7 @@ _NOT_TAKEN_OVER = "a Sluice that runs takes over nothing: stop it, and give --da
 @click.option("-n", "--namespace", default="default", show_default=True, help="For LocalQueues that name none.")
 @click.option("--kubeconfig", help="The kubeconfig of the cluster that runs Kueue.  [env: KUBECONFIG]")
 @click.option("--context", help="The context of the cluster that runs Kueue.")
-@click.option("--database-url", help="The database of a Sluice that is stopped; needed to take Jobs over.")
+@database_options
 @click.option("--server", help="URL of a Sluice that runs.  [env: SLUICE_SERVER]")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the token for --server.")
 @click.option("--ca", type=click.Path(path_type=Path), help="PEM file with the authority of --server's certificate.")
@@ -49,7 +51,7 @@ def kueue(
     namespace: str,
     kubeconfig: str | None,
     context: str | None,
-    database_url: str | None,
+    database: DatabaseFlags,
     server: str | None,
     token_file: Path | None,
     ca: Path | None,
@@ -69,9 +71,9 @@ def kueue(
       sluice import kueue --context prod --database-url sqlite:///sluice.db
       sluice import kueue --context prod --database-url sqlite:///sluice.db --yes
     """
-    if paths and (kubeconfig or context) and (server or database_url):
+    if paths and (kubeconfig or context) and (server or database.given):
         raise click.UsageError("-f is instead of the cluster of --kubeconfig or --context")
-    if database_url and (server or token_file):
+    if database.given and (server or token_file):
         raise click.UsageError("--database-url is instead of --server and --token-file")
     if server or token_file or os.environ.get("SLUICE_SERVER"):
         connection = Connection(server, token_file, ca)
@@ -87,10 +89,10 @@ def kueue(
                 found = await in_cluster(
                     await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kind
                 )
-            door = await stack.enter_async_context(opened(connection, database_url))
+            door = await stack.enter_async_context(opened(connection, database.url() if database.given else None))
             plan = await _plan(found, door, namespace=namespace)
             for line in plans.lines(plan):
-                click.echo(line)
+                print_line(line)
             if yes:
                 await _carry_out(plan, door)
             click.echo(_summary(plan, done=yes))

@@ -12,6 +12,7 @@ from admission.cli.kueue.source import GROUP
 from admission.cli.tables import aligned
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest, to_manifest
+from admission.model.names import LAST_APPLIED
 from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ResourceFlavor
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _KINDS = {model.kind for model in QUEUE_OBJECTS}
 _KEPT = ("name", "namespace", "labels", "annotations")
-_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _NOBODY = "workloads wait until another controller answers"
 _UNSUPPORTED = {
     "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
@@ -109,7 +109,7 @@ def _users_part(body: Mapping[str, object]) -> dict[str, object]:
         return dict(body)
     kept = {key: metadata[key] for key in _KEPT if key in metadata}
     if isinstance(annotations := kept.get("annotations"), dict):
-        kept["annotations"] = {key: value for key, value in annotations.items() if key != _APPLIED}
+        kept["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     return {**body, "metadata": kept}
 
 

@@ -181,24 +181,29 @@ def _deactivated(document: Object, job: Object, kind: Kind, found: Found, *, now
 
 
 def _original(job: Object, pod_set: Object, given: Object) -> Object:
-    """What Kueue has replaced, as `Kind.start_patch` would have noted it."""
-    template, before = job["spec"]["template"], pod_set["template"]
+    """What Kueue has replaced, and by what, as `Kind.start_patch` would have noted it."""
+    spec, before = job["spec"], pod_set["template"]
     original: Object = {}
+    put_in: Object = {}
     for part, field in (("spec", "nodeSelector"), ("metadata", "labels"), ("metadata", "annotations")):
-        has, had = ((each.get(part) or {}).get(field) or {} for each in (template, before))
+        has, had = ((each.get(part) or {}).get(field) or {} for each in (spec["template"], before))
         if field == "labels":
             had = had | {key: has[key] for key in _OF_THE_JOB_CONTROLLER if key in has}
         if has != had:
             original[field] = had or None
-    has, had = ((each.get("spec") or {}).get("tolerations") or [] for each in (template, before))
+            added = {key: value for key, value in has.items() if key not in had}
+            put_in.setdefault("template", {}).setdefault(part, {})[field] = added
+    has, had = ((each.get("spec") or {}).get("tolerations") or [] for each in (spec["template"], before))
     if has != had:
         original["tolerations"] = had or None
+        put_in.setdefault("template", {}).setdefault("spec", {})["tolerations"] = has
     if given.get("count", pod_set["count"]) < pod_set["count"]:
-        original["parallelism"] = pod_set["count"]
         annotations = job["metadata"].get("annotations") or {}
-        if annotations.get("kueue.x-k8s.io/job-completions-equal-parallelism") == "true":
-            original["completions"] = pod_set["count"]
-    return original
+        follow = annotations.get("kueue.x-k8s.io/job-completions-equal-parallelism") == "true"
+        for field in ("parallelism", "completions") if follow else ("parallelism",):
+            original[field] = pod_set["count"]
+            put_in[field] = spec.get(field)
+    return {**original, "given": put_in} if put_in else original
 
 
 def _assignment(given: Object, pod_set: Object) -> PodSetAssignment:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from admission.sandbox.background import background
 from admission.sandbox.controllers.collector import Collector
 from admission.sandbox.controllers.jobs import JobController
-from admission.sandbox.controllers.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
+from admission.sandbox.controllers.kubelet import Kubelet
 from admission.sandbox.controllers.namespaces import NamespaceController
+from admission.sandbox.controllers.podlife import EXIT_CODE, RUN_SECONDS, START, STOP_SECONDS
 from admission.sandbox.controllers.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
 
-__all__ = ["EXIT_CODE", "RUN_SECONDS", "controllers"]
+__all__ = ["EXIT_CODE", "RUN_SECONDS", "START", "STOP_SECONDS", "controllers"]
 
 _MANAGER = "system:kube-controller-manager"
 _SCHEDULER = "system:kube-scheduler"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 # Never owned, and by far the most numerous.
 _IGNORED = "events"
+# Wall seconds that an owner's own controller has before its dependents are deleted: upstream's collector, which asks
+# the API server about each, comes later than the Job controller, which takes its finalizer from the pods first.
+_WALL_PAUSE = 0.01
 
 
 class Collector(Controller[str]):
@@ -25,6 +28,7 @@ class Collector(Controller[str]):
         self._objects: dict[str, tuple[str, str, str]] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
         self._dependents: dict[str, dict[str, None]] = {}
+        self._grace = _WALL_PAUSE * clock.speed
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         metadata = obj["metadata"]
@@ -33,7 +37,7 @@ class Collector(Controller[str]):
             self._objects.pop(uid, None)
             self._own(uid, ())
             if uid in self._dependents:
-                self.dirty(uid)
+                self.dirty(uid, self._grace)
             return
         if change == "ADDED":
             self._objects[uid] = (plural, metadata.get("namespace", ""), metadata["name"])
@@ -42,7 +46,7 @@ class Collector(Controller[str]):
         owners = metadata.get("ownerReferences")
         self._own(uid, tuple(owner["uid"] for owner in owners) if owners else ())
         if "deletionTimestamp" in metadata and metadata.get("finalizers"):
-            self.dirty(uid)
+            self.dirty(uid, self._grace)
 
     def _own(self, uid: str, owners: tuple[str, ...]) -> None:
         known = self._owners.get(uid, ())
@@ -118,8 +122,10 @@ class Collector(Controller[str]):
         await self.remove(plural, dependent, propagation=policy)
 
     async def _disown(self, owner: str, plural: str, dependent: Object) -> None:
-        kept = [reference for reference in dependent["metadata"]["ownerReferences"] if reference["uid"] != owner]
-        await self._set(plural, dependent, "ownerReferences", kept)
+        references = dependent["metadata"].get("ownerReferences", [])  # its user may have taken them away just now
+        kept = [reference for reference in references if reference["uid"] != owner]
+        if len(kept) < len(references):
+            await self._set(plural, dependent, "ownerReferences", kept)
 
     async def _finalize(self, plural: str, owner: Object, finalizer: str) -> None:
         kept = [name for name in owner["metadata"]["finalizers"] if name != finalizer]
@@ -136,5 +142,5 @@ class Collector(Controller[str]):
 def _blocks(dependent: Object, owner: str) -> bool:
     return any(
         reference["uid"] == owner and reference.get("blockOwnerDeletion")
-        for reference in dependent["metadata"]["ownerReferences"]
+        for reference in dependent["metadata"].get("ownerReferences", ())
     )

@@ -73,14 +73,18 @@ def is_tracked(pod: Object) -> bool:
 
 def index_of(pod: Object) -> int | None:
     """The completion index of the pod, None if it has none."""
-    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
-    return int(text) if text.isdecimal() else None
+    return _number((pod["metadata"].get("annotations") or {}).get(INDEX, ""))
 
 
 def failures_of(pod: Object) -> tuple[int, int]:
     """The counted and ignored failures of the pod's index before this pod."""
     notes = pod["metadata"].get("annotations") or {}
-    return int(notes.get(FAILURES, "0")), int(notes.get(IGNORED_FAILURES, "0"))
+    return _number(notes.get(FAILURES, "")) or 0, _number(notes.get(IGNORED_FAILURES, "")) or 0
+
+
+def _number(text: str) -> int | None:
+    """What an annotation says that anyone may have changed: None if that is no number of 32 bits."""
+    return int(text) if text.isdecimal() and len(text) <= 10 else None
 
 
 def ended_at(pod: Object) -> float:

@@ -297,9 +297,11 @@ class JobController(Controller[str]):
 
 
 def _matters(pod: Object, before: Object) -> bool:
-    """Whether a change of a pod can change the counts."""
+    """Whether a change of a pod is a reason to count again."""
     if pod.get("status") is not before.get("status") and (
         pod["status"].get("phase") != before["status"].get("phase") or is_ready(pod) != is_ready(before)
     ):
         return True
-    return ("deletionTimestamp" in pod["metadata"]) != ("deletionTimestamp" in before["metadata"])
+    # Upstream looks a second after any change: what happens within that second of the binding is told together.
+    bound = ("nodeName" in pod["spec"]) != ("nodeName" in before["spec"])
+    return bound or ("deletionTimestamp" in pod["metadata"]) != ("deletionTimestamp" in before["metadata"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers.base import Controller, condition, is_over
+from admission.sandbox.controllers.podlife import exit_code, run_seconds, start_of, stop_seconds
 from admission.sandbox.controllers.scheduler import is_pretend
 
 if TYPE_CHECKING:
@@ -13,43 +15,12 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
     from admission.sandbox.objects import Object
 
-RUN_SECONDS = "sandbox.sluice.dev/run-seconds"
-EXIT_CODE = "sandbox.sluice.dev/exit-code"
-
 # The taint of a node that nobody has seen ready yet.
 _NOT_READY = "node.kubernetes.io/not-ready"
-# Seconds that a container takes to stop when it is asked to.
-_STOP = 1.0
 # Seconds after which a pod on a node that does not exist is given up, as upstream's pod collector does.
 _LOST = 40.0
-_KILLED = 143
-
-
-def run_seconds(pod: Object) -> float | None:
-    """How long the pod runs: as annotated, else as long as its `sleep N` command says, else until it is deleted."""
-    annotated = pod["metadata"].get("annotations", {}).get(RUN_SECONDS)
-    if annotated is not None:
-        return _seconds(annotated)
-    main = pod["spec"]["containers"][0]
-    words = [*main.get("command", ()), *main.get("args", ())]
-    if len(words) == 3 and words[1] == "-c":  # sh -c "sleep 30"
-        words = words[2].split()
-    if len(words) == 2 and words[0].rpartition("/")[2] == "sleep":
-        return _seconds(words[1].removesuffix("s"))
-    return None
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        return None
-
-
-def exit_code(pod: Object) -> int:
-    """The exit code that the annotation asks for, else 0."""
-    text = pod["metadata"].get("annotations", {}).get(EXIT_CODE, "0")
-    return int(text) if text.isdecimal() else 1
+# What a container's end is called by its exit code: it stopped when asked, it was killed, it could not be started.
+_STOPPED, _KILLED, _UNSTARTED = 143, 137, 128
 
 
 class Kubelet(Controller[tuple[str, str]]):
@@ -62,6 +33,7 @@ class Kubelet(Controller[tuple[str, str]]):
         self._nodes: dict[str, bool] = {}  # name -> pretend
         self._pods: dict[str, dict[tuple[str, str], None]] = {}
         self._started: dict[tuple[str, str], float] = {}
+        self._asked: dict[tuple[str, str], float] = {}  # when each deleted pod was first asked to end
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         if plural == "nodes":
@@ -87,6 +59,7 @@ class Kubelet(Controller[tuple[str, str]]):
             return
         if change == "DELETED":
             self._started.pop(key, None)
+            self._asked.pop(key, None)
             known = self._pods.get(node, {})
             known.pop(key, None)
             if not known:
@@ -94,7 +67,7 @@ class Kubelet(Controller[tuple[str, str]]):
         elif before is None or "nodeName" not in before["spec"]:
             self._pods.setdefault(node, {})[key] = None
             self.dirty(key)
-        elif "deletionTimestamp" in metadata and "deletionTimestamp" not in before["metadata"]:
+        elif any(metadata.get(name) != before["metadata"].get(name) for name in ("deletionTimestamp", "annotations")):
             self.dirty(key)
 
     async def sync(self, key: tuple[str, str]) -> None:
@@ -115,34 +88,50 @@ class Kubelet(Controller[tuple[str, str]]):
 
     async def _live(self, key: tuple[str, str], pod: Object) -> None:
         """Start the pod, or end it if its time is over."""
-        now = self.clock.now()
+        now, start = self.clock.now(), start_of(pod)
         if pod["status"].get("phase") != "Running":
+            if start == "unpullable":
+                if not pod["status"].get("containerStatuses"):
+                    await self._write(pod, _waiting(pod, now))
+                return
+            if start == "fails":
+                await self._write(pod, _ended(pod, _UNSTARTED, now))
+                return
             self._started[key] = now
-            await self._write(pod, _running(pod, now))
+            pod = await self._write(pod, _running(pod, now, ready=start != "unready"))
+        ends = self._natural_end(key, pod)
+        if ends > now:
+            self.dirty(key, ends - now)
+        else:
+            await self._write(pod, _ended(pod, exit_code(pod), now))
+
+    def _natural_end(self, key: tuple[str, str], pod: Object) -> float:
+        """When the pod ends by itself; infinity if it does not."""
+        duration = run_seconds(pod)
+        if duration is None or pod["status"].get("phase") != "Running":
+            return math.inf
         started = self._started.get(key)
         if started is None:
             started = self._started[key] = parse_rfc3339(pod["status"]["startTime"])
-        duration = run_seconds(pod)
-        if duration is None:
-            return
-        remaining = started + duration - now
-        if remaining > 0:
-            self.dirty(key, remaining)
-        else:
-            live = self.local.get("pods", *key)
-            if live is not None:
-                await self._write(live, _ended(live, exit_code(live), now))
+        return started + duration
 
     async def _stop(self, key: tuple[str, str], pod: Object) -> None:
-        """End a deleted pod, and let it go when its finalizers allow."""
-        metadata = pod["metadata"]
-        asked = parse_rfc3339(metadata["deletionTimestamp"]) - metadata.get("deletionGracePeriodSeconds", 0)
-        remaining = min(asked + _STOP, parse_rfc3339(metadata["deletionTimestamp"])) - self.clock.now()
-        if remaining > 0:
-            self.dirty(key, remaining)
-            return
+        """End a deleted pod when its containers stop, and let it go when its finalizers allow."""
         if not is_over(pod):
-            pod = await self._write(pod, _ended(pod, _KILLED, self.clock.now()))
+            now, metadata = self.clock.now(), pod["metadata"]
+            grace: float = metadata.get("deletionGracePeriodSeconds", 0)
+            killed = parse_rfc3339(metadata["deletionTimestamp"])
+            asked = self._asked.setdefault(key, killed - grace)
+            stops, ends = asked + stop_seconds(pod, killed - asked), self._natural_end(key, pod)
+            if not grace:  # by force; a finalizer may keep it until it is said to have ended
+                stops = now
+            if math.isinf(stops):
+                return  # only a forced deletion, or another annotation, brings it to an end
+            if min(stops, ends) > now:
+                self.dirty(key, min(stops, ends) - now)
+                return
+            code = exit_code(pod) if ends < stops else _KILLED if killed <= stops else _STOPPED
+            pod = await self._write(pod, _ended(pod, code, now))
         await self.remove("pods", pod, grace=0)
 
     async def _abandon(self, key: tuple[str, str], pod: Object) -> None:
@@ -152,6 +141,8 @@ class Kubelet(Controller[tuple[str, str]]):
         if remaining > 0:
             self.dirty(key, remaining)
         else:
+            if not is_over(pod):
+                pod = await self._write(pod, _ended(pod, _KILLED, self.clock.now()))
             await self.remove("pods", pod, grace=0)
 
     async def _report_node(self, name: str) -> None:
@@ -190,14 +181,26 @@ def _conditions(pod: Object, ready: str, reason: str, now: float) -> list[Object
     return [*kept, {"type": "ContainersReady", **entry}, {"type": "Ready", **entry}]
 
 
-def _running(pod: Object, now: float) -> Object:
+def _running(pod: Object, now: float, *, ready: bool) -> Object:
     instant = rfc3339(now)
     return {
         "phase": "Running",
         "startTime": instant,
-        "conditions": _conditions(pod, "True", "", now),
+        "conditions": _conditions(pod, "True" if ready else "False", "" if ready else "ContainersNotReady", now),
         "containerStatuses": [
-            _container(container, {"running": {"startedAt": instant}}, running=True)
+            _container(container, {"running": {"startedAt": instant}}, ready=ready, started=True)
+            for container in pod["spec"]["containers"]
+        ],
+    }
+
+
+def _waiting(pod: Object, now: float) -> Object:
+    why = {"reason": "ImagePullBackOff", "message": "the sandbox pretends that this image cannot be pulled"}
+    return {
+        "startTime": rfc3339(now),
+        "conditions": _conditions(pod, "False", "ContainersNotReady", now),
+        "containerStatuses": [
+            _container(container, {"waiting": why}, ready=False, started=False)
             for container in pod["spec"]["containers"]
         ],
     }
@@ -207,7 +210,7 @@ def _ended(pod: Object, code: int, now: float) -> Object:
     instant = rfc3339(now)
     ended = {
         "exitCode": code,
-        "reason": "Error" if code else "Completed",
+        "reason": "StartError" if code == _UNSTARTED else "Error" if code else "Completed",
         "startedAt": pod["status"].get("startTime", instant),
         "finishedAt": instant,
     }
@@ -215,19 +218,20 @@ def _ended(pod: Object, code: int, now: float) -> Object:
         "phase": "Failed" if code else "Succeeded",
         "conditions": _conditions(pod, "False", "PodFailed" if code else "PodCompleted", now),
         "containerStatuses": [
-            _container(container, {"terminated": ended}, running=False) for container in pod["spec"]["containers"]
+            _container(container, {"terminated": ended}, ready=False, started=False)
+            for container in pod["spec"]["containers"]
         ],
     }
 
 
-def _container(container: Object, state: Object, *, running: bool) -> Object:
+def _container(container: Object, state: Object, *, ready: bool, started: bool) -> Object:
     return {
         "name": container["name"],
         "state": state,
         "lastState": {},
-        "ready": running,
+        "ready": ready,
         "restartCount": 0,
         "image": container["image"],
         "imageID": container["image"],
-        "started": running,
+        "started": started,
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import Controller, is_over
 from admission.sandbox.controllers.fit import Shape, has_room, matches_node, room_on, shape_key, shape_of
+from admission.sandbox.controllers.podlife import start_of
 
 if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
@@ -91,9 +92,11 @@ class Scheduler(Controller[str]):
         if gone or node is not None or "schedulingGates" in spec or "deletionTimestamp" in metadata:
             self._forget(key)
         elif key not in self._waiting and spec["schedulerName"] == "default-scheduler":
-            text = self._waiting[key] = shape_key(spec)
+            never = start_of(pod) == "unscheduled"
+            text = self._waiting[key] = shape_key(spec) + (b" never" if never else b"")
             if text not in self._queues:
-                self._queues[text] = _Queue(shape_of(spec))
+                shape = shape_of(spec)
+                self._queues[text] = _Queue(replace(shape, terms=()) if never else shape)
             self._queues[text].pods[key] = None
             self._queues[text].untold.append(key)
             self.dirty("", self._pause_between)

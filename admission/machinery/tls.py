@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any, Self
 
-from admission.api.errors import UnusableCertificate
+from admission.machinery.errors import UnusableCertificate
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
 
@@ -51,8 +52,21 @@ class DoorContext(ssl.SSLContext):
         return self._current.wrap_bio(*args, **kwargs)
 
 
+class _Context(ssl.SSLContext):
+    """What connections of one time are made with."""
+
+    client_ca = ""
+
+
+def client_ca_of(transport: asyncio.BaseTransport) -> str:
+    """The client CA (PEM) by which a connection's certificate was verified when it was made; empty: by none."""
+    made_with = getattr(transport.get_extra_info("ssl_object"), "context", None)
+    return made_with.client_ca if isinstance(made_with, _Context) else ""
+
+
 def _context(certificate: Path, key: Path, client_ca: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
+    context.client_ca = client_ca
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)
     if client_ca:

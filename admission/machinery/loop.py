@@ -1,4 +1,4 @@
-"""The event loop of `sluice serve`: uvloop, without its outcry over TLS connections that were cut."""
+"""The event loop of servers: uvloop, without its outcry over TLS connections that were cut."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""A head on its way through a cycle, and what a cycle decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from admission.engine.assignment import Assignment
+
+if TYPE_CHECKING:
+    from admission.engine.clusterqueue import ClusterQueue, Held
+    from admission.engine.events import Admit, Evict, Park
+    from admission.engine.items import Item, Progress
+    from admission.engine.tree import Node
+    from admission.engine.victims import Target
+
+
+class Outcome(Enum):
+    """What became of a head."""
+
+    NOT_ADMITTED = auto()
+    """It does not fit, or would have to preempt and may not."""
+    SKIPPED = auto()
+    """Another head of this cycle took what it needed."""
+    PREEMPTING = auto()
+    GATED = auto()
+    """It would have to preempt, and is not allowed to yet."""
+    ADMITTED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A head on its way through the cycle."""
+
+    item: Item
+    queue: ClusterQueue
+    node: Node
+    assignment: Assignment = field(default_factory=Assignment)
+    targets: list[Target] = field(default_factory=list)
+    progress: Progress | None = None
+    outcome: Outcome = Outcome.NOT_ADMITTED
+    reason: str = ""
+    message: str = ""
+    contended: bool = False
+    """Whether it was a contender, nothing else of its ClusterQueue having been tried since something was freed."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one cycle decided."""
+
+    admitted: list[tuple[Admit, Held]] = field(default_factory=list)
+    evicted: list[Evict] = field(default_factory=list)
+    parked: list[Park] = field(default_factory=list)
+    moved: bool = False
+    """Whether a further cycle could decide more."""

@@ -1,0 +1,103 @@
+"""The API on a thread of its own, with a meter of how long its event loop was busy with one thing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from api_client import TOKEN
+from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
+from workload_records import NOW, commit, record
+
+from admission.api.application import create_app, listening
+from admission.model.manifests import parse_manifest
+from admission.store.audit import Author
+from admission.store.records import State
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OBJECTS = (
+    flavor("default", pool="a"),
+    cohort("root"),
+    admission_check("check"),
+    priority_class("high", 7),
+    cluster_queue("one", cohortName="root"),
+    local_queue("main", "a", "one"),
+)
+NAMES = sorted({each["metadata"]["name"] for each in OBJECTS} | {"train", "run", "done"})
+
+
+class Meter:
+    """Processor time of the loop's thread between two turns of it: what everybody else had to wait at least."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._longest = 0.0
+
+    def tick(self) -> None:
+        """To be called in the loop; goes on by itself."""
+        now = time.thread_time()
+        self._longest = max(self._longest, now - self._last if self._last else 0.0)
+        self._last = now
+        asyncio.get_running_loop().call_later(0.002, self.tick)
+
+    def read(self) -> float:
+        """The longest in seconds since it was last asked."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+
+@dataclass(frozen=True)
+class Running:
+    """An API that serves."""
+
+    url: str
+    meter: Meter
+
+
+@contextmanager
+def running(database_url: str) -> Iterator[Running]:
+    """The API on a filled database; its limits see a second pass each time that they look."""
+    started, found, stop, meter = threading.Event(), [], [], Meter()
+
+    async def serve() -> None:
+        seconds = count()
+        async with Store.open(database_url, clock=lambda: NOW) as store:
+            await _fill(store)
+            app = create_app(store, token=TOKEN, checks={}, clock=lambda: next(seconds), now=lambda: NOW)
+            async with listening(app, "127.0.0.1", 0) as base:
+                end = asyncio.Event()
+                found.append(base)
+                stop.append((asyncio.get_running_loop(), end))
+                meter.tick()
+                started.set()
+                await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    started.wait()
+    try:
+        yield Running(found[0], meter)
+    finally:
+        loop, end = stop[0]
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+
+
+async def _fill(store: Store) -> None:
+    for document in OBJECTS:
+        await store.queues.create(parse_manifest(document), author=Author("ada"))
+    await commit(
+        store,
+        await store.lead("tests"),
+        record("u1", "train", reason="ExceedsQuota", message="x"),
+        record("u2", "run", State.ADMITTED, admitted_at=NOW),
+        record("u3", "done", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
+    )

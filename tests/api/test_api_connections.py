@@ -1,0 +1,276 @@
+"""Connections that are silent, slow or too many, on real sockets: they end, and whoever else asks is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import ssl
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from pki import Authority
+
+from admission.machinery.connections import ConnectionLimits, Connections, trust
+from admission.machinery.listener import listening, open_sockets
+from admission.machinery.tls import DoorContext
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+PATIENT = ConnectionLimits(total=100, strangers_per_address=100, handshake=60, header=60, idle=60, body=60, unread=60)
+"""Limits that no test reaches by itself."""
+LARGE = 64 * 2**20
+"""Bytes; more than the buffers of both ends of a socket hold."""
+
+
+async def _open(_: web.Request) -> web.Response:
+    return web.Response(text="hello")
+
+
+async def _known(request: web.Request) -> web.Response:
+    trust(request)
+    return web.Response(text="hello")
+
+
+async def _body(request: web.Request) -> web.Response:
+    return web.Response(text=str(len(await request.read())))
+
+
+async def _large(_: web.Request) -> web.Response:
+    return web.Response(body=bytes(LARGE))
+
+
+async def _defect(_: web.Request) -> web.Response:
+    return web.Response(text=str(1 / 0))
+
+
+class Server:
+    """The server of a test, and the connections to it."""
+
+    def __init__(self, port: int, connections: Connections, stack: AsyncExitStack) -> None:
+        self.port = port
+        self.connections = connections
+        self._stack = stack
+        self._writers: list[asyncio.StreamWriter] = []  # a writer that is forgotten closes its connection
+
+    async def connect(self, sent: bytes = b"", **options: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection on which so much was sent, closed at the end of the test."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
+        self._stack.callback(writer.transport.abort)
+        self._writers.append(writer)
+        writer.write(sent)
+        return reader, writer
+
+    async def silent(self, count: int) -> list[asyncio.StreamReader]:
+        """So many connections on which nothing was sent, after they were accepted."""
+        readers = []
+        for _ in range(count):
+            before = len(self.connections)
+            readers.append((await self.connect())[0])
+            await until(lambda before=before: len(self.connections) > before)
+        return readers
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for a state of the server."""
+    async with asyncio.timeout(15):
+        while not holds():  # noqa: ASYNC110  clients see less than the server knows
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def served(limits: ConnectionLimits, **options: ssl.SSLContext) -> AsyncIterator[Server]:
+    app = web.Application()
+    app.router.add_get("/", _open)
+    app.router.add_get("/known", _known)
+    app.router.add_post("/body", _body)
+    app.router.add_get("/large", _large)
+    app.router.add_get("/defect", _defect)
+    connections = Connections(limits)
+    async with AsyncExitStack() as stack:
+        sockets = await open_sockets("127.0.0.1", 0)
+        serving = listening(app, sockets, connections=connections, shutdown_seconds=0.1, **options)
+        ((_, port),) = await stack.enter_async_context(serving)
+        yield Server(port, connections, stack)
+
+
+def get(path: str = "/") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+
+async def end(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server closes the connection."""
+    async with asyncio.timeout(15):
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+
+
+async def status(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(15):
+        line = await reader.readline()
+        await reader.readuntil(b"hello")
+        return line.strip()
+
+
+def limits(**changed: float) -> ConnectionLimits:
+    values = {name: getattr(PATIENT, name) for name in PATIENT.__slots__}
+    return ConnectionLimits(**{**values, **changed})
+
+
+async def test_a_stranger_who_is_silent_makes_room_for_one_who_asks():
+    async with served(limits(strangers_per_address=3)) as server:
+        oldest, *others = await server.silent(3)
+        reader, _ = await server.connect(get())
+        assert await status(reader) == b"HTTP/1.1 200 OK"
+        assert await end(oldest) == b""
+        assert not any(each.at_eof() for each in others)
+
+
+async def test_connections_that_are_known_are_not_counted_among_those_of_strangers():
+    async with served(limits(strangers_per_address=2)) as server:
+        known = [await server.connect(get("/known")) for _ in range(4)]
+        for reader, _ in known:
+            assert await status(reader) == b"HTTP/1.1 200 OK"
+        oldest, _ = await server.silent(2)
+        await server.connect()
+        assert await end(oldest) == b""
+        for reader, writer in known:
+            writer.write(get())
+            assert await status(reader) == b"HTTP/1.1 200 OK"
+
+
+async def test_at_the_limit_of_all_an_idle_connection_makes_room():
+    async with served(limits(total=3)) as server:
+        reader, _ = await server.connect(get("/known"))
+        assert await status(reader) == b"HTTP/1.1 200 OK"
+        first, second = await server.silent(2)
+        for _ in range(5):
+            asking, _ = await server.connect(get("/known"))
+            assert await status(asking) == b"HTTP/1.1 200 OK"
+        assert (await end(first), await end(second), await end(reader)) == (b"", b"", b"")
+        assert len(server.connections) == 3
+
+
+async def test_where_all_are_busy_a_new_one_is_closed():
+    async with served(limits(total=2)) as server:
+        for _ in range(2):
+            reader, _ = await server.connect(get("/large"))
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        reader, _ = await server.connect(get())
+        assert await end(reader) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"])
+async def test_a_header_that_does_not_come_ends_the_connection(sent):
+    async with served(limits(header=0.1)) as server:
+        reader, _ = await server.connect(sent)
+        assert await end(reader) == b""
+
+
+async def test_a_header_in_drips_ends_the_connection():
+    async with served(limits(header=0.5)) as server:
+        reader, writer = await server.connect(b"GET / HTTP/1.1\r\n")
+
+        async def drip() -> None:
+            while not reader.at_eof() and not writer.transport.is_closing():
+                writer.write(b"X-A: b\r\n")
+                await asyncio.sleep(0.05)
+
+        _, received = await asyncio.gather(drip(), end(reader))
+        assert received == b""
+
+
+async def test_who_is_known_may_be_idle_for_longer_than_a_stranger_and_not_for_ever():
+    async with served(limits(header=0.1, idle=3)) as server:
+        known, writer = await server.connect(get("/known"))
+        assert await status(known) == b"HTTP/1.1 200 OK"
+        stranger, _ = await server.connect()
+        assert await end(stranger) == b""
+        writer.write(get())
+        assert await status(known) == b"HTTP/1.1 200 OK"
+        assert await end(known) == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc",
+        b"POST /body HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc",
+    ],
+)
+async def test_a_body_that_does_not_end_ends_the_connection(sent):
+    async with served(limits(body=0.1)) as server:
+        reader, _ = await server.connect(sent)
+        assert b"200 OK" not in await end(reader)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"POST /body HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nzz\r\n\r\n",
+        b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 5\r\n\r\nab",
+        b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc",
+        b"\x16\x03\x01 a TLS handshake without TLS \r\n\r\n",
+    ],
+)
+async def test_who_sends_no_http_or_half_of_it_fills_no_log(sent, caplog):
+    async with served(limits(body=0.1)) as server:
+        reader, writer = await server.connect(sent)
+        writer.write_eof()
+        await end(reader)
+        await until(lambda: not len(server.connections))
+    assert caplog.text == ""
+
+
+async def test_a_defect_of_a_handler_is_logged(caplog):
+    async with served(PATIENT) as server:
+        reader, _ = await server.connect(get("/defect"))
+        assert b"500" in await reader.readline()
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_an_answer_that_is_not_read_ends_the_connection():
+    async with served(limits(unread=0.1)) as server:
+        reader, _ = await server.connect(get("/large"))
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        await until(lambda: not len(server.connections))
+        assert len(await end(reader)) < LARGE
+
+
+async def test_a_tls_handshake_that_does_not_come_ends_the_connection_and_keeps_nobody_out(tmp_path):
+    authority = Authority(tmp_path, "serving-ca")
+    pair = authority.server("localhost")
+    server_context = DoorContext(pair.certificate, pair.key)
+    client_context = ssl.create_default_context(cafile=str(authority.file))
+    async with served(limits(handshake=1, strangers_per_address=2), ssl_context=server_context) as server:
+        oldest, other = await server.silent(2)
+        reader, _ = await server.connect(get(), ssl=client_context, server_hostname="localhost")
+        assert await status(reader) == b"HTTP/1.1 200 OK"
+        assert await end(oldest) == b""
+        assert await end(other) == b""
+
+
+def test_an_ipv6_network_counts_as_one_address():
+    connections = Connections(limits(strangers_per_address=1))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for address in ("2001:db8::1", "::ffff:192.0.2.1", "2001:db8::2:3", "192.0.2.1", "2001:db8:0:1::1"):
+            assert connections.admit(asyncio.Protocol, ours, address) is not None
+    assert len(connections) == 3
+
+
+def test_half_of_the_files_that_the_process_may_open_are_for_connections():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        found = ConnectionLimits.for_this_process()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (found.total, found.strangers_per_address) == (128, 32)

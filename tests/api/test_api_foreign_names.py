@@ -1,0 +1,90 @@
+"""What the people of one namespace are told about workloads of others: that there are some, and not what they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from doors_world import ADMIN_TOKEN, world
+from queue_manifests import cluster_queue, flavor, local_queue
+from workload_records import NOW, record
+
+from admission.engine import Policy
+from admission.model.manifests import parse_manifest
+from admission.model.workload import PodSet
+from admission.store.audit import Author
+from admission.store.records import Changes, State, Transition
+
+RESOURCES = ["workloads", "workloads/explain", "workloads/history"]
+READ = [{"apiGroups": ["sluice.dev"], "resources": RESOURCES, "verbs": ["get", "list"]}]
+PREEMPTED = "Preempted to accommodate {} (UID: uid-secret) due to prioritization in the ClusterQueue"
+FOREIGN = "a workload of another namespace"
+
+
+class Replica:
+    """A replica that knows the cluster and does not decide, so that answers come from the database."""
+
+    policy = Policy()
+
+    def engine(self) -> None:
+        return None
+
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        return {"team-a": {}, "team-b": {}}
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    for document in (
+        flavor("default"),
+        cluster_queue("one", cpu="1"),
+        local_queue("main", "team-a", "one"),
+        local_queue("main", "team-b", "one"),
+    ):
+        await store.queues.create(parse_manifest(document), author=Author("ada"))
+    pods = (PodSet(name="main", count=1, requests={"cpu": 1000}),)
+    records = [
+        record("uid-secret", "secret-project", namespace="team-b", created=NOW - 20),
+        record("uid-own", "own", namespace="team-a", created=NOW - 10),
+        record("uid-last", "last", namespace="team-a", evict_reason="Preempted", message=PREEMPTED.format(FOREIGN)),
+    ]
+    records = [replace(each, workload=replace(each.workload, pod_sets=pods)) for each in records]
+    preempted = Transition("uid-last", NOW, State.PENDING, "Preempted", PREEMPTED.format(FOREIGN))
+    changes = Changes(workloads=tuple(records), transitions=(preempted,))
+    await store.commit(changes, epoch=await store.lead("tests"))
+    async with world(store, tmp_path, clock=clock, deciding=Replica()) as found:
+        for name in ("team-a", "team-b"):
+            await found.sandbox.local("admin").create("namespaces", "", {"metadata": {"name": name}})
+        await found.grant("alice", READ, namespace="team-a")
+        await found.grant("bob", READ, namespace="team-a")
+        await found.grant("bob", READ, namespace="team-b")
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("user", "ahead"),
+    [
+        ("alice", [FOREIGN, "team-a/own"]),
+        ("bob", ["team-b/secret-project", "team-a/own"]),
+        ("", ["team-b/secret-project", "team-a/own"]),
+    ],
+)
+async def test_who_is_ahead_is_named_to_who_may_read_it(doors, user, ahead):
+    token = doors.sandbox.token(user) if user else ADMIN_TOKEN
+    answer = await doors.send("GET", "namespaces/team-a/workloads/last/explain", token=token)
+    assert (answer.status, answer.body["aheadFirst"]) == (200, ahead)
+
+
+@pytest.mark.parametrize(("user", "named"), [("alice", FOREIGN), ("", "workload team-b/secret-project")])
+async def test_for_whom_it_was_preempted_is_named_to_who_may_read_all(doors, user, named):
+    token = doors.sandbox.token(user) if user else ADMIN_TOKEN
+    answer = await doors.send("GET", "namespaces/team-a/workloads/last/history", token=token)
+    assert answer.status == 200
+    assert [item["message"] for item in answer.body["items"]] == [PREEMPTED.format(named)]
+
+
+async def test_nothing_else_of_a_workload_names_those_of_another_namespace(doors):
+    for path in ("", "/explain", "/history"):
+        answer = await doors.as_user("alice", "GET", f"namespaces/team-a/workloads/last{path}")
+        assert answer.status == 200
+        assert "secret" not in str(answer.body).replace("(UID: uid-secret)", "")

@@ -1,0 +1,98 @@
+"""Watches that would outlive the right to them, or that one user has too many of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from api_client import PREFIX
+from doors_world import ADMIN_TOKEN, world
+
+from admission.api import watchers, watching
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from doors_world import World
+
+READ = [{"apiGroups": ["sluice.dev"], "resources": ["workloads"], "verbs": ["list", "watch"]}]
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as found:
+        await found.sandbox.local("admin").create("namespaces", "", {"metadata": {"name": "team-a"}})
+        yield found
+
+
+@asynccontextmanager
+async def watch(
+    doors: World, credentials: str | dict[str, str], **params: str
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """The answer to a watch of the workloads in `team-a`, by a token or a header."""
+    headers = {"Authorization": f"Bearer {credentials}"} if isinstance(credentials, str) else credentials
+    context = ssl.create_default_context(cafile=str(doors.ca))
+    url = f"{doors.url}{PREFIX}/namespaces/team-a/workloads"
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.get(url, params={"watch": "1", **params}, headers=headers) as response,
+    ):
+        yield response
+
+
+async def events(response: aiohttp.ClientResponse) -> list[Any]:
+    """All until the end."""
+    async with asyncio.timeout(30):
+        return [json.loads(line) async for line in response.content]
+
+
+async def test_a_watch_ends_when_its_user_may_watch_no_more(doors, clock, monkeypatch):
+    monkeypatch.setattr(watchers, "RECHECK_SECONDS", 0.01)
+    await doors.grant("bob", READ, namespace="team-a")
+    admin = doors.sandbox.local("admin")
+    async with watch(doors, doors.sandbox.token("bob")) as response, watch(doors, ADMIN_TOKEN) as other:
+        assert (response.status, other.status) == (200, 200)
+        for binding in admin.list("rolebindings", "team-a"):
+            await admin.delete("rolebindings", "team-a", binding["metadata"]["name"])
+        clock.advance(60)
+        (event,) = await events(response)
+        assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 403, "Forbidden")
+        assert not other.content.at_eof()
+
+
+async def test_a_watch_ends_with_its_session(doors, monkeypatch):
+    monkeypatch.setattr(watchers, "RECHECK_SECONDS", 0.01)
+    await doors.grant("bob", READ, namespace="team-a")
+    login = await doors.send("POST", "/login", {"token": doors.sandbox.token("bob")})
+    cookie = {"Cookie": login.headers["Set-Cookie"].partition(";")[0]}
+    async with watch(doors, cookie) as response:
+        assert response.status == 200
+        assert (await doors.send("POST", "/logout", headers=cookie | {"X-Requested-With": "x"})).status == 200
+        (event,) = await events(response)
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 401)
+
+
+async def test_a_watch_lasts_an_hour_at_most_however_long_it_asks_for(doors, monkeypatch):
+    monkeypatch.setattr(watchers, "LONGEST_SECONDS", 0.1)
+    async with watch(doors, ADMIN_TOKEN, timeoutSeconds="999999999") as response:
+        assert await events(response) == []
+
+
+async def test_one_user_does_not_get_all_the_watches(doors, monkeypatch):
+    monkeypatch.setattr(watching, "MOST_OF_ONE_USER", 2)
+    for user in ("bob", "alice"):
+        await doors.grant(user, READ, namespace="team-a")
+    bob, alice = doors.sandbox.token("bob"), doors.sandbox.token("alice")
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            assert (await stack.enter_async_context(watch(doors, bob))).status == 200
+        async with watch(doors, bob) as refused, watch(doors, alice) as accepted:
+            status = await refused.json()
+            assert (refused.status, status["reason"]) == (429, "TooManyRequests")
+            assert "bob has 2 watches open" in status["message"]
+            assert accepted.status == 200

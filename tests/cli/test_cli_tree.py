@@ -1,0 +1,154 @@
+"""`sluice tree`: the quota tree as it is drawn, a part of it, and the same as a document."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+
+QUEUES = """
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}
+---
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: spot}}
+---
+apiVersion: sluice.dev/v1
+kind: Cohort
+metadata: {name: research}
+spec:
+  parentName: all
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 10}]}]
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  cohortName: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - {name: default, resources: [{name: cpu, nominalQuota: 4}, {name: memory, nominalQuota: 8Gi}]}
+    - {name: spot, resources: [{name: cpu, nominalQuota: 500m}, {name: memory, nominalQuota: 1Gi}]}
+---
+{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: team-b}, spec: {cohortName: all}}
+---
+{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: alone}, spec: {}}
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: x}, spec: {clusterQueue: team-a}}
+"""
+DRAWN = """
+NAME             FLAVOR   RESOURCE  NOMINAL  USED  BORROWED  PENDING
+co/all           default  cpu       14       6               1
+│                default  memory    8Gi      0
+│                spot     cpu       500m     0
+│                spot     memory    1Gi      0
+├─ co/research   default  cpu       14       6               1
+│  │             default  memory    8Gi      0
+│  │             spot     cpu       500m     0
+│  │             spot     memory    1Gi      0
+│  └─ cq/team-a  default  cpu       4        6     2         1
+│                default  memory    8Gi      0     0
+│                spot     cpu       500m     0     0
+│                spot     memory    1Gi      0     0
+└─ cq/team-b                                                 0
+cq/alone                                                     0
+"""
+
+
+@pytest.fixture
+async def queues(sluice, store):
+    done = await sluice("apply", "-f", "-", stdin=QUEUES)
+    assert done.exit_code == 0, done.stderr
+    pod_sets = (PodSet(name="main", count=2, requests={"cpu": 3000}),)
+    admission = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 6000}, 2),))
+    runs, waits = (Workload(uid, "x", uid, "main", 0, 1.0, pod_sets) for uid in ("runs", "waits"))
+    records = (
+        WorkloadRecord(runs, State.ADMITTED, 1.0, cluster_queue="team-a", admission=admission, admitted_at=1.0),
+        WorkloadRecord(waits, State.PENDING, 1.0, cluster_queue="team-a"),
+    )
+    changes = Changes(workloads=records, opened=(Opened(runs, admission, 1.0),))
+    await store.commit(changes, epoch=await store.lead("tests"))
+
+
+async def test_the_whole_tree(sluice, queues):
+    done = await sluice("tree")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == DRAWN.lstrip("\n")
+
+
+@pytest.mark.parametrize("name", ["team-a", "cq/team-a", "clusterqueue/team-a"])
+async def test_a_part_of_it(sluice, queues, name):
+    done = await sluice("tree", name)
+    assert done.exit_code == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()][1:] == [
+        ["cq/team-a", "default", "cpu", "4", "6", "2", "1"],
+        ["default", "memory", "8Gi", "0", "0"],
+        ["spot", "cpu", "500m", "0", "0"],
+        ["spot", "memory", "1Gi", "0", "0"],
+    ]
+    below = (await sluice("tree", "research")).stdout.splitlines()
+    assert [below[1].split()[0], below[5].split()[:2]] == ["co/research", ["└─", "cq/team-a"]]
+
+
+async def test_documents(sluice, queues):
+    document = json.loads((await sluice("tree", "-o", "json")).stdout)
+    assert yaml.safe_load((await sluice("tree", "-o", "yaml")).stdout) == document
+    everything, alone = document["items"]
+    assert alone == {"kind": "ClusterQueue", "name": "alone", "pendingWorkloads": 0, "quotas": [], "children": []}
+    research, team_b = everything["children"]
+    (team_a,) = research["children"]
+    assert (research["kind"], research["name"], team_b["name"]) == ("Cohort", "research", "team-b")
+    assert research["quotas"][0] == {"flavor": "default", "resource": "cpu", "nominal": "14", "used": "6"}
+    assert team_a["quotas"][0] == {
+        "flavor": "default", "resource": "cpu", "nominal": "4", "used": "6", "borrowed": "2",
+    }  # fmt: skip
+    name = await sluice("tree", "team-b", "-o", "jsonpath={.items[0].name}")
+    assert name.stdout == "team-b"
+
+
+async def test_long_names_are_cut(sluice):
+    long = "a-queue-of-a-team-whose-name-is-so-long-that-nobody-would-like-to-read-it-on-a-terminal-of-any-width"
+    await sluice("create", "cohort", long[:60])
+    done = await sluice(
+        "create", "clusterqueue", long[:62], "--cohort", long[:60], "--nominal-quota", f"{long[:59]}:cpu=4"
+    )
+    assert done.exit_code == 0, done.stderr
+    head, first, second = (await sluice("tree")).stdout.splitlines()
+    assert max(map(len, (head, first, second))) <= 100
+    assert first.startswith("co/a-queue-of-a-team-whose-name")
+    assert "…" in first
+    assert second.split()[-5:] == ["cpu", "4", "0", "0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["nothing"], 1, 'error: a Cohort or ClusterQueue "nothing" does not exist\n'),
+        (["co/team-a"], 1, 'error: Cohort "team-a" does not exist\n'),
+        (["lq/main"], 2, "lq/main is not in the tree; name a Cohort (co/NAME) or a ClusterQueue (cq/NAME)"),
+        (["chorts/x"], 2, 'did you mean "cohorts"?'),
+        (["-o", "wide"], 2, "'wide' is not one of json, yaml"),
+    ],
+)
+async def test_what_a_user_gets_wrong(sluice, queues, arguments, code, says):
+    done = await sluice("tree", *arguments)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert says in done.stderr
+
+
+async def test_a_name_of_both_kinds_and_nothing_at_all(sluice):
+    nothing = await sluice("tree")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert nothing.stderr == "there are no Cohorts and no ClusterQueues\n"
+    await sluice("create", "cohort", "a")
+    await sluice("apply", "-f", "-", stdin="{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: a}}")
+    both = await sluice("tree", "a")
+    assert both.exit_code == 2
+    assert '"a" is a Cohort and a ClusterQueue; write co/a or cq/a' in both.stderr
+    assert (await sluice("tree", "co/a")).stdout.splitlines()[1].split() == ["co/a", "0"]

@@ -1,0 +1,98 @@
+"""An API server that is frozen: its connections stay open, nothing comes, nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from serve_processes import NODE, QUEUES, job, serving
+
+from admission.cli.demo.stage import running_sandbox
+from admission.cluster.client import Client
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.store.audit import Author
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from serve_processes import Replica
+
+    from admission.cli.demo.stage import Cluster
+
+NOTICED = 15.0
+"""Seconds within which /readyz has to say so."""
+QUEUE = "/apis/sluice.dev/v1/clusterqueues/cq"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+@asynccontextmanager
+async def frozen(cluster: Cluster) -> AsyncIterator[None]:
+    cluster.child.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.child.process.send_signal(signal.SIGCONT)
+
+
+async def states(replica: Replica) -> dict[str, str]:
+    """The state of each Job, by what Sluice has on record."""
+    status, body = await replica.get("/apis/sluice.dev/v1/workloads")
+    assert status == 200, body
+    return {each["spec"]["object"]["name"]: each["status"]["state"] for each in json.loads(body)["items"]}
+
+
+async def until(replica: Replica, expected: dict[str, str]) -> None:
+    while await states(replica) != expected:  # noqa: ASYNC110  another process decides
+        await asyncio.sleep(0.05)
+
+
+async def submit(client: Client, name: str) -> None:
+    body = job(name, seconds=600)
+    body["spec"]["suspend"] = True
+    await client.create(JOBS, body)
+
+
+async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_thaws(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    async with (
+        running_sandbox(tmp_path, speed=1) as cluster,
+        Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
+    ):
+        (tmp_path / "kubeconfig").write_bytes(cluster.sluice_kubeconfig.read_bytes())
+        await client.create("/api/v1/nodes", NODE)
+        async with serving(tmp_path, url) as replica:
+            await replica.until_ready()
+            async with Store.open(url) as store:
+                for document in parse_documents(QUEUES, source="queues"):
+                    await store.queues.create(parse_manifest(document.body), author=Author("test"))
+            for name in ("a", "b", "c", "d"):
+                await submit(client, name)
+            running = dict.fromkeys(("a", "b", "c", "d"), "admitted")
+            await until(replica, running)
+            await submit(client, "e")
+            await until(replica, running | {"e": "pending"})
+            async with frozen(cluster):
+                since = time.monotonic()
+                while (answer := await replica.get("/readyz?verbose"))[0] == 200:
+                    assert time.monotonic() - since < NOTICED
+                    await asyncio.sleep(0.1)
+                assert "[-]cluster failed: https://" in answer[1]
+                assert "does not answer" in answer[1]
+                _, text = await replica.get(QUEUE)
+                queue = json.loads(text)
+                queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = 8
+                assert await replica.put(QUEUE, queue) == 200
+                for _ in range(20):  # a second or more, in which it would be decided
+                    assert await states(replica) == running | {"e": "pending"}
+                    await asyncio.sleep(0.05)
+                assert (await replica.get("/livez"))[0] == 200
+            await replica.until_ready()
+            await until(replica, running | {"e": "admitted"})
+            while (await client.get(f"{JOBS}/e")).get("status", {}).get("ready") != 1:  # noqa: ASYNC110  the sandbox
+                await asyncio.sleep(0.05)

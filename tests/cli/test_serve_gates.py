@@ -1,0 +1,301 @@
+"""`sluice serve` with either gate: an outage of it, the change from one gate to the other, managed namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.errors import ApiError
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+from admission.store.migrate import ensure_ready
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from serve_processes import Object, Replica
+
+QUEUE, KUEUE_QUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
+DELAY = 0.5
+"""Seconds that the API server needs to put a change of webhooks or policies in force."""
+TEAM_QUEUES = f"""{QUEUES}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: default, namespace: team-a}}
+spec: {{clusterQueue: cq}}
+"""
+
+
+@pytest.fixture
+def database_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'sluice.db'}"
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(speed=60, admission_delay=DELAY) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        admin = sandbox.local("admin")
+        await admin.create("nodes", "", NODE)
+        for name in ("team-a", "probes"):
+            await admin.create("namespaces", "", {"metadata": {"name": name, "labels": {"team": "a"}}})
+        yield sandbox
+
+
+@pytest.fixture
+async def queues(sandbox: Sandbox, tmp_path: Path, database_url: str) -> None:
+    await ensure_ready(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(TEAM_QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> tuple[str, ...]:
+    port = free_port()
+    return (
+        f"--webhook-url=https://127.0.0.1:{port}",
+        f"--webhook-address=127.0.0.1:{port}",
+        f"--certificate-directory={tmp_path / 'certificates'}",
+    )
+
+
+async def in_force(
+    replica: Replica, local: Any, namespace: str = "default", make: Callable[[str], Object] = job
+) -> None:
+    """Wait until Sluice runs, and its gate is in force for what `make` makes there."""
+    await replica.until_ready()
+    number = 0
+    while True:
+        number += 1
+        try:
+            created = await local.create("jobs", namespace, make(f"probe-{replica.process.pid}-{number}"))
+        except ApiError:
+            continue
+        if created["spec"]["suspend"]:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def gone(local: Any, plural: str) -> None:
+    watcher = local.watch(plural)
+    batches = aiter(watcher)
+    while local.list(plural):
+        await anext(batches)
+    watcher.close()
+
+
+# ---------------------------------------------------------------------- an outage
+
+
+async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refused(
+    sandbox, queues, tmp_path, database_url
+):
+    alice, admin = sandbox.local("alice"), sandbox.local("admin")
+    async with serving(tmp_path, database_url, "--admission=policies") as replica:
+        await in_force(replica, alice)
+        replica.send(signal.SIGKILL)
+        await replica.process.wait()
+    for number in range(20):
+        created = await alice.create("jobs", "default", job(f"j{number}"))
+        assert created["spec"]["suspend"] is True
+        assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
+        with pytest.raises(ApiError, match="this Job waits in a queue"):
+            await alice.patch("jobs", "default", f"j{number}", {"spec": {"suspend": False}})
+    assert all(one["spec"]["suspend"] for one in admin.list("jobs") if one["metadata"]["name"].startswith("j"))
+    async with serving(tmp_path, database_url, "--admission=auto"):
+        await all_complete(admin, len(admin.list("jobs")))
+
+
+async def test_a_faulty_job_is_told_by_the_controller_where_policies_gate(sandbox, queues, tmp_path, database_url):
+    alice = sandbox.local("alice")
+    async with serving(tmp_path, database_url, "--admission=policies") as replica:
+        await in_force(replica, alice)
+        faulty = job("faulty")
+        faulty["metadata"]["annotations"] = {"sluice.dev/hold": "perhaps"}
+        await alice.create("jobs", "default", faulty)
+        path = "/apis/sluice.dev/v1/namespaces/default/workloads"
+        while "Misconfigured" not in (await replica.get(path))[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert "metadata.annotations[sluice.dev/hold]: must be" in (await replica.get(path))[1]
+
+
+async def test_a_server_without_policies_ends_the_start_with_a_sentence(tmp_path, database_url):
+    async with Sandbox(controllers=False, minor=35) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        async with serving(tmp_path, database_url, "--admission=policies") as replica:
+            assert await replica.process.wait() == 1
+    (line,) = [line for line in replica.log.decode().splitlines() if line.startswith("error: ")]
+    assert "this API server has no MutatingAdmissionPolicy" in line
+    assert "set admission to auto or webhooks" in line
+
+
+# ---------------------------------------------------------------------- from one gate to the other
+
+
+class Creating:
+    """Users who create Jobs without a pause; what the API server stored of each is noted."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._alice = sandbox.local("alice")
+        self.created: list[Object] = []
+
+    async def run(self) -> None:
+        number = 0
+        while True:
+            number += 1
+            try:
+                self.created.append(await self._alice.create("jobs", "default", job(f"load-{number}", seconds=1)))
+            except ApiError as error:
+                if "failed calling webhook" not in error.message:  # Sluice is down
+                    raise
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.timeout(240)
+async def test_no_job_slips_through_while_one_gate_takes_the_other_s_place(
+    sandbox, queues, tmp_path, database_url, flags
+):
+    admin = sandbox.local("admin")
+    creating = Creating(sandbox)
+    async with serving(tmp_path, database_url, *flags) as replica:
+        await in_force(replica, sandbox.local("alice"))
+        load = asyncio.create_task(creating.run())
+    for mode, other in (
+        ("policies", "mutatingwebhookconfigurations"),
+        ("webhooks", "mutatingadmissionpolicies"),
+    ):
+        async with serving(tmp_path, database_url, *flags, f"--admission={mode}") as replica:
+            await replica.until_ready()
+            assert admin.list(other) != []
+            await gone(admin, other)
+            before = len(creating.created)
+            while len(creating.created) < before + 3 * DELAY / 0.02 / 2:
+                assert not load.done(), await load
+                await asyncio.sleep(0.02)
+    load.cancel()
+    assert [one["metadata"]["name"] for one in creating.created if not one["spec"]["suspend"]] == []
+    assert len(creating.created) > 50
+
+
+# ---------------------------------------------------------------------- managed namespaces
+
+MANAGED = """
+manageJobsWithoutQueueName: true
+managedJobsNamespaceSelector:
+  matchLabels: {team: a}
+  matchExpressions: [{key: team, operator: NotIn, values: [b]}]
+"""
+
+
+def unlabelled(name: str, **metadata: Any) -> Object:
+    made = job(name, seconds=3600)
+    made["metadata"] = {"name": name, **metadata}
+    return made
+
+
+ATTEMPTS = [
+    {"metadata": {"labels": {QUEUE: None}}},
+    {"metadata": {"labels": {QUEUE: ""}}},
+    {"metadata": {"labels": None}},
+    {"spec": {"suspend": False}},
+    {"spec": {"suspend": None}},
+    {"metadata": {"labels": {QUEUE: None}}, "spec": {"suspend": False}},
+    {"metadata": {"labels": {QUEUE: ""}}, "spec": {"suspend": False}},
+]
+
+
+@pytest.fixture(params=["webhooks", "policies"])
+async def managed(request, sandbox, queues, tmp_path, database_url, flags):
+    """A Sluice whose managed namespaces are those of teams, with either gate."""
+    (tmp_path / "sluice.yaml").write_text(MANAGED)
+    arguments = (*flags, f"--config={tmp_path / 'sluice.yaml'}", f"--admission={request.param}")
+    async with serving(tmp_path, database_url, *arguments) as replica:
+        await in_force(replica, sandbox.local("alice"))
+        await in_force(replica, sandbox.local("alice"), "probes", unlabelled)
+        yield replica
+
+
+def owned_by(owner: Object) -> Object:
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+
+
+async def held(sandbox: Sandbox) -> None:
+    """Let the queue of the team wait, so that what runs was not started by Sluice."""
+    full = unlabelled("full")
+    full["spec"] |= {"parallelism": 4, "completions": 4}
+    alice = sandbox.local("alice")
+    await alice.create("jobs", "team-a", full)
+    watcher = alice.watch("jobs")
+    async for batch in watcher:
+        if any(obj["metadata"]["name"] == "full" and not obj["spec"]["suspend"] for _, _, obj, _ in batch):
+            watcher.close()
+
+
+async def test_in_a_managed_namespace_a_job_without_a_label_is_queued_and_run(sandbox, managed):
+    alice = sandbox.local("alice")
+    created = await alice.create("jobs", "team-a", unlabelled("j"))
+    assert created["spec"]["suspend"] is True
+    assert created["metadata"]["labels"] == {QUEUE: "default"}
+    assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
+    watcher = alice.watch("jobs")
+    async for batch in watcher:
+        if any(obj["metadata"]["name"] == "j" and obj.get("status", {}).get("active") for _, _, obj, _ in batch):
+            watcher.close()
+    free = await alice.create("jobs", "default", unlabelled("free"))
+    assert free["spec"]["suspend"] is False
+
+
+async def test_in_a_managed_namespace_no_way_leads_around_the_queue(sandbox, managed):
+    await held(sandbox)
+    alice = sandbox.local("alice")
+    every_hour = {"schedule": "0 * * * *", "jobTemplate": {"spec": unlabelled("x")["spec"]}}
+    cron = await alice.create("cronjobs", "team-a", {"metadata": {"name": "cron"}, "spec": every_hour})
+    owners = [[], [owned_by(cron)], [owned_by(alice.get("jobs", "team-a", "full"))]]
+    names = []
+    for kind, references in enumerate(owners):
+        for number, change in enumerate(ATTEMPTS):
+            name = f"j-{kind}-{number}"
+            names.append(name)
+            await alice.create("jobs", "team-a", unlabelled(name, ownerReferences=references))
+            for one in (change, {"spec": {"suspend": False}}):
+                try:
+                    await alice.patch("jobs", "team-a", name, one)
+                except ApiError as error:
+                    if error.code not in (403, 422):  # denied, or undone
+                        raise
+    for name in names:
+        one = alice.get("jobs", "team-a", name)
+        assert one["spec"]["suspend"] is True, one
+        assert one["metadata"]["labels"][QUEUE] == "default", one
+
+
+async def test_what_ran_before_its_namespace_was_managed_is_named_stopped_and_queued(sandbox, managed):
+    alice = sandbox.local("alice")
+    await alice.create("namespaces", "", {"metadata": {"name": "team-b"}})
+    await alice.create("jobs", "team-b", unlabelled("old"))
+    labels = {"metadata": {"labels": {"team": "a"}}}
+    await alice.patch("namespaces", "", "team-b", labels)
+    watcher = alice.watch("jobs")
+    async for batch in watcher:
+        for _, _, obj, _ in batch:
+            if obj["metadata"]["name"] == "old" and obj["spec"]["suspend"]:
+                watcher.close()
+                assert obj["metadata"]["labels"][QUEUE] == "default"
+    says = 'each is stopped, and waits in its LocalQueue "default": team-b/old'
+    assert f"1 running Jobs without a queue are in managed namespaces: {says}" in managed.log.decode()

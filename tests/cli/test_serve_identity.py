@@ -1,0 +1,300 @@
+"""A Sluice whose database and cluster do not belong together stops no Job before somebody has said so."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING
+
+import pytest
+from serve_processes import NODE, QUEUES, job, serving, sluice
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit import Author
+from admission.store.migrate import ensure_ready
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+LEASE = ("leases", "kube-system", "sluice-database")
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with new_sandbox(tmp_path / "kubeconfig") as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def new_sandbox(kubeconfig: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(kubeconfig, "sluice")
+        await sandbox.local("admin").create("nodes", "", NODE)
+        yield sandbox
+
+
+async def with_queues(url: str) -> str:
+    await ensure_ready(url)
+    async with Store.open(url) as store:
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    return url
+
+
+async def on_file(folder: Path, name: str) -> str:
+    return await with_queues(f"sqlite:///{folder / name}.db")
+
+
+async def start(kubeconfig: Path, url: str, *more: str) -> tuple[int | None, str]:
+    """Exit code and log of a `serve` that ends by itself."""
+    flags = (f"--kubeconfig={kubeconfig}", f"--database-url={url}", "--api-address=127.0.0.1:0", *more)
+    process = await sluice("serve", *flags)
+    _, errors = await process.communicate()
+    log = errors.decode()
+    assert "Traceback" not in log, log
+    return process.returncode, log
+
+
+def refusal(outcome: tuple[int | None, str]) -> str:
+    code, log = outcome
+    assert code == 1, log
+    (line,) = [line for line in log.splitlines() if line.startswith("error: ")]
+    return line
+
+
+async def submit(sandbox: Sandbox, name: str, *, suspend: bool = True) -> None:
+    body = job(name, seconds=10**6)
+    body["spec"]["suspend"] = suspend
+    await sandbox.local("alice").create("jobs", "default", body)
+
+
+async def running(sandbox: Sandbox, name: str) -> None:
+    """Wait until it has a pod that runs."""
+    watcher = sandbox.local("admin").watch("pods")
+    async for batch in watcher:
+        for _, _, pod, _ in batch:
+            owner = pod["metadata"]["labels"].get("batch.kubernetes.io/job-name")
+            if owner == name and pod.get("status", {}).get("phase") == "Running":
+                watcher.close()
+                return
+
+
+def is_suspended(sandbox: Sandbox, name: str) -> bool:
+    return bool(sandbox.local("admin").get("jobs", "default", name)["spec"]["suspend"])
+
+
+async def one_runs(sandbox: Sandbox, folder: Path, url: str) -> None:
+    """Sluice starts a Job, and ends."""
+    await submit(sandbox, "runs")
+    async with serving(folder, url) as replica:
+        await running(sandbox, "runs")
+    assert replica.process.returncode == 0, replica.log.decode()
+
+
+async def test_a_database_of_another_folder_is_refused_and_adopted_only_when_told(sandbox, tmp_path):
+    first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
+    await one_runs(sandbox, tmp_path, first)
+    await submit(sandbox, "waits")
+
+    said = refusal(await start(tmp_path / "kubeconfig", second))
+    for part in (f"{tmp_path}/second.db", f"{tmp_path}/first.db", "1 running Job (default/runs)",
+                 "1 waiting Job (default/waits)", "--adopt"):  # fmt: skip
+        assert part in said
+    assert not is_suspended(sandbox, "runs")
+
+    async with serving(tmp_path, second, "--adopt") as replica:
+        await replica.until("leading")
+        await running(sandbox, "waits")
+        while not is_suspended(sandbox, "runs") and "stops running Jobs" not in replica.log.decode():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    log = replica.log.decode()
+    assert "adopts the cluster, and will stop 1 running Job (default/runs)" in log
+    assert log.index("adopts the cluster") < log.index(
+        "stops running Jobs that hold no quota on record, 1: default/runs"
+    )
+
+    said = refusal(await start(tmp_path / "kubeconfig", first))
+    assert f"{tmp_path}/second.db" in said
+
+
+async def test_two_at_the_same_time_never_both_decide(sandbox, tmp_path):
+    first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
+    async with serving(tmp_path, first) as replica:
+        await replica.until_ready()
+        for more in ((), ("--adopt",)):
+            said = refusal(await start(tmp_path / "kubeconfig", second, *more))
+            assert "another Sluice" in said
+            assert f"{tmp_path}/first.db" in said
+        assert replica.process.returncode is None
+
+
+async def test_who_loses_the_cluster_to_another_database_ends(sandbox, tmp_path):
+    """However it came to that: the Lease names another one."""
+    url = await on_file(tmp_path, "first")
+    admin = sandbox.local("admin")
+    async with serving(tmp_path, url) as replica:
+        await replica.until_ready()
+        annotations = {"sluice.dev/database-id": "other", "sluice.dev/database": "/else/where.db"}
+        await admin.patch(*LEASE, {"metadata": {"annotations": annotations}, "spec": {"holderIdentity": "other_1"}})
+        await asyncio.wait_for(replica.process.wait(), 10)
+    assert "/else/where.db" in refusal((replica.process.returncode, replica.log.decode()))
+    assert admin.get(*LEASE)["metadata"]["annotations"]["sluice.dev/database-id"] == "other"
+
+
+async def test_of_two_that_start_together_on_an_empty_cluster_one_ends(sandbox, tmp_path):
+    first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
+    async with serving(tmp_path, first) as one, serving(tmp_path, second) as other:
+        ends = {asyncio.create_task(each.process.wait()): each for each in (one, other)}
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        (loser,) = [ends[task] for task in done]
+        winner = other if loser is one else one
+        await winner.until("leading")
+        await submit(sandbox, "runs")
+        await running(sandbox, "runs")
+        assert winner.process.returncode is None
+    assert "the database" in refusal((loser.process.returncode, loser.log.decode()))
+    assert "Traceback" not in loser.log.decode()
+
+
+async def test_a_frozen_one_that_was_replaced_changes_nothing_when_it_wakes(sandbox, tmp_path):
+    first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
+    async with serving(tmp_path, first) as one:
+        await one.until_ready()
+        await submit(sandbox, "old")
+        await running(sandbox, "old")
+        one.send(signal.SIGSTOP)
+        assert "default/old" in refusal(await start(tmp_path / "kubeconfig", second))
+        async with serving(tmp_path, second, "--adopt") as other:
+            await other.until("leading")
+            await submit(sandbox, "new")
+            await running(sandbox, "new")
+            one.send(signal.SIGCONT)
+            await one.process.wait()
+            assert f"{tmp_path}/second.db" in refusal((one.process.returncode, one.log.decode()))
+            assert other.process.returncode is None
+        assert not is_suspended(sandbox, "new")
+
+
+async def test_a_lease_that_was_deleted_comes_back(sandbox, tmp_path):
+    url = await on_file(tmp_path, "first")
+    admin = sandbox.local("admin")
+    async with serving(tmp_path, url) as replica:
+        await replica.until_ready()
+        before = admin.get(*LEASE)["metadata"]["annotations"]
+        await admin.delete(*LEASE)
+        while (lease := admin.get(*LEASE)) is None:
+            assert replica.process.returncode is None
+            await asyncio.sleep(0.05)
+        assert lease["metadata"]["annotations"] == before
+
+
+async def test_a_database_of_another_cluster_is_refused(sandbox, tmp_path):
+    url = await on_file(tmp_path, "sluice")
+    await one_runs(sandbox, tmp_path, url)
+    async with new_sandbox(tmp_path / "other.kubeconfig") as other:
+        said = refusal(await start(tmp_path / "other.kubeconfig", url))
+        assert "belongs to another cluster" in said
+        assert "finish the records of 1 Job (default/runs)" in said
+        assert other.local("admin").get(*LEASE) is None
+    async with Store.open(url) as store:
+        assert [record.state async for piece in store.unfinished() for record in piece] == ["admitted"]
+    async with serving(tmp_path, url) as replica:  # and where it belongs it goes on
+        await replica.until_ready()
+    assert not is_suspended(sandbox, "runs")
+
+
+async def test_an_installation_of_before_goes_on_without_a_flag(sandbox, tmp_path):
+    url = await on_file(tmp_path, "sluice")
+    await one_runs(sandbox, tmp_path, url)
+    await sandbox.local("admin").delete(*LEASE)
+    with closing(sqlite3.connect(tmp_path / "sluice.db")) as connection, connection:
+        connection.execute("UPDATE head SET identity = NULL, cluster = NULL")
+    async with serving(tmp_path, url) as replica:
+        await replica.until_ready()
+    assert not is_suspended(sandbox, "runs")
+    assert sandbox.local("admin").get(*LEASE)["metadata"]["annotations"]["sluice.dev/epoch"] == "2"
+
+
+async def test_a_first_start_stops_nothing_that_ran_before_it(sandbox, tmp_path):
+    await submit(sandbox, "runs", suspend=False)
+    await running(sandbox, "runs")
+    said = refusal(await start(tmp_path / "kubeconfig", await on_file(tmp_path, "sluice")))
+    assert "is new to the cluster" in said
+    assert "1 running Job (default/runs)" in said
+    assert not is_suspended(sandbox, "runs")
+
+
+async def test_an_older_copy_of_the_database_is_refused(sandbox, tmp_path):
+    url = await on_file(tmp_path, "sluice")
+    async with serving(tmp_path, url) as replica:
+        await replica.until_ready()
+    shutil.copyfile(tmp_path / "sluice.db", tmp_path / "backup.db")
+    await one_runs(sandbox, tmp_path, url)
+    for _ in range(2):  # an attempt does not make the copy younger
+        said = refusal(await start(tmp_path / "kubeconfig", f"sqlite:///{tmp_path / 'backup.db'}"))
+        assert "is an older copy" in said
+        assert "1 running Job (default/runs)" in said
+
+
+async def test_a_copy_is_refused_while_the_database_is_in_use(sandbox, tmp_path):
+    url = await on_file(tmp_path, "sluice")
+    async with serving(tmp_path, url) as replica:
+        await replica.until_ready()
+        with closing(sqlite3.connect(tmp_path / "sluice.db")) as connection:
+            connection.execute("VACUUM INTO ?", [str(tmp_path / "copy.db")])
+        said = refusal(await start(tmp_path / "kubeconfig", f"sqlite:///{tmp_path / 'copy.db'}"))
+        assert "another Sluice" in said
+        assert replica.process.returncode is None
+
+
+@pytest.mark.postgres
+async def test_an_export_goes_on_in_another_database(sandbox, tmp_path, make_database_url):
+    url = await on_file(tmp_path, "sluice")
+    await one_runs(sandbox, tmp_path, url)
+    target = await make_database_url("postgresql")
+    for command in (("export", str(tmp_path / "dump")), ("import", str(tmp_path / "dump"))):
+        process = await sluice(*command, "--database-url", url if command[0] == "export" else target)
+        assert await process.wait() == 0
+    async with serving(tmp_path, target) as replica:
+        await replica.until_ready()
+        await submit(sandbox, "next")
+        await running(sandbox, "next")
+    assert not is_suspended(sandbox, "runs")
+    assert "is an older copy" in refusal(await start(tmp_path / "kubeconfig", url))
+
+
+@pytest.mark.postgres
+async def test_replicas_share_the_claim_and_keep_another_database_out(sandbox, tmp_path, make_database_url):
+    shared, other = await with_queues(await make_database_url("postgresql")), await make_database_url("postgresql")
+    lease = ("--lease=default/sluice", "--lease-duration=4", "--renew-deadline=3", "--retry-period=0.5")
+    async with serving(tmp_path, shared, *lease) as first:
+        await first.until("leading")
+        async with serving(tmp_path, shared, *lease) as second:
+            await second.until("following")
+            assert "another Sluice" in refusal(await start(tmp_path / "kubeconfig", other, *lease, "--adopt"))
+            await submit(sandbox, "runs")
+            await running(sandbox, "runs")
+            first.send(signal.SIGKILL)
+            await second.until("leading")
+            await submit(sandbox, "next")
+            await running(sandbox, "next")
+    assert not is_suspended(sandbox, "runs")
+
+
+async def test_a_missing_right_to_the_lease_is_told_with_its_cure(sandbox, tmp_path):
+    sandbox.write_kubeconfig(tmp_path / "poor.kubeconfig", "alice")
+    admin = sandbox.local("admin")
+    rules = [{"apiGroups": ["*"], "resources": ["jobs", "namespaces"], "verbs": ["*"]}]
+    await admin.create("clusterroles", "", {"metadata": {"name": "poor"}, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "poor"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
+    await admin.create("clusterrolebindings", "", {"metadata": {"name": "poor"}, "roleRef": role, "subjects": [user]})
+    said = refusal(await start(tmp_path / "poor.kubeconfig", f"sqlite:///{tmp_path / 'sluice.db'}"))
+    assert "kube-system/sluice-database" in said
+    assert "deploy/rbac/sluice.yaml" in said

@@ -1,0 +1,83 @@
+"""What the processes log: their start and end, in text or as JSON, and nothing of what libraries do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from serve_processes import serving, sluice
+
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        yield sandbox
+
+
+def lines_of(log: bytes) -> list[dict[str, Any]]:
+    """Each line is an object, or this fails."""
+    return [json.loads(line) for line in log.decode().splitlines()]
+
+
+async def test_start_and_end_are_told_in_text(sandbox, tmp_path):
+    async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=debug") as replica:
+        await replica.until_ready()
+        replica.send(signal.SIGTERM)
+        await replica.process.wait()
+    lines = replica.log.decode().splitlines()
+    assert " INFO    admission.cli.serve: sluice " in lines[0]
+    assert lines[-2].endswith(" INFO    admission.cli.signals: shutting down: SIGTERM")
+    assert lines[-1].endswith(" INFO    admission.cli.serve: ended")
+    assert {line.split()[2].partition(".")[0] for line in lines} == {"admission"}  # at debug, libraries say nothing
+
+
+async def test_all_is_what_libraries_say_too(sandbox, tmp_path):
+    async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=all") as replica:
+        await replica.until_ready()
+    assert " DEBUG   aiosqlite: " in replica.log.decode()
+
+
+async def test_in_json_each_line_is_an_object(sandbox, tmp_path):
+    async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-format=json") as replica:
+        await replica.until_ready()
+        replica.send(signal.SIGINT)
+        await replica.process.wait()
+    lines = lines_of(replica.log)
+    assert lines[0]["message"].startswith("sluice ")
+    assert [line["message"] for line in lines[-2:]] == ["shutting down: SIGINT", "ended"]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+
+
+async def test_in_json_what_ends_it_is_a_line_too(sandbox, tmp_path):
+    async with serving(tmp_path, "sqlite:////nowhere/sluice.db", "--log-format=json") as replica:
+        assert await replica.process.wait() == 1
+    told, ended = lines_of(replica.log)[-2:]
+    assert (told["level"], ended["message"]) == ("error", "ended")
+    assert "/nowhere" in told["message"]
+
+
+async def test_the_gate_alone_logs_as_it_is_told(tmp_path):
+    process = await sluice(
+        "webhook",
+        "--username=sluice",
+        "--webhook-address=127.0.0.1:0",
+        f"--certificate-directory={tmp_path}",
+        SLUICE_LOG_FORMAT="json",
+    )
+    assert process.stderr is not None
+    waits = json.loads(await process.stderr.readline())
+    assert (waits["level"], waits["logger"]) == ("error", "webhooks.gate")
+    assert waits["message"].startswith("cannot answer yet")
+    process.terminate()
+    _, rest = await asyncio.wait_for(process.communicate(), 30)
+    assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM", "ended"]

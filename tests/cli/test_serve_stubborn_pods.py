@@ -1,0 +1,148 @@
+"""Pods that never end keep quota until they are gone, whatever happens to their Job: seen by who knows pods only."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from admission.cli.demo.children import alongside
+from admission.cli.demo.live_pods import LivePods
+from admission.cli.demo.stage import apply, running_sandbox, running_sluice
+from admission.cluster.client import Client
+from admission.cluster.informer import Informer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+Object = dict[str, Any]
+
+NEVER = {"sandbox.sluice.dev/stop-seconds": "never"}
+BRIEF = {"sandbox.sluice.dev/run-seconds": "4"}
+QUOTA = 4
+"""CPUs of each namespace's queue; each Job has as many pods of one CPU."""
+
+
+def job(name: str, notes: Object, labels: Object | None = None, **spec: Any) -> Object:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"annotations": notes}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {"sluice.dev/queue-name": "lq", **(labels or {})}},
+        "spec": {"parallelism": QUOTA, "completions": QUOTA, **spec, "template": template},
+    }
+
+
+class Team:
+    """A namespace with a queue of its own, and in it a Job whose pods never end, and one that waits for its quota."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client, self.name = client, name
+        self.jobs = f"/apis/batch/v1/namespaces/{name}/jobs"
+        self.pods = f"/api/v1/namespaces/{name}/pods"
+
+    async def begin(self) -> None:
+        await self.client.create(self.jobs, job("stubborn", NEVER))
+        await self.until("stubborn", ready=QUOTA)
+        await self.client.create(self.jobs, job("next", BRIEF))
+
+    async def until(self, name: str, **counts: int) -> None:
+        while True:
+            status = (await self.client.get(f"{self.jobs}/{name}")).get("status", {})
+            if counts.items() <= status.items():
+                return
+            await asyncio.sleep(0.1)
+
+    async def delete(self, policy: str) -> None:
+        await self.client.delete(f"{self.jobs}/stubborn", {"propagationPolicy": policy})
+
+    async def patch(self, spec: Object) -> None:
+        await self.client.patch(f"{self.jobs}/stubborn", {"spec": spec})
+
+    async def delete_pods(self, *, seconds: int | None = None) -> None:
+        for pod in (await self.client.get(self.pods))["items"]:
+            options = None if seconds is None else {"gracePeriodSeconds": seconds}
+            await self.client.delete(f"{self.pods}/{pod['metadata']['name']}", options)
+
+    async def preempt(self) -> None:
+        await self.client.create(self.jobs, job("urgent", BRIEF, {"sluice.dev/priority-class": "urgent"}))
+
+
+ACTS: dict[str, Callable[[Team], Awaitable[None]]] = {
+    "background": lambda team: team.delete("Background"),
+    "foreground": lambda team: team.delete("Foreground"),
+    "orphan": lambda team: team.delete("Orphan"),
+    "lowered": lambda team: team.patch({"parallelism": 1}),
+    "suspended": lambda team: team.patch({"suspend": True}),
+    "pods-deleted": lambda team: team.delete_pods(),
+    "preempted": lambda team: team.preempt(),
+}
+DELETED = ("background", "foreground", "orphan")
+WHILE_DOWN = (*DELETED, "pods-deleted")
+"""What a user can do while no Sluice gates and decides: other changes of a queued Job are refused."""
+
+
+def manifests() -> list[Object]:
+    made: list[Object] = [
+        {"kind": "ResourceFlavor", "metadata": {"name": "f"}},
+        {"kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 1000},
+    ]
+    for name in (*ACTS, "marker"):
+        flavors = [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": QUOTA}]}]
+        spec = {
+            "namespaceSelector": {},
+            "preemption": {"withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+        }
+        made.append({"kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec})
+        made.append(
+            {"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": name}, "spec": {"clusterQueue": name}}
+        )
+    return [{"apiVersion": "sluice.dev/v1", **each} for each in made]
+
+
+async def watch(client: Client, live: LivePods) -> None:
+    async for batch in Informer(client, "/api/v1/pods", page=0).batches():
+        for change in batch:
+            live.pod(change.key, None if change.type == "DELETED" else change.object, 0.0)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("down", [False, True], ids=["served", "while it is down"])
+async def test_pods_that_never_end_keep_their_quota_until_they_are_gone(tmp_path: Path, down: bool) -> None:
+    live = LivePods({name: {"cpu": QUOTA * 1000} for name in ACTS}, {"cpu": len(ACTS) * QUOTA * 1000})
+    async with (
+        running_sandbox(tmp_path, speed=4) as cluster,
+        Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
+        alongside(watch(client, live)),
+        AsyncExitStack() as stack,
+    ):
+        room = {"cpu": "200", "pods": "1000"}
+        node = {"name": "n", "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        await client.create("/api/v1/nodes", {"metadata": node, "status": {"allocatable": room}})
+        for name in (*ACTS, "marker"):
+            await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        serving = await stack.enter_async_context(running_sluice(tmp_path, cluster))
+        await apply(tmp_path, serving, manifests())
+        teams = {name: Team(client, name) for name in ACTS}
+        await asyncio.gather(*(team.begin() for team in teams.values()))
+        if down:
+            serving.child.process.kill()
+            await serving.child.process.wait()
+        await asyncio.gather(*(ACTS[name](teams[name]) for name in (WHILE_DOWN if down else ACTS)))
+        if down:
+            serving = await stack.enter_async_context(running_sluice(tmp_path, cluster))
+            await apply(tmp_path, serving, manifests())  # which waits until it is ready
+        marker = Team(client, "marker")  # what it takes another team to run shows how long others had
+        await client.create(marker.jobs, job("marker", BRIEF))
+        await marker.until("marker", succeeded=QUOTA)
+        assert live.violations == []
+        assert {name: live.alive[name]["cpu"] for name in DELETED} == dict.fromkeys(DELETED, QUOTA * 1000)
+        for name in DELETED:
+            await teams[name].delete_pods(seconds=0)
+        await asyncio.gather(*(teams[name].until("next", succeeded=QUOTA) for name in DELETED))
+        assert live.violations == []

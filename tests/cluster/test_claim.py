@@ -1,0 +1,203 @@
+"""One Lease for all databases of a cluster: one of them has it, and whoever has lost it knows in time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from admission.cluster.claim import DURATION, HOLDS, PERIOD, Claim, Claimant, cluster_identities
+from admission.cluster.client import Client
+from admission.cluster.errors import LeaseLost, RefusedByCluster
+from admission.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+LEASE = ("leases", "kube-system", "sluice-database")
+COORDINATION = ["coordination.k8s.io"]
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(controllers=False) as sandbox:
+        yield sandbox
+
+
+@asynccontextmanager
+async def client_of(sandbox: Sandbox, folder: Path, user: str) -> AsyncIterator[Client]:
+    sandbox.write_kubeconfig(folder / user, user)
+    async with Client.from_kubeconfig(str(folder / user)) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Client]:
+    async with client_of(sandbox, tmp_path, "sluice") as client:
+        yield client
+
+
+class Passing:
+    """Seconds that pass while somebody sleeps; `meanwhile` is done in each sleep."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.now = 1000.0
+        self._meanwhile = meanwhile
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self._meanwhile is not None:
+            await self._meanwhile()
+        await asyncio.sleep(0)
+
+
+def claim_of(client: Client, database: str, time: Passing, holder: str = "") -> Claim:
+    claim = Claim(
+        client, database=database, location=f"/{database}.db", holder=holder or f"process-of-{database}", clock=time,
+        sleep=time.sleep,
+    )  # fmt: skip
+    claim.permit(cluster="", instead_of=None)
+    return claim
+
+
+async def seen_by(claim: Claim) -> Claimant:
+    found = await claim.look()
+    assert found is not None
+    return found
+
+
+async def test_it_names_the_database_the_process_and_the_epoch(client: Client):
+    claim = claim_of(client, "mine", Passing())
+    assert await claim.look() is None
+    await claim.take(epoch=7)
+    found = await seen_by(claim)
+    assert (found.database, found.location, found.epoch, found.holder) == ("mine", "/mine.db", 7, "process-of-mine")
+    await claim.release()
+    found = await seen_by(claim)
+    assert (found.database, found.epoch, found.holder) == ("mine", 7, "")
+
+
+async def test_of_two_that_begin_together_one_is_refused(client: Client):
+    claims = [claim_of(client, name, Passing()) for name in ("a", "b", "c")]
+    outcomes = await asyncio.gather(*(claim.take(epoch=1) for claim in claims), return_exceptions=True)
+    (winner,) = [claim for claim, outcome in zip(claims, outcomes, strict=True) if outcome is None]
+    assert [str(outcome) for outcome in outcomes if isinstance(outcome, RefusedByCluster)]
+    assert [claim.holds() for claim in claims].count(True) == 1
+    assert (await seen_by(winner)).database == winner.database
+
+
+async def test_a_process_that_renews_is_alive_and_one_that_does_not_is_dead(client: Client):
+    time = Passing()
+    first = claim_of(client, "first", time)
+    await first.take(epoch=1)
+
+    watching = Passing()
+    second = claim_of(client, "second", watching)
+    assert not await second.is_alive(await seen_by(second))
+    assert DURATION <= watching.now - 1000 <= DURATION + PERIOD
+
+    renewing = Passing(lambda: first.take(epoch=1))
+    second = claim_of(client, "second", renewing)
+    assert await second.is_alive(await seen_by(second))
+    assert renewing.now - 1000 <= PERIOD
+
+    ending = Passing(first.release)
+    second = claim_of(client, "second", ending)
+    assert not await second.is_alive(await seen_by(second))
+    assert ending.now - 1000 <= PERIOD
+
+
+async def test_a_dead_one_is_replaced_only_as_it_was_seen(client: Client):
+    first, second = claim_of(client, "first", Passing()), claim_of(client, "second", Passing())
+    await first.take(epoch=1)
+    second.permit(cluster="", instead_of=await seen_by(second))
+    await first.take(epoch=1)  # it was alive after all
+    with pytest.raises(RefusedByCluster, match=r"the database /first.db \(first\) has taken over"):
+        await second.take(epoch=1)
+    second.permit(cluster="", instead_of=await seen_by(second))
+    await second.take(epoch=1)
+    assert (await seen_by(first)).database == "second"
+
+
+async def test_who_was_replaced_is_sure_of_nothing_before_another_may_be_and_then_ends(client: Client):
+    time = Passing()
+    first, second = claim_of(client, "first", time), claim_of(client, "second", Passing())
+    await first.take(epoch=1)
+    assert first.holds()
+    time.now += HOLDS
+    assert not first.holds()
+    assert HOLDS < DURATION
+    second.permit(cluster="", instead_of=await seen_by(second))
+    await second.take(epoch=1)
+    with pytest.raises(RefusedByCluster, match=r"the database /second.db"):
+        await first.keep()
+    assert not first.holds()
+    assert (await seen_by(first)).database == "second"
+
+
+async def test_another_process_on_the_same_database_ends_it_too(client: Client):
+    first, second = claim_of(client, "db", Passing(), "one"), claim_of(client, "db", Passing(), "two")
+    await first.take(epoch=1)
+    await second.take(epoch=2)
+    with pytest.raises(LeaseLost, match="two decides now"):
+        await first.keep()
+
+
+async def test_a_deleted_lease_is_made_again_in_the_same_cluster_alone(sandbox: Sandbox, client: Client):
+    admin = sandbox.local("admin")
+    (cluster,) = await cluster_identities(client)
+    assert cluster == admin.get("namespaces", "", "kube-system")["metadata"]["uid"]
+
+    async def delete() -> None:
+        if deletions.pop():
+            await admin.delete(*LEASE)
+
+    for own in (cluster, "the-one-before"):
+        deletions = [False, True]
+        claim = claim_of(client, "mine", Passing(delete))
+        claim.permit(cluster=own, instead_of=None)
+        await claim.take(epoch=1)
+        if own == cluster:
+            with pytest.raises(IndexError):
+                await claim.keep()
+            assert claim.holds()
+        else:
+            with pytest.raises(RefusedByCluster, match="there is another cluster now"):
+                await claim.keep()
+            assert not claim.holds()
+            assert admin.get(*LEASE) is None
+
+
+async def grant(sandbox: Sandbox, user: str, *rules: Any) -> None:
+    admin = sandbox.local("admin")
+    await admin.create("roles", "kube-system", {"metadata": {"name": user}, "rules": list(rules)})
+    binding = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    await admin.create("rolebindings", "kube-system", binding)
+
+
+async def test_a_cluster_whose_namespaces_may_not_be_read_is_known_by_the_lease(sandbox, client, tmp_path):
+    leases = {"apiGroups": COORDINATION, "resources": ["leases"], "verbs": ["create", "get", "update"]}
+    await grant(sandbox, "alice", leases)
+    async with client_of(sandbox, tmp_path, "alice") as poor:
+        (identity,) = await cluster_identities(poor)
+        assert await cluster_identities(poor) == (identity,)
+        await claim_of(poor, "mine", Passing()).take(epoch=1)
+        assert await cluster_identities(poor) == (identity,)
+    assert identity == sandbox.local("admin").get(*LEASE)["metadata"]["uid"]
+    assert identity in await cluster_identities(client)  # also when it may be read some day
+
+
+async def test_a_missing_right_is_told_with_its_cure(sandbox, tmp_path):
+    async with client_of(sandbox, tmp_path, "alice") as poor:
+        with pytest.raises(RefusedByCluster, match=r"kube-system/sluice-database: apply deploy/rbac/sluice.yaml"):
+            await claim_of(poor, "mine", Passing()).take(epoch=1)

@@ -1,0 +1,93 @@
+"""Jobs that the API server accepts and that can never run, or ask for absurd amounts, stop no other Job."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+LIMITS = {"metadata": {"name": "small"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "100m"}}]}}
+
+
+async def _start(world, **quota):
+    await world.apply(flavor(), cluster_queue(**quota), local_queue())
+    await world.apply(local_queue(namespace="team-b"))
+    await world.start()
+
+
+async def _others_run(world, name="good"):
+    """A Job of another team starts, which nothing that happened before may keep it from."""
+    await world.submit(job(name, namespace="team-b"))
+    await world.job(name, runs, namespace="team-b")
+
+
+async def _again(world):
+    """Sluice ends without a word, and another one starts on the same database."""
+    await world.end()
+    await world.start()
+
+
+@pytest.mark.parametrize("fields", [{}, {"overhead": {"cpu": "1"}}], ids=["", "with an overhead of its own"])
+async def test_a_job_of_a_runtime_class_that_does_not_exist(world, fields):
+    await _start(world)
+    await world.submit(job("odd", runtimeClassName="nope", **fields))
+    record = await world.record("odd", "pending", reason="Misconfigured")
+    assert record.message == 'spec.template.spec.runtimeClassName: there is no RuntimeClass "nope" in the cluster'
+    assert record.workload.pod_sets == ()
+    await _others_run(world)
+    await _again(world)
+    await _others_run(world, "later")
+    await world.user.create(
+        "runtimeclasses", "", {"metadata": {"name": "nope"}, "handler": "runc", "overhead": {"podFixed": {"cpu": "1"}}}
+    )
+    await world.job("odd", runs)
+
+
+async def test_a_job_against_the_limits_of_its_namespace(world):
+    await _start(world)
+    await world.user.create("limitranges", "team-a", LIMITS)
+    await world.submit(job("odd"))
+    record = await world.record("odd", "pending", reason="Misconfigured")
+    assert "LimitRange" in record.message
+    await _others_run(world)
+    await _again(world)
+    await world.user.delete("limitranges", "team-a", "small")
+    await world.job("odd", runs)
+
+
+async def test_what_is_quoted_of_a_job_is_fit_to_be_shown_and_stored(world):
+    await _start(world)
+    odd = job("odd")
+    odd["metadata"]["annotations"] = {
+        "sluice.dev/job-min-parallelism": "one\x00two\x1b[31m" + "x" * 100_000,
+        "sluice.dev/submitted-by": "eve\x00\x07",
+    }
+    await world.submit(odd)
+    record = await world.record("odd", "pending", reason="Misconfigured")
+    assert record.message.isprintable()
+    assert r"one\x00two\x1b[31mxxx" in record.message
+    assert len(record.message) <= 250
+    assert record.workload.user == r"eve\x00\x07"
+    await _others_run(world)
+
+
+async def test_amounts_beyond_all_bounds_wait_where_quota_is_bounded(world):
+    await _start(world)
+    await world.submit(job("odd", cpu="9000000000000000", pods=2000))
+    await world.record("odd", "pending", reason="ExceedsMaxQuota")
+    await _others_run(world)
+    await _again(world)
+    await _others_run(world, "later")
+
+
+async def test_amounts_beyond_all_bounds_are_counted_where_quota_is_not_bounded(world):
+    await _start(world, cpu="9223372036854775807")
+    await world.submit(job("odd", cpu="9000000000000000", pods=2000))
+    record = await world.record("odd", "admitted")
+    assert record.admission.pod_sets[0].usage == {"cpu": 2**63 - 1}
+    await world.submit(job("other", cpu="9000000000000000"))
+    await world.record("other", "admitted")
+    await _others_run(world)
+    status = (await world.store.workloads.cluster_queue_status())["cq"]
+    assert status.usage == {("default", "cpu"): 2**63 - 1}
+    await _again(world)
+    await _others_run(world, "later")

@@ -1,0 +1,103 @@
+"""A Job is started and suspended before its controller has said anything: its status is from before the start."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from job_examples import cluster_queue, flavor, is_gated, job, local_queue
+
+SUSPENDED = {
+    "ready": 0,
+    "terminating": 0,
+    "conditions": [{"type": "Suspended", "status": "True", "reason": "JobSuspended"}],
+}
+
+
+@pytest.fixture
+def controllers():
+    """The test is the Job controller."""
+    return False
+
+
+@pytest.fixture
+async def sluice(world):
+    """Sluice at work, with one queue of 4 CPU."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    return world
+
+
+async def started(world, name):
+    """A Job that runs, with a pod of which its status says nothing yet."""
+    created = await world.submit(job(name, cpu="4"))
+    await world.user.patch("jobs", "team-a", name, {"status": SUSPENDED}, subresource="status")
+    await world.job(name, lambda obj: not is_gated(obj))
+    labels = {"batch.kubernetes.io/controller-uid": created["metadata"]["uid"]}
+    pod = {
+        "metadata": {"name": f"{name}-pod", "namespace": "team-a", "labels": labels},
+        "spec": {"containers": [{"name": "main", "image": "pause"}]},
+    }
+    return await world.user.create("pods", "team-a", pod)
+
+
+async def gone_before_the_job_runs_again(world, pod):
+    """End a pod, and see what came first."""
+    order = []
+    with closing(world.user.watch("jobs", "pods")) as changes:
+        async for batch in changes:
+            for plural, change, obj, _ in batch:
+                if plural == "pods":
+                    order.append(f"pod {change}")
+                elif obj["metadata"]["name"] == "flipped":
+                    order.append("gated" if is_gated(obj) else "runs")
+            if order[-1] == "runs":
+                return order
+            if "pod DELETED" not in order and "gated" in order:
+                await world.submit(job("probe", cpu="0"))
+                await world.record("probe", "admitted")  # all that came before was decided about
+                await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    raise AssertionError("the watch ended")
+
+
+async def test_it_is_resumed_when_its_pods_are_gone(sluice):
+    pod = await started(sluice, "flipped")
+    await sluice.patch("flipped", {"spec": {"suspend": True}})
+    order = await gone_before_the_job_runs_again(sluice, pod)
+    assert order.index("pod DELETED") < order.index("runs")
+
+
+async def test_it_is_not_given_back_before_its_pods_are_gone(sluice):
+    pod = await started(sluice, "held")
+    await sluice.patch("held", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await sluice.job("held", is_gated)
+    await sluice.submit(job("next", cpu="4"))
+    for number in range(3):  # each is started by a request that comes after those that were due before
+        await sluice.submit(job(f"probe-{number}", cpu="0"))
+        await sluice.job(f"probe-{number}", lambda obj: not is_gated(obj))
+    await sluice.record("next", "pending", reason="WaitingForQuota")
+    assert (await sluice.record("held", "evicting")).admission is not None
+    await sluice.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    await sluice.record("held", "pending", reason="OnHold")
+    await sluice.record("next", "admitted")
+
+
+async def test_it_holds_its_quota_until_its_pods_are_gone_when_it_was_deleted(sluice):
+    pod = await started(sluice, "deleted")
+    await sluice.patch("deleted", {"spec": {"suspend": True}})
+    await sluice.user.delete("jobs", "team-a", "deleted", propagation="Background")
+    await sluice.record("deleted", "evicting", reason="Deleted")
+    await sluice.submit(job("next", cpu="4"))
+    await sluice.record("next", "pending", reason="WaitingForQuota")
+    await sluice.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    await sluice.record("next", "admitted")
+    assert (await sluice.record("deleted", "finished")).outcome == "Deleted"
+
+
+async def test_a_restart_does_not_forget_that_it_may_have_pods(sluice):
+    pod = await started(sluice, "flipped")
+    await sluice.end()
+    await sluice.patch("flipped", {"spec": {"suspend": True}})
+    await sluice.start()
+    order = await gone_before_the_job_runs_again(sluice, pod)
+    assert order.index("pod DELETED") < order.index("runs")

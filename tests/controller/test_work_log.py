@@ -1,0 +1,116 @@
+"""What the log at `info` tells of work: admissions and evictions with their cause, few lines in a burst."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+from admission.controller.work_log import LINES, WorkLog
+from admission.model.workload import Workload
+from admission.store.records import Changes, State, Transition, WorkloadRecord
+
+LOGGER = "admission.controller.work_log"
+
+
+@pytest.fixture
+def told(caplog):
+    """(message, fields) of what is told of workloads."""
+    caplog.set_level("INFO")
+
+    def lines() -> list[tuple[str, dict[str, object]]]:
+        return [(record.getMessage(), record.fields) for record in caplog.records if record.name == LOGGER]  # type: ignore[attr-defined]
+
+    return lines
+
+
+async def test_admissions_and_evictions_with_their_cause_are_a_line_each(world, told, caplog):
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    await world.apply(flavor(), cluster_queue(preemption=preemption), local_queue())
+    await world.start()
+    await world.submit(job("low", cpu="4"))
+    await world.job("low", runs)
+    await world.submit(job("high", cpu="4"))
+    await world.record("high", "pending")
+    await world.order("high", priority=10)
+    await world.job("high", runs)
+
+    (low, low_facts), (evicted, facts), (high, _) = told()
+    assert re.fullmatch(r"admitted Job team-a/low by ClusterQueue cq on default after \d+ s", low)
+    assert low_facts.items() >= {"workload": "team-a/low", "clusterQueue": "cq", "reason": "Admitted"}.items()
+    assert low_facts["flavors"] == ["default"]
+    assert evicted.startswith("evicts Job team-a/low from ClusterQueue cq: Preempted: Preempted to accommodate")
+    assert (facts["workload"], facts["reason"]) == ("team-a/low", "Preempted")
+    assert high.startswith("admitted Job team-a/high ")
+    assert "decides from now on, about 0 workloads, of which 0 hold quota" in caplog.text
+
+
+async def test_of_a_burst_all_are_counted(world, told):
+    await world.apply(flavor(), cluster_queue(cpu="1"), local_queue())
+    for number in range(LINES + 20):
+        await world.submit(job(f"j{number}", cpu="100m"))
+    await world.start()
+    await world.apply(cluster_queue(cpu="40"))
+    last = f"j{LINES + 19}"
+    await world.record(last, "admitted")
+
+    async def all_told() -> bool:
+        more = [facts["untold"] for message, facts in told() if message.startswith("more workloads within a second")]
+        one_by_one = sum(message.startswith("admitted ") for message, _ in told())
+        return one_by_one + sum(untold.get("admitted", 0) for untold in more) == LINES + 20
+
+    await world.eventually(all_told)
+
+
+def admissions(numbers: range) -> Changes:
+    """That so many were admitted in one commit."""
+    records = []
+    for number in numbers:
+        workload = Workload(f"u{number}", "team-a", f"j{number}", queue="lq", priority=0, created=0.0, pod_sets=())
+        records.append(WorkloadRecord(workload, State.ADMITTED, 0.0, cluster_queue="cq", reason="Admitted"))
+    story = tuple(Transition(record.workload.uid, 1.0, State.ADMITTED, "Admitted") for record in records)
+    return Changes(workloads=tuple(records), transitions=story)
+
+
+async def test_in_a_second_there_are_so_many_lines_and_one_that_counts_the_others(told):
+    now = 0.0
+    log = WorkLog(now=lambda: now)
+    log.tell(admissions(range(900)))
+    log.tell(admissions(range(900, 1000)))
+    assert len(told()) == LINES
+    now = 1.0
+    log.tell(admissions(range(1000, 1001)))
+    *_, (more, facts), (next_one, _) = told()
+    assert len(told()) == LINES + 2
+    assert more == "more workloads within a second than are told one by one: 900 admitted"
+    assert facts == {"untold": {"admitted": 900}}
+    assert next_one.startswith("admitted Job team-a/j1000 ")
+
+
+async def test_what_was_not_written_is_not_told(told):
+    WorkLog().tell(admissions(range(2)), unwritten=["u0"])
+    ((line, _),) = told()
+    assert "team-a/j1" in line
+
+
+async def test_a_hostile_name_or_message_stays_on_its_short_line(told):
+    changes = admissions(range(1))
+    (record,) = changes.workloads
+    record = replace(record, state=State.EVICTING, evict_reason="Preempted")
+    line = Transition("u0", 1.0, State.EVICTING, "Preempted", "x\n2026 INFO forged\x1b[2J" + "y" * 5000)
+    WorkLog().tell(Changes(workloads=(record,), transitions=(line,)))
+    ((text, _),) = told()
+    assert text.isprintable()
+    assert len(text) <= 500
+
+
+async def test_where_nobody_listens_nothing_is_counted(caplog):
+    caplog.set_level(logging.WARNING)
+    log = WorkLog()
+    log.tell(admissions(range(1000)))
+    caplog.set_level(logging.INFO)
+    log.flush()
+    assert [record for record in caplog.records if record.name == LOGGER] == []

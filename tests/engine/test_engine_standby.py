@@ -1,0 +1,149 @@
+"""Leaving ClusterQueues out of a cycle of fair sharing changes no decision, and spares judging what is known."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.engine import Engine, Policy, WorkloadGone, WorkloadPending
+from admission.engine.flavors import Assigner
+from admission.model.workload import PodSet, Workload
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from admission.engine import Event
+
+QUEUES = "abcde"
+STRATEGIES = [
+    ("LessThanOrEqualToFinalShare", "LessThanInitialShare"),
+    ("LessThanInitialShare",),
+    ("LessThanOrEqualToFinalShare",),
+]
+
+
+def kind(draw: Random) -> dict[str, Any]:
+    """The fields of a ClusterQueue."""
+    limit = draw.choice([{}, {}, {"borrowingLimit": draw.randint(0, 4)}, {"lendingLimit": draw.randint(0, 1)}])
+    flavors = draw.choice([["default"], ["default"], ["default", "spot"]])
+    resources = draw.choice([["cpu"], ["cpu", "memory"]])
+    return {
+        "resourceGroups": [
+            {
+                "coveredResources": resources,
+                "flavors": [
+                    {
+                        "name": flavor,
+                        "resources": [
+                            {"name": name, "nominalQuota": draw.randint(1, 4), **limit} for name in resources
+                        ],
+                    }
+                    for flavor in flavors
+                ],
+            }
+        ],
+        "preemption": {
+            "reclaimWithinCohort": draw.choice(["Any", "Any", "LowerPriority", "Never"]),
+            "withinClusterQueue": draw.choice(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
+        },
+        "queueingStrategy": draw.choice(["BestEffortFIFO"] * 5 + ["StrictFIFO"]),
+        "fairSharing": {"weight": draw.choice(["1", "1", "2", "0.5", "0"])},
+    }
+
+
+def world(kinds: list[dict[str, Any]], shared: int, strategies: tuple[str, ...]) -> World:
+    """One ClusterQueue of each kind in a Cohort with quota of its own."""
+    made = World(engine=Engine(Policy(fair_sharing=True, preemption_strategies=strategies)))
+    made.tell(manifest("ResourceFlavor", "spot", {}), cohort("all", shared))
+    for name, kind in zip(QUEUES, kinds, strict=False):
+        made.tell(
+            manifest("ClusterQueue", name, {"namespaceSelector": {}, "cohortName": "all", **kind}), local_queue(name)
+        )
+    return made
+
+
+def everybody(made: World) -> tuple[list[str], list[str]]:
+    """Who is admitted and who is evicted by cycles that leave nobody out."""
+    admitted, evicted = [], []
+    for _ in range(25):
+        decisions = made.engine.cycle(made.now)
+        admitted += [admit.workload.uid for admit in decisions.admitted]
+        evicted += [evict.workload.uid for evict in decisions.evicted]
+    return admitted, evicted
+
+
+def some(made: World) -> tuple[list[str], list[str]]:
+    decisions = made.engine.settle(made.now)
+    return [a.workload.uid for a in decisions.admitted], [e.workload.uid for e in decisions.evicted]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_decisions_are_those_of_a_cycle_with_everybody(seed):
+    """Arrivals, ends and evictions in any order, in queues of any policy."""
+    draw = Random(seed)
+    kinds = [kind(draw) for _ in range(draw.randint(2, 5))]
+    shared, strategies = draw.randint(0, 4), draw.choice(STRATEGIES)
+    one, other = world(kinds, shared, strategies), world(kinds, shared, strategies)
+    running: list[str] = []
+    for number in range(60):
+        if running and draw.random() < 0.4:
+            uid = running.pop(draw.randrange(len(running)))
+            events: list[Event] = [WorkloadGone(uid)]
+        else:
+            requests = {"cpu": 1000 * draw.randint(1, 3), **draw.choice([{}, {"memory": draw.randint(1, 3)}])}
+            pods = PodSet("main", draw.choice([1, 1, 2]), requests)
+            queue = QUEUES[draw.randrange(len(kinds))]
+            priority = draw.choice([0, 0, 0, 1])
+            uid = f"w{number:03}"
+            item = Workload(uid, "ns", uid, queue, priority=priority, created=float(number), pod_sets=(pods,))
+            events = [WorkloadPending(item)]
+        for made in (one, other):
+            made.now += 1
+            for event in events:
+                made.engine.observe(event, now=made.now)
+        expected, decided = everybody(one), some(other)
+        assert decided == expected, number
+        running += decided[0]
+        assert one.engine.usage() == other.engine.usage()
+
+
+@contextmanager
+def judgements() -> Iterator[list[str]]:
+    """The ClusterQueues of the heads that are judged meanwhile, once for each judgement."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is Assigner.assign.__code__:
+            names.append(frame.f_locals["self"]._node.name)
+
+    sys.setprofile(note)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("reclaim", ["Any", "Never"])
+def test_a_completion_has_only_the_winner_judged(reclaim):
+    """Of fifty ClusterQueues in which everybody waits for the one core that is freed."""
+    names = [f"q{number:02}" for number in range(50)]
+    made = World(cohort("all", 50), engine=Engine(Policy(fair_sharing=True)))
+    policy = {"reclaimWithinCohort": reclaim, "withinClusterQueue": "LowerPriority"}
+    for name in names:
+        made.tell(cluster_queue(name, 1, cohort="all", preemption=policy), local_queue(name))
+    made.submit(*(workload(f"{name}-{n}", name, created=float(n)) for name in names for n in range(4)))
+    assert len(made.admitted()) == 100
+    for name in names[:5]:
+        made.gone(f"{name}-0")
+        with judgements() as judged:
+            assert made.admitted() == [f"{name}-2"], "it has the least share now"
+        assert judged == [name]

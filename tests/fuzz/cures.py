@@ -1,0 +1,150 @@
+"""Takes a cure out of a copy of Sluice and measures how long the fuzz takes to find what it was for.
+
+`python -m tests.fuzz.cures` does all, one after the other; a word from a name takes those. It changes nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_PARTS = ("admission", "webhooks", "alembic", "tests")
+_MINUTES = 6
+
+
+@dataclass(frozen=True)
+class Cure:
+    """`changes` are (file, text as it is, text without the cure); `what` is part of the finding's title."""
+
+    name: str
+    what: str
+    changes: tuple[tuple[str, str, str], ...]
+    database: str = "sqlite"
+
+
+CURES: tuple[Cure, ...] = (
+    Cure(
+        "suspend flip resumes beside old pods",
+        "quota",
+        (
+            (
+                "admission/controller/lifecycle.py",
+                "Step.START if seen.suspended and not pods_remain else",
+                "Step.START if seen.suspended else",
+            ),
+            ("admission/kinds/job.py", 'if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":', "if False:"),
+        ),
+    ),
+    Cure(
+        "parallelism raised on a running Job",
+        "quota",
+        (("webhooks/review.py", "                _keep_size(new, old, kind, answer)\n", ""),),
+    ),
+    Cure(
+        "owner reference exempts",
+        "quota",
+        (
+            (
+                "admission/kinds/job.py",
+                'return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue',
+                'return "" if metadata.get("ownerReferences") else queue',
+            ),
+        ),
+    ),
+    Cure(
+        "queue label removed and unsuspended in one",
+        "quota",
+        (("webhooks/review.py", "            if was_queued or is_queued:\n", "            if is_queued:\n"),),
+    ),
+    Cure(
+        "manualSelector hides pods from the drain",
+        "quota",
+        (("admission/kinds/job.py", 'if obj["spec"].get("manualSelector"):  #', "if False:  #"),),
+    ),
+    Cure(
+        "runtimeClassName that does not exist",
+        "",
+        (
+            ("admission/store/commit.py", "        if shapes.rows:", "        if True:"),
+            ("admission/store/loading.py", "shapes.get(shape, ())", "shapes[shape]"),
+        ),
+    ),
+    Cure(
+        "control character in a message",
+        "",
+        (
+            ("admission/model/text.py", "    if len(text) <= longest and text.isprintable():", "    if True:"),
+            # What a Job had in it before it joined a queue was forgiven.
+            (
+                "webhooks/review.py",
+                "kind.faults(old) if old is not None and kind.queue_name(old) else []",
+                "kind.faults(old) if old is not None else []",
+            ),
+        ),
+        database="postgresql",
+    ),
+    Cure(
+        "amounts beyond 64 bits",
+        "",
+        (
+            (
+                "admission/model/quantity.py",
+                "min(total.get(resource, 0) + amount, UNLIMITED)",
+                "total.get(resource, 0) + amount",
+            ),
+            ("admission/model/quantity.py", "min(amount * count, UNLIMITED) for", "amount * count for"),
+        ),
+    ),
+    Cure(
+        "labels and submitted-by through jobs/status",
+        "",
+        (("webhooks/registration.py", '[kind.plural, f"{kind.plural}/status"]', "[kind.plural]"),),
+    ),
+)
+
+
+def main() -> int:
+    wanted = [cure for cure in CURES if not sys.argv[1:] or any(word in cure.name for word in sys.argv[1:])]
+    print(f"{'cure taken out':45} found as")
+    missed = 0
+    for cure in wanted:
+        found = _measure(cure)
+        missed += found is None
+        print(f"{cure.name:45} {found or f'NOT FOUND in {_MINUTES} minutes'}", flush=True)
+    return 1 if missed else 0
+
+
+def _measure(cure: Cure) -> str | None:
+    with tempfile.TemporaryDirectory(prefix="sluice-cures-") as folder:
+        for part in _PARTS:
+            shutil.copytree(_ROOT / part, Path(folder) / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for file, text, without in cure.changes:
+            path = Path(folder) / file
+            content = path.read_text()
+            if content.count(text) != 1:
+                raise SystemExit(
+                    f"{cure.name}: {file} has {text!r} {content.count(text)} times; see tests/fuzz/cures.py"
+                )
+            path.write_text(content.replace(text, without))
+        command = [sys.executable, "-m", "tests.fuzz", "--seed", "1", f"--minutes={_MINUTES}", "--until", cure.what]
+        command += ["--database", cure.database]
+        # The first folder of the path is the current one, before where Sluice is installed.
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        games = re.findall(r"^game (\d+): (\d+) moves, (\d+) s, .* cpu  (.*)$", done.stdout, re.MULTILINE)
+        if not games or not re.search(r"^seed .* minutes: ", done.stdout, re.MULTILINE):
+            raise SystemExit(f"{cure.name}: the games were not played to their end\n{done.stdout}\n{done.stderr}")
+        number, _, _, title = games[-1]
+        if not title or cure.what not in title:
+            return None
+        moves, seconds = (sum(int(game[place]) for game in games) for place in (1, 2))
+        return f"{title}: game {int(number) + 1}, after {moves} moves, {seconds} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The flavors and queues of each game, and Jobs that can run in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Object = dict[str, Any]
+
+QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
+QUOTAS = {"a": 4, "b": 4, "calm": 2}
+"""CPUs of each ClusterQueue."""
+SPARE = {"a": 0, "b": 2, "calm": 0}
+"""CPUs of the second flavor."""
+DOORS = {("team-a", "main"): "a", ("team-a", "side"): "b", ("team-b", "main"): "b", ("calm", "main"): "calm"}
+
+
+def simple_job(
+    name: str, queue: str, *, pods: int = 1, cpu: str = "1", seconds: float = 1, label: str = QUEUE_LABELS[0]
+) -> Object:
+    """A Job that can run."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {label: queue} if queue else {}},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {
+                "metadata": {"annotations": {"sandbox.sluice.dev/run-seconds": str(seconds)}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}],
+                },
+            },
+        },
+    }
+
+
+def resource_flavor(name: str, spec: Object) -> Object:
+    return {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
+
+
+def local_queue(namespace: str, name: str, queue: str) -> Object:
+    metadata = {"namespace": namespace, "name": name}
+    spec = {"clusterQueue": queue, "stopPolicy": "None"}
+    return {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": metadata, "spec": spec}
+
+
+def cluster_queue(name: str, cpu: int, cohort: str, policy: str) -> Object:
+    flavors = [_quotas("main", cpu, memory=2**63 - 1)]
+    if spare := SPARE.get(name):
+        flavors.append(_quotas("spare", spare, memory=0))
+    spec = {
+        "namespaceSelector": {},
+        "stopPolicy": policy,
+        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
+        **({"cohortName": cohort} if cohort else {}),
+    }
+    return {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+
+
+def _quotas(flavor: str, cpu: int, *, memory: int) -> Object:
+    amounts = [{"name": "cpu", "nominalQuota": cpu}, {"name": "memory", "nominalQuota": memory}]
+    return {"name": flavor, "resources": amounts}

@@ -1,0 +1,189 @@
+"""Counts what pods are alive against quota, knowing pods, their requests, and what the admin wrote; not Sluice.
+
+The bound is generous where queues change: ClusterQueues that were ever joined, by a cohort, a LocalQueue that moved or
+a Job that moved, are counted together, and a lowered quota counts from when nothing that may have started before is
+left. What is above it after all has been let in past the queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from admission.cli.demo.live_pods import asked_by
+from tests.fuzz.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.sandbox.local import LocalClient
+
+Object = dict[str, Any]
+
+_QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
+_ENDED = ("Succeeded", "Failed")
+_CONTROLLER = "kubernetes.io/job-controller"
+_SUBMITTED_BY = "sluice.dev/submitted-by"
+POOL = "sluice.test/pool"
+"""The label of nodes by which flavors tell them apart."""
+_LAG = 10.0
+"""Seconds between an admission and its last pod."""
+
+
+@dataclass
+class SeenJob:
+    """A Job as the watch has shown it."""
+
+    name: str
+    queues: set[tuple[str, str]] = field(default_factory=set)
+    """(namespace, LocalQueue) that it ever asked for."""
+    queue: str = ""
+    """The LocalQueue that it asks for now."""
+    suspended: bool = True
+    charged: bool = False
+    """Whether it was in a queue when it was last unsuspended, or was taken out of one by that: a Job that has left its
+    queue before is nobody's business."""
+    cpu: Fraction | None = None
+    """The least that any pod of it asked for: a LimitRange may have come after its admission."""
+
+
+class Observer:
+    """Watches Jobs and pods. `trouble` is the first time that quota did not hold."""
+
+    def __init__(self, local: LocalClient, users: Mapping[str, str]) -> None:
+        """`users` are who alone creates Jobs in a namespace."""
+        self._users = users
+        self.trouble: Finding | None = None
+        self.most = Fraction(0)
+        self._watcher = local.watch("jobs", "pods")
+        self._jobs: dict[str, SeenJob] = {}
+        self._pods: dict[str, tuple[str, float, str]] = {}
+        """Alive: the Job's UID, since when, and the nodes that it may go to."""
+        self._nominal: dict[tuple[str, str], list[tuple[float, Fraction]]] = defaultdict(list)
+        self._joined: dict[str, str] = {}
+        self._doors: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._boundless: set[tuple[str, str]] = set()
+
+    # ------------------------------------------------------------------ what the admin wrote
+
+    def note_quota(self, queue: str, cpu: Fraction, *, pool: str = "main") -> None:
+        """From now on the ClusterQueue may use so many CPUs of those nodes."""
+        self._nominal[queue, pool].append((time.monotonic(), cpu))
+
+    def note_cohort(self, queue: str, cohort: str) -> None:
+        if cohort:
+            self._join(queue, f"cohort {cohort}")
+
+    def note_local_queue(self, namespace: str, name: str, queue: str) -> None:
+        self._doors[namespace, name].add(queue)
+
+    def note_boundless(self, namespace: str, name: str) -> None:
+        """What starts from this LocalQueue is not counted, and whoever was in it has no more quota elsewhere."""
+        self._boundless.add((namespace, name))
+
+    # ------------------------------------------------------------------ what there is
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async for batch in self._watcher:
+            for plural, change, obj, _ in batch:
+                if plural == "jobs":
+                    self._see_job(obj)
+                else:
+                    self._see_pod(change, obj)
+
+    def alive(self, uid: str) -> int:
+        """How many pods of a Job there are."""
+        return sum(job == uid for job, *_ in self._pods.values())
+
+    def _see_job(self, obj: Object) -> None:
+        metadata = obj["metadata"]
+        job = self._jobs.setdefault(metadata["uid"], SeenJob(f"{metadata['namespace']}/{metadata['name']}"))
+        labels = metadata.get("labels") or {}
+        queue = next((labels[key] for key in _QUEUE_LABELS if labels.get(key)), "")
+        suspended = obj["spec"].get("suspend") is True
+        if job.suspended and not suspended:
+            started_from = queue or job.queue
+            job.charged = bool(started_from) and (metadata["namespace"], started_from) not in self._boundless
+        job.suspended, job.queue = suspended, queue
+        if queue:
+            job.queues.add((metadata["namespace"], queue))
+            noted = (metadata.get("annotations") or {}).get(_SUBMITTED_BY)
+            # The webhook is not sent what is being deleted. Whatever its user writes there charges nobody else: Sluice
+            # keeps whom it saw first, and admits it no more.
+            # Nor does Sluice queue what another controller manages.
+            elsewhere = "deletionTimestamp" in metadata or obj["spec"].get("managedBy", _CONTROLLER) != _CONTROLLER
+            if not elsewhere and noted not in (None, self._users[metadata["namespace"]]) and self.trouble is None:
+                self.trouble = Finding("submitted-by is forged", f"{job.name} says {noted!r}")
+
+    def _see_pod(self, change: str, pod: Object) -> None:
+        uid, metadata = pod["metadata"]["uid"], pod["metadata"]
+        if change == "DELETED" or pod.get("status", {}).get("phase") in _ENDED:
+            self._pods.pop(uid, None)
+            return
+        if uid in self._pods:
+            return
+        owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
+        job = self._jobs.get(owner)
+        if job is None or not job.charged:
+            return
+        cpu = Fraction(asked_by(pod["spec"], ("cpu",))["cpu"], 1000)
+        job.cpu = cpu if job.cpu is None else min(cpu, job.cpu)
+        # What carries no selector was started by nobody, and is held against the flavor that all have.
+        pool = (pod["spec"].get("nodeSelector") or {}).get(POOL, "main")
+        self._pods[uid] = (owner, time.monotonic(), pool)
+        self._compare(owner, pool)
+
+    # ------------------------------------------------------------------ the comparison
+
+    def _compare(self, newest: str, pool: str) -> None:
+        for uid in {job for job, *_ in self._pods.values()}:
+            self._join_queues(self._jobs[uid])
+        group = self._group_of(self._jobs[newest])
+        alive = [
+            (self._jobs[uid], since)
+            for uid, since, where in self._pods.values()
+            if where == pool and self._group_of(self._jobs[uid]) == group
+        ]
+        used = sum((job.cpu or Fraction(0) for job, _ in alive), Fraction(0))
+        oldest = min(since for _, since in alive)
+        queues = [queue for queue, of in self._nominal if of == pool and self._find(queue) == group]
+        allowed = sum((self._most_since((queue, pool), oldest - _LAG) for queue in queues), Fraction(0))
+        self.most = max(self.most, used)
+        if used > allowed and self.trouble is None:
+            count: dict[str, int] = defaultdict(int)
+            for job, _ in alive:
+                count[f"{job.name} ({float(job.cpu or 0):g} cpu each)"] += 1
+            pods = ", ".join(f"{number} of {name}" for name, number in sorted(count.items()))
+            where = ", ".join(sorted(queues)) or "no ClusterQueue"
+            self.trouble = Finding(
+                "quota is exceeded", f"{float(used):g} of {float(allowed):g} {pool} cpu of {where}: {pods}"
+            )
+
+    def _join_queues(self, job: SeenJob) -> None:
+        queues = [queue for door in job.queues for queue in sorted(self._doors[door])]
+        for queue in queues[1:]:
+            self._join(queues[0], queue)
+
+    def _group_of(self, job: SeenJob) -> str:
+        queues = [queue for door in sorted(job.queues) for queue in sorted(self._doors[door])]
+        return self._find(queues[0]) if queues else "nowhere"
+
+    def _find(self, name: str) -> str:
+        while (above := self._joined.get(name, name)) != name:
+            name = above
+        return name
+
+    def _join(self, one: str, other: str) -> None:
+        first, second = self._find(one), self._find(other)
+        if first != second:
+            self._joined[second] = first
+
+    def _most_since(self, queue: tuple[str, str], moment: float) -> Fraction:
+        """The largest quota that was in force at any time since then."""
+        history = self._nominal[queue]
+        before = [cpu for at, cpu in history if at <= moment]
+        return max([*before[-1:], *(cpu for at, cpu in history if at > moment)])

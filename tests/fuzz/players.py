@@ -1,0 +1,384 @@
+"""Plays one move after the other against a world, as users, admins and fate, and remembers what users wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import signal
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from admission.model.quantity import parse_quantity
+from tests.fuzz.documents import (
+    DOORS,
+    QUEUE_LABELS,
+    QUOTAS,
+    SPARE,
+    cluster_queue,
+    local_queue,
+    resource_flavor,
+    simple_job,
+)
+from tests.fuzz.moves import NAMES
+from tests.fuzz.world import BOUNDLESS, MERGE, NAMESPACES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.fuzz.moves import Move
+    from tests.fuzz.observer import Observer
+    from tests.fuzz.world import Object, World
+
+_JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+_PODS = "/api/v1/namespaces/{}/pods"
+
+
+@dataclass
+class Written:
+    """What the users have written of a Job."""
+
+    odd: bool = False
+    """Whether anything was written that may keep it from running."""
+    spec: Object = field(default_factory=dict)
+    """The spec as the API server took it when it was created."""
+
+
+class Players:
+    """Each public method is a move."""
+
+    def __init__(self, world: World, observer: Observer) -> None:
+        self.world = world
+        self.observer = observer
+        self.jobs: dict[str, Written] = {}
+        """By UID."""
+        self.faulty_admin = False
+        """Whether limits or classes have come that may keep a simple Job from running."""
+        self._quota = dict(QUOTAS)
+        self._cohorts = dict.fromkeys(QUOTAS, "")
+        self._policies = dict.fromkeys(QUOTAS, "None")
+
+    async def play(self, move: Move) -> None:
+        """Raises Finding."""
+        arguments = {name: value for name, value in move.items() if name != "do"}
+        play: Callable[..., Awaitable[None]] = getattr(self, move["do"])
+        await play(**arguments)
+        if self.observer.trouble is not None:
+            raise self.observer.trouble
+        self.world.lives()
+
+    # ------------------------------------------------------------------ users
+
+    async def create(
+        self,
+        user: str,
+        name: str,
+        queue: str,
+        label: str,
+        pods: int,
+        mode: str,
+        cpu: str,
+        seconds: int,
+        stop: str | None,
+        suspend: bool | None,
+        odd: list[Object],
+        settle: bool,
+    ) -> str:
+        """Returns the name that it has; "": it was refused."""
+        present = {job["metadata"]["name"] for job in self.world.local.list("jobs", NAMESPACES[user])}
+        name = next((free for free in (name, *NAMES) if free not in present), name)
+        body = simple_job(name, queue, pods=pods, cpu=cpu, seconds=seconds, label=label)
+        if mode == "indexed":
+            body["spec"]["completionMode"] = "Indexed"
+        elif mode == "many":
+            body["spec"]["completions"] = 100
+        elif mode == "until one succeeds":
+            del body["spec"]["completions"]
+        if stop is not None:
+            _set(body, ["spec", "template", "metadata", "annotations", "sandbox.sluice.dev/stop-seconds"], stop)
+        if suspend is not None:
+            body["spec"]["suspend"] = suspend
+        for change in odd:
+            await self._put(body, change, user)
+        status, created = await self.world.request(user, "POST", _JOBS.format(NAMESPACES[user]), body)
+        if status != 201:
+            return ""
+        self.jobs[created["metadata"]["uid"]] = Written(
+            odd=bool(odd) or stop == "never" or mode == "many" or not _fits(NAMESPACES[user], queue, pods, cpu),
+            spec=created["spec"],
+        )
+        if settle:
+            await self.settle()
+        return name
+
+    async def recreate(self, user: str, times: int, propagation: str, like: Object) -> None:
+        """Create a Job, delete it as soon as it runs, and create it again, while its old pods still end."""
+        for turn in range(times):
+            name = await self.create(user, **like)
+            if not name or turn == times - 1:
+                return
+            await self._runs(user, name)
+            await self.delete(user, name, propagation, force=False)
+
+    async def start_and_flip(self, user: str, times: int, like: Object) -> None:
+        """Create a Job, and suspend it again and again from when it runs."""
+        if name := await self.create(user, **like):
+            await self._runs(user, name)
+            await self.flip(user, name, times)
+
+    async def start_and_raise(self, user: str, count: int, like: Object) -> None:
+        """Create a Job, and let it have more pods as soon as it runs."""
+        if name := await self.create(user, **like):
+            await self._runs(user, name)
+            await self.patch(user, name, [{"path": ["spec", "$both"], "value": count}], status=False)
+
+    async def join(self, user: str, like: Object, queue: str) -> None:
+        """Create a Job that is in no queue, and put it into one in another request."""
+        if name := await self.create(user, **like):
+            change = {"path": ["metadata", "labels", like["label"]], "value": queue}
+            await self.patch(user, name, [change], status=False)
+
+    async def patch(self, user: str, name: str, changes: list[Object], status: bool) -> None:
+        current = await self._job(user, name)
+        if current is None:
+            return
+        body: Object = {}
+        for change in changes:
+            await self._put(body, change, user, current=current)
+        await self._patch(user, "/status" * status, body, current)
+
+    async def flip(self, user: str, name: str, times: int) -> None:
+        """Suspend it again and again, as fast as it is started."""
+        for _ in range(times):
+            current = await self._job(user, name)
+            if current is None:
+                return
+            await self._patch(user, "", {"spec": {"suspend": True}}, current)
+            await asyncio.sleep(0.15)
+
+    async def delete(self, user: str, name: str, propagation: str | None, force: bool) -> None:
+        query = "&".join(
+            [f"propagationPolicy={propagation}"] * (propagation is not None) + ["gracePeriodSeconds=0"] * force
+        )
+        if (current := await self._job(user, name)) is not None:
+            path = f"{_JOBS.format(NAMESPACES[user])}/{current['metadata']['name']}?{query}"
+            await self.world.request(user, "DELETE", path)
+
+    async def delete_all(self, user: str) -> None:
+        await self.world.request(user, "DELETE", _JOBS.format(NAMESPACES[user]) + "?propagationPolicy=Background")
+
+    async def delete_pods(self, user: str, name: str, force: bool) -> None:
+        current = await self._job(user, name)
+        if current is None:
+            return
+        label = f"batch.kubernetes.io/job-name%3D{current['metadata']['name']}"
+        query = f"labelSelector={label}" + "&gracePeriodSeconds=0" * force
+        if current["metadata"]["uid"] in self.jobs:
+            self.jobs[current["metadata"]["uid"]].odd = True  # each pod counts as failed, and the next one has to wait
+        await self.world.request(user, "DELETE", f"{_PODS.format(NAMESPACES[user])}?{query}")
+
+    async def read(self, user: str, name: str) -> None:
+        for path in (f"/namespaces/{NAMESPACES[user]}/workloads", "/clusterqueues", "/reports/usage"):
+            status, document = await self.world.ask("GET", f"/apis/sluice.dev/v1{path}")
+            self.world.judge(f"GET {path}", status, document)
+
+    async def _runs(self, user: str, name: str) -> None:
+        """Wait until it has pods, but not for long: it may have to wait itself."""
+        for _ in range(6):
+            job = self.world.local.get("jobs", NAMESPACES[user], name)
+            if job is None or job.get("status", {}).get("active"):
+                return
+            await asyncio.sleep(0.25)
+
+    async def _job(self, user: str, name: str) -> Object | None:
+        """The Job of that name, else any of the user's."""
+        _, found = await self.world.request(user, "GET", _JOBS.format(NAMESPACES[user]))
+        named = {job["metadata"]["name"]: job for job in found["items"]}
+        return named.get(name) or next(iter(named.values()), None)
+
+    async def _patch(self, user: str, subresource: str, body: Object, current: Object) -> None:
+        path = f"{_JOBS.format(NAMESPACES[user])}/{current['metadata']['name']}{subresource}"
+        status, _ = await self.world.request(user, "PATCH", path, body, content=MERGE)
+        written = self.jobs.get(current["metadata"]["uid"])
+        if status == 200 and written is not None:
+            written.odd = True
+
+    async def _put(self, body: Object, change: Object, user: str, *, current: Object | None = None) -> None:
+        """Write one change into a Job, or into a merge patch of one."""
+        path, value = change["path"], await self._known(change["value"], user)
+        match path:
+            case ["$let-in"]:
+                _set(body, ["spec", "suspend"], False)
+                for label in QUEUE_LABELS:
+                    _set(body, ["metadata", "labels", label], None)
+            case ["spec", "$both"]:
+                _set(body, ["spec", "parallelism"], value)
+                _set(body, ["spec", "completions"], value)
+            case ["spec", "$manual"]:
+                _set(body, ["spec", "manualSelector"], True)
+                _set(body, ["spec", "selector"], {"matchLabels": {"mine": "yes"}})
+                _set(body, ["spec", "template", "metadata", "labels", "mine"], "yes")
+            case ["spec", "template", "spec", "containers", "0", *rest] if current is not None:
+                # A merge patch takes a list as a whole.
+                containers = copy.deepcopy(current["spec"]["template"]["spec"]["containers"])
+                _set(containers[0], rest, value)
+                _set(body, path[:4], containers)
+            case _:
+                _set(body, path, value)
+
+    async def _known(self, value: Any, user: str) -> Any:
+        """The value, with what only the running game knows."""
+        if value == {"$": "uid"}:
+            jobs = self.world.local.list("jobs", NAMESPACES[user])
+            return jobs[0]["metadata"]["uid"] if jobs else "11111111-1111-1111-1111-111111111111"
+        if isinstance(value, list):
+            return [await self._known(item, user) for item in value]
+        if isinstance(value, dict):
+            return {key: await self._known(item, user) for key, item in value.items()}
+        return value
+
+    # ------------------------------------------------------------------ admins
+
+    async def set_up(self) -> None:
+        """The flavors and queues of the beginning; also puts back what of them is missing, or was changed."""
+        for flavor in ("main", "spare"):
+            labels = {"nodeLabels": {"sluice.test/pool": flavor}}
+            tolerations = [{"key": "sluice.test/tainted", "operator": "Exists"}]
+            await self._ensure(
+                "resourceflavors", flavor, resource_flavor(flavor, {**labels, "tolerations": tolerations})
+            )
+        self._quota, self._cohorts = dict(QUOTAS), dict.fromkeys(QUOTAS, "")
+        self._policies = dict.fromkeys(QUOTAS, "None")
+        for queue in QUOTAS:
+            await self._write_queue(queue)
+        for (namespace, name), queue in DOORS.items():
+            self.observer.note_local_queue(namespace, name, queue)
+            await self._ensure("localqueues", name, local_queue(namespace, name, queue), namespace=namespace)
+        await self._ensure("clusterqueues", BOUNDLESS, cluster_queue(BOUNDLESS, 2**63 - 1, "", "None"))
+        for namespace in NAMESPACES.values():
+            self.observer.note_boundless(namespace, BOUNDLESS)
+            document = local_queue(namespace, BOUNDLESS, BOUNDLESS)
+            await self._ensure("localqueues", BOUNDLESS, document, namespace=namespace)
+
+    async def restore_queues(self) -> None:
+        await self.set_up()
+
+    async def quota(self, queue: str, cpu: int) -> None:
+        self._quota[queue] = cpu
+        await self._write_queue(queue)
+
+    async def stop(self, queue: str, policy: str) -> None:
+        self._policies[queue] = policy
+        await self._write_queue(queue)
+
+    async def cohort(self, queue: str, cohort: str) -> None:
+        self._cohorts[queue] = cohort
+        await self._write_queue(queue)
+
+    async def stop_local(self, user: str, policy: str) -> None:
+        namespace = NAMESPACES[user]
+        document = local_queue(namespace, "main", DOORS[namespace, "main"])
+        document["spec"]["stopPolicy"] = policy
+        await self._ensure("localqueues", "main", document, namespace=namespace)
+
+    async def lose_queue(self, what: str) -> None:
+        name, _, user = what.partition("/")
+        if user:
+            await self.world.queues("DELETE", "localqueues", name, namespace=NAMESPACES[user])
+        else:
+            await self.world.queues("DELETE", "resourceflavors" if name == "spare" else "clusterqueues", name)
+
+    async def limit_range(self, user: str, limit: list[Object] | None) -> None:
+        namespace = NAMESPACES[user]
+        self.faulty_admin = True
+        if self.world.local.get("limitranges", namespace, "limits") is not None:
+            await self.world.local.delete("limitranges", namespace, "limits")
+        if limit is not None:
+            body = {"metadata": {"name": "limits"}, "spec": {"limits": limit}}
+            await self.world.local.create("limitranges", namespace, body)
+
+    async def runtime_class(self, name: str, there: bool) -> None:
+        await self._class("runtimeclasses", name, there, {"handler": "x", "overhead": {"podFixed": {"cpu": "1"}}})
+
+    async def priority_class(self, name: str, there: bool) -> None:
+        await self._class("priorityclasses", name, there, {"value": 1000})
+
+    async def activate(self, user: str, name: str, active: bool) -> None:
+        for workload in await self.workloads(NAMESPACES[user]):
+            if workload["spec"]["object"]["name"] == name:
+                where = workload["metadata"]["name"]
+                await self.world.queues(
+                    "PATCH", "workloads", where, {"spec": {"active": active}}, namespace=NAMESPACES[user]
+                )
+
+    async def activate_all(self) -> None:
+        """Take back what `activate` has taken out."""
+        for namespace in NAMESPACES.values():
+            for workload in await self.workloads(namespace):
+                if workload["spec"].get("active") is False and workload["status"]["state"] != "finished":
+                    name = workload["metadata"]["name"]
+                    await self.world.queues("PATCH", "workloads", name, {"spec": {"active": True}}, namespace=namespace)
+
+    async def workloads(self, namespace: str) -> list[Object]:
+        """What the admin sees of them. Raises Finding."""
+        document = await self.world.queues("GET", "workloads", namespace=namespace)
+        return [] if document is None else document["items"]
+
+    async def _class(self, plural: str, name: str, there: bool, content: Object) -> None:
+        known = self.world.local.get(plural, "", name) is not None
+        if there and not known:
+            await self.world.local.create(plural, "", {"metadata": {"name": name}, **content})
+        elif known and not there:
+            await self.world.local.delete(plural, "", name)
+
+    async def _write_queue(self, queue: str) -> None:
+        cpu = Fraction(self._quota[queue])
+        self.observer.note_cohort(queue, self._cohorts[queue])
+        self.observer.note_quota(queue, cpu)
+        self.observer.note_quota(queue, Fraction(SPARE[queue]), pool="spare")
+        document = cluster_queue(queue, self._quota[queue], self._cohorts[queue], self._policies[queue])
+        await self._ensure("clusterqueues", queue, document)
+
+    async def _ensure(self, kind: str, name: str, document: Object, *, namespace: str = "") -> None:
+        present = await self.world.queues("GET", kind, name, namespace=namespace)
+        if present is None:
+            await self.world.queues("POST", kind, body=document, namespace=namespace)
+        else:
+            document["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
+            await self.world.queues("PUT", kind, name, document, namespace=namespace)
+
+    # ------------------------------------------------------------------ fate
+
+    async def restart(self, kindly: bool, meanwhile: list[Move]) -> None:
+        """End it, and start it again after what users do meanwhile."""
+        await self.world.stop(signal.SIGTERM if kindly else signal.SIGKILL)
+        for move in meanwhile:
+            await self.play(move)
+        await self.world.start()
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def settle(self) -> None:
+        """Until nothing has changed for a moment, but not for long: pods may come and go for ever."""
+        jobs = None
+        for _ in range(10):
+            before, jobs = jobs, [job["metadata"]["resourceVersion"] for job in self.world.local.list("jobs")]
+            if jobs == before:
+                return
+            await asyncio.sleep(0.25)
+
+
+def _fits(namespace: str, queue: str, pods: int, cpu: str) -> bool:
+    """Whether there will be quota for it when all is as it was in the beginning."""
+    where = DOORS.get((namespace, queue))
+    return where is not None and pods * parse_quantity(cpu) <= QUOTAS[where]
+
+
+def _set(body: Object, path: list[str], value: Any) -> None:
+    *parents, last = path
+    for part in parents:
+        body = body[int(part)] if isinstance(body, list) else body.setdefault(part, {})
+        if body is None:
+            return
+    body[last] = value

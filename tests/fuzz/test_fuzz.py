@@ -1,0 +1,30 @@
+"""The short form of `make fuzz`: a few games, always the same."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzz.game import play
+from tests.fuzz.moves import games
+from tests.fuzz.world import a_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEED, GAMES = 9, 3
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # `make fuzz ARGS="--database postgresql"` plays on the other
+
+
+@pytest.mark.timeout(300)
+async def test_nothing_that_users_do_stops_others_or_lets_them_in(database_url: str, tmp_path: Path):
+    async with a_world(tmp_path, database_url) as world:
+        for number, game in enumerate(islice(games(SEED), GAMES)):
+            played = await play(game, world)
+            assert played.finding is None, f"game {number}, move {played.moves}: {played.finding}\n{game}"

@@ -1,0 +1,97 @@
+"""What the fuzz relies on: games that can be had again, a watcher that sees what is let in, games that get shorter."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from fractions import Fraction
+from itertools import islice
+
+import pytest
+
+from admission.sandbox.sandbox import Sandbox
+from tests.fuzz.documents import QUEUE_LABELS, simple_job
+from tests.fuzz.moves import games
+from tests.fuzz.observer import Observer
+from tests.fuzz.shrink import shrink
+
+
+def test_the_seed_decides_the_games():
+    first, second = islice(games(5), 2)
+    assert [first, second] == list(islice(games(5), 2))
+    assert first != second
+    assert first != next(games(6))
+
+
+@pytest.fixture
+async def watched():
+    """A cluster without Sluice, where every Job runs at once, and the observer of it."""
+    async with Sandbox(speed=60) as sandbox:
+        observer = Observer(sandbox.local("admin"), {"default": "alice"})
+        watching = asyncio.create_task(observer.run())
+        yield sandbox.local("alice"), observer
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+def suspended(name, queue, **fields):
+    body = simple_job(name, queue, **fields)
+    body["spec"]["suspend"] = True
+    return body
+
+
+async def pods_are_seen(observer, uid, count):
+    while observer.alive(uid) < count:  # noqa: ASYNC110  the sandbox makes them
+        await asyncio.sleep(0.01)
+
+
+async def test_pods_above_quota_are_seen(watched):
+    alice, observer = watched
+    observer.note_quota("cq", Fraction(4))
+    observer.note_local_queue("default", "lq", "cq")
+    first = await alice.create("jobs", "default", simple_job("first", "lq", pods=4, seconds=10_000))
+    await pods_are_seen(observer, first["metadata"]["uid"], 4)
+    assert observer.trouble is None
+    second = await alice.create("jobs", "default", simple_job("second", "lq", seconds=10_000))
+    await pods_are_seen(observer, second["metadata"]["uid"], 1)
+    assert observer.trouble is not None
+    assert observer.trouble.story.startswith(
+        "5 of 4 main cpu of cq: 4 of default/first (1 cpu each), 1 of default/second"
+    )
+
+
+async def test_pods_of_a_job_that_was_queued_once_count_for_ever(watched):
+    alice, observer = watched
+    created = await alice.create("jobs", "default", suspended("freed", "nowhere", seconds=10_000))
+    freed = {"metadata": {"labels": None}, "spec": {"suspend": False}}
+    await alice.patch("jobs", "default", "freed", freed)
+    unqueued = await alice.create("jobs", "default", simple_job("unqueued", "", seconds=10_000))
+    await pods_are_seen(observer, created["metadata"]["uid"], 1)
+    assert observer.trouble is not None
+    assert "1 of 0 main cpu of no ClusterQueue: 1 of default/freed" in observer.trouble.story
+    assert observer.alive(unqueued["metadata"]["uid"]) == 0
+
+
+async def test_a_queue_without_bounds_lends_nothing_to_others(watched):
+    alice, observer = watched
+    observer.note_quota("cq", Fraction(4))
+    observer.note_local_queue("default", "lq", "cq")
+    observer.note_boundless("default", "vast")
+    huge = await alice.create("jobs", "default", simple_job("huge", "vast", pods=5, seconds=10_000))
+    moved = await alice.create("jobs", "default", suspended("moved", "vast", pods=5, seconds=10_000))
+    await alice.patch("jobs", "default", "moved", {"metadata": {"labels": {QUEUE_LABELS[0]: "lq"}}})
+    await alice.patch("jobs", "default", "moved", {"spec": {"suspend": False}})
+    await pods_are_seen(observer, moved["metadata"]["uid"], 5)
+    assert observer.trouble is not None
+    assert observer.trouble.story == "5 of 4 main cpu of cq: 5 of default/moved (1 cpu each)"
+    assert observer.alive(huge["metadata"]["uid"]) == 0
+
+
+async def test_what_does_not_matter_is_left_out():
+    async def is_found(game):
+        return {"do": "one", "odd": [3]} in [{**move, "odd": [3] * (3 in move["odd"])} for move in game]
+
+    noise = [{"do": "noise", "odd": [1]}] * 5
+    game = [*noise, {"do": "one", "odd": [1, 2, 3]}, *noise]
+    assert await shrink(game, is_found, attempts=100) == [{"do": "one", "odd": [3]}]

@@ -1,0 +1,38 @@
+"""Text from users is shown as one bounded line that any database and terminal can take."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.model.errors import Misconfigured
+from admission.model.text import clean
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, ümläut and 日本", "plain, ümläut and 日本"),
+        ("two\nlines\tand more", "two lines and more"),
+        ("nul \x00 bell \x07 escape \x1b[2J", r"nul \x00 bell \x07 escape \x1b[2J"),
+        ("lone \ud800 surrogate", r"lone \ud800 surrogate"),
+        ("right to left \u202e", r"right to left \u202e"),
+    ],
+)
+def test_what_does_not_print_is_escaped(text, shown):
+    assert clean(text) == shown
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000_000, "\x00" * 10_000_000])
+def test_long_text_is_cut(text):
+    shown = clean(text)
+    assert len(shown) == 1000
+    assert shown.endswith("…")
+
+
+def test_text_of_just_the_longest_length_is_whole():
+    assert clean("x" * 20, longest=20) == "x" * 20
+    assert clean("x" * 21, longest=20) == "x" * 19 + "…"
+
+
+def test_every_misconfigured_is_clean():
+    assert str(Misconfigured("a\x00b")) == r"a\x00b"

@@ -1,0 +1,30 @@
+"""Ports of loopback for the servers of tests, none of which two parallel workers of pytest-xdist give out."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from itertools import count
+from typing import Final
+
+FIRST: Final = 12_000
+PER_WORKER: Final = 2_000
+"""Ports below 32,768, where Linux begins to give out ports of its own to outgoing connections."""
+
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_next = count(secrets.randbelow(PER_WORKER))
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that was not given out for the last 2,000 calls."""
+    for _ in range(PER_WORKER):
+        port = FIRST + _worker % 9 * PER_WORKER + next(_next) % PER_WORKER
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise AssertionError("all ports for the servers of tests are taken")

@@ -1,0 +1,282 @@
+"""Lives of objects as recorded on a real control plane, lived again in the sandbox, and what of both is compared.
+
+The same requests, in the same order and not sooner; then each object must have gone through the same states in the same
+order, and states of different objects that were clearly apart in time must have come in the same order too. Not
+compared: times, random names, which node, and what a kubelet says of a pod that is being deleted (the recorded one was
+a pretend one as well, and kept such pods for other reasons).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections import Counter, defaultdict
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from admission.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+Object = dict[str, Any]
+
+APART = 0.5
+"""Seconds between two recorded states of different objects beyond which their order is no accident."""
+_STEP = 0.02
+_SETTLED = 3.0
+"""Recorded seconds after which nothing more was to come."""
+_PATIENCE = 8.0
+"""Real seconds beyond which a state that has not come is missing."""
+_SLACK = 0.3
+"""Recorded seconds that a pod runs longer, so that a status which was written just before its end is written here."""
+_NAMESPACE = "lives"
+_NODES = 5
+_NOTES = {
+    "fake/seconds": "sandbox.sluice.dev/run-seconds",
+    "fake/exit": "sandbox.sluice.dev/exit-code",
+    "fake/stubborn": "sandbox.sluice.dev/stop-seconds",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One state of one object. `who` is its kind, and its owner and number instead of a random name."""
+
+    t: float
+    who: str
+    state: str
+
+
+@dataclass
+class Life:
+    """What one control plane did: `refused` are the refusals, by the number of the request."""
+
+    seen: list[Seen] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """`who` of each pod, by its name."""
+    _pods: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def note(self, t: float, change: str, plural: str, obj: Object) -> None:
+        who = f"{plural} {obj['metadata']['name']}" if plural != "pods" else self._pod(obj)
+        state = "gone" if change == "DELETED" else (_pod_state if plural == "pods" else _job_state)(obj)
+        if next((each.state for each in reversed(self.seen) if each.who == who), None) != state:
+            self.seen.append(Seen(t, who, state))
+
+    def _pod(self, pod: Object) -> str:
+        name = pod["metadata"]["name"]
+        if name not in self.names:
+            base = pod["metadata"].get("generateName", name)
+            self._pods[base] += 1
+            self.names[name] = f"pod {base}{self._pods[base]}"
+        return self.names[name]
+
+    def states(self) -> dict[str, list[str]]:
+        """Of each Job, and of pods that nobody can tell apart in the order of their states."""
+        by_who: dict[str, list[str]] = {}
+        for each in self.seen:
+            by_who.setdefault(each.who, []).append(each.state)
+        pods = sorted(states for who, states in by_who.items() if who.startswith("pod "))
+        others = {who: states for who, states in by_who.items() if not who.startswith("pod ")}
+        return others | {f"pod {number}": states for number, states in enumerate(pods)}
+
+    def order(self) -> list[tuple[float, tuple[str, ...]]]:
+        """When each state came: pods that have lived the same are told apart by who was first."""
+        lives: dict[str, tuple[str, ...]] = {}
+        for each in self.seen:
+            lives[each.who] = (*lives.get(each.who, ()), each.state)
+        times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+        so_far: defaultdict[str, int] = defaultdict(int)
+        for each in self.seen:
+            so_far[each.who] += 1
+            if not (each.who.startswith("pod ") and each.state in ("being deleted", "gone")):
+                kind = "pod" if each.who.startswith("pod ") else each.who
+                times[kind, *lives[each.who], str(so_far[each.who])].append(each.t)
+        return sorted((t, (*what, str(n))) for what, found in times.items() for n, t in enumerate(sorted(found)))
+
+
+def _job_state(job: Object) -> str:
+    status, metadata = job.get("status", {}), job["metadata"]
+    counts = ("active", "ready", "terminating", "succeeded", "failed", "completedIndexes", "failedIndexes")
+    told = [f"{name}={status[name]}" for name in counts if status.get(name) is not None]
+    told += [f"{c['type']}={c['status']}:{c.get('reason', '')}" for c in status.get("conditions") or ()]
+    uncounted = status.get("uncountedTerminatedPods") or {}
+    told += [f"uncounted {kind}={len(uids)}" for kind, uids in sorted(uncounted.items()) if uids]
+    told += ["started"] * ("startTime" in status) + ["suspended"] * bool(job["spec"].get("suspend"))
+    told += [f"generation={metadata['generation']}"] + ["deleted"] * ("deletionTimestamp" in metadata)
+    return " ".join(told + list(metadata.get("finalizers") or ()))
+
+
+def _pod_state(pod: Object) -> str:
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
+    if "deletionTimestamp" in metadata:
+        return "being deleted"
+    conditions = {c["type"]: f"{c['status']}:{c.get('reason', '')}" for c in status.get("conditions") or ()}
+    told = [status.get("phase", ""), "on a node" if "nodeName" in spec else "", metadata.get("generation", "")]
+    # Why an ended pod is not ready, the recorded kubelet said wrongly.
+    told += [f"PodScheduled={conditions.get('PodScheduled')}", f"Ready={conditions.get('Ready', '').partition(':')[0]}"]
+    told += [gate["name"] for gate in spec.get("schedulingGates", ())]
+    told += [f"{key}={value}" for key, value in sorted((spec.get("nodeSelector") or {}).items())]
+    told += ["owned"] * bool(metadata.get("ownerReferences")) + list(metadata.get("finalizers") or ())
+    return " ".join(str(each) for each in told if each)
+
+
+def read(file: Path) -> tuple[list[Object], Life]:
+    """The requests of a recording, and the life that it shows."""
+    requests, life = [], Life()
+    for line in file.read_text().splitlines()[1:]:
+        entry = json.loads(line)
+        if "request" in entry:
+            if entry["status"] >= 400:
+                life.refused[len(requests)] = _first_line(entry["answer"])
+            requests.append({"t": entry["t"], **entry["request"]})
+        elif entry["plural"] in ("jobs", "pods"):
+            if entry["seen"] == "ADDED" and _of_cronjob(entry["object"]):
+                requests.append({"t": entry["t"], **_made_by_cronjob(entry["object"])})
+            life.note(entry["t"], entry["seen"], entry["plural"], entry["object"])
+    return requests, life
+
+
+def _of_cronjob(obj: Object) -> bool:
+    return any(owner["kind"] == "CronJob" for owner in obj["metadata"].get("ownerReferences", ()))
+
+
+def _made_by_cronjob(job: Object) -> Object:
+    """The request of the CronJob controller, which the sandbox has not: so the test sends it."""
+    spec = {name: job["spec"][name] for name in ("parallelism", "completions", "suspend")}
+    template = job["spec"]["template"]
+    pod = {
+        "metadata": {"annotations": template["metadata"].get("annotations", {})},
+        "spec": {name: template["spec"][name] for name in ("restartPolicy", "containers")},
+    }
+    metadata = {"name": job["metadata"]["name"], "labels": {"sluice.dev/queue-name": "q"}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "template": pod}}
+    path = f"/apis/batch/v1/namespaces/{_NAMESPACE}/jobs"
+    return {"method": "POST", "path": path, "contentType": "application/json", "query": None, "body": body}
+
+
+async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Life:
+    """The same requests to a sandbox, none sooner than recorded, nor before Jobs have come as far as they had then."""
+    async with Sandbox(speed=speed) as sandbox:
+        admin = sandbox.local("admin")
+        await admin.create("namespaces", "", {"metadata": {"name": _NAMESPACE}})
+        for number in range(_NODES):
+            await admin.create("nodes", "", _node(number))
+        context = ssl.create_default_context(cadata=sandbox.ca_pem)
+        connector, headers = aiohttp.TCPConnector(ssl=context), {"Authorization": "Bearer admin-token"}
+        life, began = Life(), asyncio.get_running_loop().time()
+
+        def now() -> float:
+            return (asyncio.get_running_loop().time() - began) * speed
+
+        async def watch() -> None:
+            async for batch in watcher:
+                for plural, change, obj, _ in batch:
+                    life.note(now(), change, plural, obj)
+
+        async def reached(until: float) -> None:
+            """Wait for the Jobs; if they never get there, the comparison is to tell how far they came."""
+            wanted = _steps(recorded, until)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    while not wanted <= _steps(life, now()):  # noqa: ASYNC110  the watch moves it
+                        await asyncio.sleep(_STEP)
+
+        with closing(admin.watch("jobs", "pods")) as watcher:
+            watching = asyncio.create_task(watch())
+            async with aiohttp.ClientSession(sandbox.url, connector=connector, headers=headers) as session:
+                before = sent = 0.0
+                for number, request in enumerate(requests):
+                    await reached(request["t"] - APART)
+                    await asyncio.sleep(max(0.0, sent + request["t"] - before - now()) / speed)
+                    before, sent = request["t"], now()
+                    message = await _send(session, request, recorded, life)
+                    if message:
+                        life.refused[number] = message
+            await reached(recorded.seen[-1].t)
+            await asyncio.sleep(_SETTLED / speed)
+            watching.cancel()
+        return life
+
+
+def _steps(life: Life, t: float) -> Counter[str]:
+    """How many states each Job has gone through until `t`."""
+    return Counter(each.who for each in life.seen if each.t <= t and each.who.startswith("jobs "))
+
+
+async def _send(session: aiohttp.ClientSession, request: Object, recorded: Life, life: Life) -> str:
+    """The message of a refusal, empty if there was none."""
+    path = re.sub(r"(?<=/pods/)[^/]+$", lambda name: _named(name[0], recorded, life), request["path"])
+    body = json.loads(json.dumps(request["body"]))
+    if request["method"] == "POST":
+        _translate(body)
+    async with session.request(
+        request["method"],
+        path,
+        params=request["query"] or {},
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": request["contentType"]},
+    ) as response:
+        answer = await response.json()
+        return _first_line(answer) if response.status >= 400 else ""
+
+
+def _first_line(status: Object) -> str:
+    """What comes after it is a dump of the server's own structures."""
+    line: str = status["message"].partition("\n")[0]
+    return line
+
+
+def _named(name: str, recorded: Life, life: Life) -> str:
+    """What is called here like the recorded pod `name`, which may have a random part."""
+    who = recorded.names[name]
+    return next(own for own, other in life.names.items() if other == who)
+
+
+def _translate(body: Object) -> None:
+    """The recorded kubelet's annotations as the sandbox's; there pods without one are gone as soon as deleted."""
+    if body["kind"] == "CronJob":
+        return
+    owner = body if body["kind"] == "Pod" else body["spec"]["template"]
+    notes = owner["metadata"].get("annotations", {})
+    translated = {_NOTES["fake/stubborn"]: "0"} | {_NOTES[key]: notes[key] for key in notes}
+    if (seconds := notes.get("fake/seconds")) is not None:
+        translated[_NOTES["fake/seconds"]] = str(float(seconds) + _SLACK)
+    owner["metadata"]["annotations"] = translated
+
+
+def _node(number: int) -> Object:
+    room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    annotations, labels = {"kwok.x-k8s.io/node": "fake"}, {"pool": "spot"}
+    return {
+        "metadata": {"name": f"node-{number}", "annotations": annotations, "labels": labels},
+        "status": {"allocatable": room, "capacity": room},
+    }
+
+
+def different(recorded: Life, lived: Life) -> Iterable[str]:
+    """Objects that have not gone through the recorded states in their order. Recordings were ended in mid-life."""
+    one, other = recorded.states(), lived.states()
+    if one.keys() != other.keys():
+        yield f"there were other objects: {sorted(other)} instead of {sorted(one)}"
+    for who in one.keys() & other.keys():
+        if other[who][: len(one[who])] != one[who]:
+            yield "\n".join([who, *unified_diff(one[who], other[who], "recorded", "sandbox", n=1, lineterm="")])
+
+
+def misplaced(recorded: Life, lived: Life) -> Iterable[str]:
+    """Pairs of states that were clearly one after the other when recorded, and came the other way round."""
+    places = {what: place for place, (_, what) in enumerate(lived.order())}
+    known = [(t, what) for t, what in recorded.order() if what in places]
+    for t, what in known:
+        for later, other in known:
+            if later - t > APART and places[other] < places[what]:
+                yield f"{other[0]}: {other[int(other[-2])]} came before {what[0]}: {what[int(what[-2])]}"

@@ -1,0 +1,107 @@
+"""What is wrong with one workload, in what is to be written or in what is on record, concerns no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from store_examples import admission, admitted, pending, workload
+
+from admission.model.workload import PodSet
+from admission.store.database import Location, connect
+from admission.store.errors import ContradictsLedger, Unwritable
+from admission.store.records import Changes, State, Transition
+
+T = 1_750_000_000.0
+UNWRITABLE = (PodSet("main", 1, {"cpu": 2**70}),)
+
+
+async def _execute(url, statement, **values):
+    """What somebody does to the database behind Sluice's back."""
+    database = connect(Location.parse(url))
+    try:
+        async with database.write() as connection:
+            await connection.execute(sa.text(statement), values)
+    finally:
+        await database.close()
+
+
+def _told(uid):
+    return Transition(uid, T, State.PENDING, "Queued")
+
+
+async def test_all_that_can_be_written_is_written(store):
+    epoch = await store.lead("test")
+    records = [pending(workload(f"{number:02}")) for number in range(20)]
+    for number in (3, 4, 17):
+        records[number] = pending(workload(f"{number:02}", pod_sets=UNWRITABLE))
+    changes = Changes(workloads=tuple(records), transitions=tuple(_told(f"{number:02}") for number in range(20)))
+    with pytest.raises(Unwritable, match="3 workloads cannot be written") as raised:
+        await store.commit(changes, epoch=epoch)
+    assert sorted(raised.value.faults) == ["03", "04", "17"]
+    state = await store.load()
+    assert state.revision == raised.value.revision
+    assert len(state.workloads) == 17
+    assert await store.workloads.story("03") == ()
+    assert len(await store.workloads.story("05")) == 1
+    await store.commit(Changes(workloads=(pending(workload("03")),)), epoch=epoch)
+
+
+async def test_nothing_is_written_if_what_fails_moves_quota(store):
+    epoch = await store.lead("test")
+    good, bad = workload("good"), workload("bad", pod_sets=UNWRITABLE)
+    changes = admitted(bad, admission(), at=T)
+    changes = replace(changes, workloads=(*changes.workloads, pending(good)))
+    with pytest.raises(Unwritable) as raised:
+        await store.commit(changes, epoch=epoch)
+    assert (list(raised.value.faults), raised.value.revision) == (["bad"], None)
+    assert (await store.load()).workloads == ()
+
+
+async def test_who_contradicts_the_ledger_is_named(store):
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(), at=T), epoch=epoch)
+    twice = admitted(workload("1"), admission(), at=T + 1)
+    both = replace(twice, workloads=(*twice.workloads, pending(workload("2"))))
+    with pytest.raises(ContradictsLedger) as raised:
+        await store.commit(both, epoch=epoch)
+    assert list(raised.value.faults) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("pod_sets", "spec", "{}"),
+        ("pod_sets", "spec", "[1]"),
+        ("pod_sets", "spec", '{"requests": {}, "tolerations": [[1,2,3,4,5,6]]}'),
+        ("workloads", "original", "[]"),
+        ("workloads", "original", '"text"'),
+    ],
+)
+async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_read(store, database_url, table, column, value):
+    epoch = await store.lead("test")
+    odd = workload("odd", pod_sets=(PodSet("main", 7, {"cpu": 1}),))
+    await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
+    await store.commit(admitted(odd, admission(), at=T), epoch=epoch)
+    where = "uid = 'odd'" if table == "workloads" else "count = 7"
+    given = ":value" if database_url.startswith("sqlite") else "CAST(:value AS JSON)"
+    await _execute(database_url, f"UPDATE {table} SET {column} = {given} WHERE {where}", value=value)
+    state = await store.load()
+    assert list(state.faults) == ["odd"]
+    by_uid = {record.workload.uid: record for record in state.workloads}
+    assert by_uid["1"].workload == workload("1")
+    assert (by_uid["odd"].state, by_uid["odd"].admission) == (State.ADMITTED, admission())
+    assert by_uid["odd"].workload.pod_sets == ()
+    assert by_uid["odd"].message.startswith("its row in the database cannot be read: ")
+    page = await store.workloads.list(namespace="team-a")
+    assert [record.workload.uid for record in page.workloads] == ["1", "odd"]
+
+
+async def test_text_that_is_no_json_is_such_a_row(store, database_url, database_kind):
+    if database_kind == "postgresql":
+        pytest.skip("PostgreSQL looks at what it is given")
+    epoch = await store.lead("test")
+    await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
+    await _execute(database_url, "UPDATE pod_sets SET spec = '{'")
+    assert list((await store.load()).faults) == ["1"]

@@ -1,0 +1,157 @@
+"""Managed namespaces by the webhook alone: an API server that has no admission policies calls it over TLS."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from admission.cluster.client import Client
+from admission.cluster.errors import Invalid
+from admission.kinds import all_kinds
+from admission.machinery.listener import open_sockets
+from admission.machinery.tls import DoorContext
+from admission.sandbox import Sandbox, User
+from webhooks.certificates import Certificates
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.review import Reviewer
+from webhooks.server import answering
+from webhooks.standing import Standing
+
+JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
+ELSEWHERE = "/apis/batch/v1/namespaces/default/jobs"
+SLUICE = "sluice"
+SUBMITTED_BY = "sluice.dev/submitted-by"
+QUEUE, KUEUE_QUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
+SCOPE = Scope((SLUICE,), managed=({"key": "team", "operator": "Exists"},))
+
+
+@pytest.fixture
+async def sandbox():
+    users = {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice")}
+    async with Sandbox(controllers=False, users=users, minor=29) as sandbox:
+        team = {"metadata": {"name": "team-a", "labels": {"team": "a"}}}
+        await sandbox.local("alice").create("namespaces", "", team)
+        yield sandbox
+
+
+@pytest.fixture
+def connect(sandbox, tmp_path):
+    @asynccontextmanager
+    async def connect(user):
+        path = tmp_path / f"kubeconfig-{user}"
+        sandbox.write_kubeconfig(path, user)
+        async with Client.from_kubeconfig(str(path)) as client:
+            yield client
+
+    return connect
+
+
+@pytest.fixture
+async def sluice(connect):
+    async with connect(SLUICE) as client:
+        yield client
+
+
+@pytest.fixture
+async def alice(connect):
+    async with connect("alice") as client:
+        yield client
+
+
+class Counting(Reviewer):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def review(self, review, *, managed=False):
+        self.asked += 1
+        return super().review(review, managed=managed)
+
+
+@pytest.fixture
+async def reviewer(tmp_path, sluice):
+    """What answers the webhook that is registered."""
+    directory = tmp_path / "certificates"
+    certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
+    certificates.renew()
+    (socket,) = await open_sockets("127.0.0.1", 0)
+    reviewer = Counting(all_kinds(), own_usernames=[SLUICE])
+    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    async with answering(reviewer, [socket], ssl_context=context):
+        registration = Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
+        configuration = registration.configuration(certificates.ca_bundle)
+        assert await Standing(sluice, "webhooks", all_kinds(), SCOPE, lambda: configuration).ensure()
+        yield reviewer
+
+
+def job(name, labels=None, **spec):
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"template": {"spec": pod}, **spec}}
+
+
+def queues_of(obj):
+    return {key: value for key, value in obj["metadata"]["labels"].items() if key in (QUEUE, KUEUE_QUEUE)}
+
+
+@pytest.mark.parametrize("labels", [{}, {"another": "label"}])
+async def test_a_job_without_a_queue_gets_the_default_one_in_one_call(alice, reviewer, labels):
+    created = await alice.create(JOBS, job("j", labels))
+    assert created["spec"]["suspend"] is True
+    assert created["metadata"]["labels"] == {**labels, QUEUE: "default"}
+    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
+    assert reviewer.asked == 1
+
+
+async def test_a_queue_that_is_named_counts_and_is_one_call(alice, reviewer):
+    created = await alice.create(JOBS, job("j", {KUEUE_QUEUE: "q"}))
+    assert created["metadata"]["labels"] == {KUEUE_QUEUE: "q"}
+    assert reviewer.asked == 1
+
+
+async def test_what_is_elsewhere_or_none_of_sluice_s_is_not_asked_about(alice, reviewer):
+    assert (await alice.create(ELSEWHERE, job("j")))["spec"]["suspend"] is False
+    assert (await alice.create(JOBS, job("j", managedBy="example.com/another")))["spec"]["suspend"] is False
+    assert reviewer.asked == 0
+
+
+async def test_a_waiting_job_keeps_its_queue_and_its_gate(alice, reviewer):
+    await alice.create(JOBS, job("j", {QUEUE: "q"}))
+    change = {"metadata": {"labels": {QUEUE: None}}, "spec": {"suspend": False}}
+    kept = await alice.patch(f"{JOBS}/j", change)
+    assert queues_of(kept) == {QUEUE: "q"}
+    assert kept["spec"]["suspend"] is True
+    with pytest.raises(Invalid, match=r"metadata\.labels\[sluice\.dev/queue-name\]: is empty"):
+        await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: ""}}})
+    moved = await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: None, KUEUE_QUEUE: "p"}}})
+    assert queues_of(moved) == {KUEUE_QUEUE: "p"}
+
+
+async def test_a_running_job_keeps_its_queue(alice, sluice, reviewer):
+    await alice.create(JOBS, job("j"))
+    await sluice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+    kept = await alice.patch(f"{JOBS}/j", {"metadata": {"labels": None}})
+    assert queues_of(kept) == {QUEUE: "default"}
+    assert kept["spec"]["suspend"] is False
+
+
+@pytest.fixture
+async def from_before(alice):
+    """Two Jobs that were created before there was a webhook."""
+    await alice.create(JOBS, job("waiting", suspend=True))
+    await alice.create(JOBS, job("running"))
+
+
+async def test_a_job_from_before_joins_when_somebody_starts_it(from_before, reviewer, alice):
+    joined = await alice.patch(f"{JOBS}/waiting", {"spec": {"suspend": False}})
+    assert joined["spec"]["suspend"] is True
+    assert queues_of(joined) == {QUEUE: "default"}
+    assert joined["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
+
+
+async def test_what_ran_before_is_left_to_the_controller(from_before, reviewer, alice):
+    left = await alice.patch(f"{JOBS}/running", {"spec": {"parallelism": 2}})
+    assert queues_of(left) == {}
+    assert left["spec"]["suspend"] is False

@@ -1,0 +1,361 @@
+"""The gate as admission policies, over HTTP: what they answer, and how they change places with the webhook."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from admission.cluster.client import Client
+from admission.cluster.errors import Forbidden, Invalid
+from admission.kinds import all_kinds
+from admission.sandbox import Sandbox, User
+from webhooks.errors import PoliciesNotOffered
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.standing import OVERLAP, Standing
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+SLUICE = "system:serviceaccount:sluice-system:sluice"
+SUBMITTED_BY = "sluice.dev/submitted-by"
+QUEUE, KUEUE_QUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
+TEAMS = ({"key": "team", "operator": "Exists"},)
+
+
+@pytest.fixture
+def users():
+    return {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice")}
+
+
+@pytest.fixture
+async def sandbox(users):
+    async with Sandbox(controllers=False, users=users) as sandbox:
+        team = {"metadata": {"name": "team-a", "labels": {"team": "a"}}}
+        await sandbox.local("alice").create("namespaces", "", team)
+        yield sandbox
+
+
+@pytest.fixture
+def connect(tmp_path):
+    @asynccontextmanager
+    async def connect(sandbox, user):
+        path = tmp_path / f"kubeconfig-{user.rpartition(':')[2]}"
+        sandbox.write_kubeconfig(path, user)
+        async with Client.from_kubeconfig(str(path)) as client:
+            yield client
+
+    return connect
+
+
+@pytest.fixture
+async def sluice(sandbox, connect):
+    async with connect(sandbox, SLUICE) as client:
+        yield client
+
+
+@pytest.fixture
+async def alice(sandbox, connect):
+    async with connect(sandbox, "alice") as client:
+        yield client
+
+
+def standing(client, mode="policies", *, webhook=None, managed=TEAMS, leads=lambda: True):
+    return Standing(client, mode, all_kinds(), Scope((SLUICE,), managed=managed), webhook, leads)
+
+
+@pytest.fixture
+async def gated(sluice):
+    assert await standing(sluice).ensure()
+
+
+def job(name, labels=None, annotations=None, **spec):
+    metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": metadata, "spec": {"template": {"spec": pod}, **spec}}
+
+
+async def running(alice, sluice, name="j", **spec):
+    """A queued Job that Sluice has started."""
+    created = await alice.create(JOBS, job(name, {QUEUE: "q"}, **spec))
+    assert created["spec"]["suspend"] is True
+    return await sluice.patch(f"{JOBS}/{name}", {"spec": {"suspend": False}})
+
+
+async def test_writing_the_policies_again_changes_nothing(sluice, gated):
+    assert not await standing(sluice).ensure()
+    assert await standing(sluice).clear() == []
+
+
+async def test_what_was_changed_by_hand_is_put_right(sluice, gated):
+    path = f"{GROUP}/mutatingadmissionpolicies/jobs.gate.sluice.dev"
+    await sluice.patch(path, {"spec": {"failurePolicy": "Ignore"}})
+    await sluice.delete(f"{GROUP}/validatingadmissionpolicybindings/jobs.keep.sluice.dev")
+    assert await standing(sluice).ensure()
+    assert (await sluice.get(path))["spec"]["failurePolicy"] == "Fail"
+    assert not await standing(sluice).ensure()
+
+
+@pytest.mark.parametrize("key", [QUEUE, KUEUE_QUEUE])
+async def test_a_labelled_job_is_gated_and_its_submitter_noted(alice, gated, key):
+    created = await alice.create(JOBS, job("j", {key: "q"}, {SUBMITTED_BY: "forged"}))
+    assert created["spec"]["suspend"] is True
+    assert created["metadata"]["annotations"][SUBMITTED_BY] == "alice"
+
+
+async def test_what_sluice_s_user_creates_is_gated_like_anybody_s(sluice, gated):
+    assert (await sluice.create(JOBS, job("j", {QUEUE: "q"})))["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec"), [({}, {}), ({QUEUE: "q"}, {"managedBy": "example.com/another", "suspend": False})]
+)
+async def test_a_job_that_is_none_of_sluice_s_business_is_left_alone(alice, gated, labels, spec):
+    created = await alice.create(JOBS, job("j", labels, **spec))
+    assert created["spec"]["suspend"] is False
+    assert "annotations" not in created["metadata"]
+    await alice.patch(f"{JOBS}/j", {"spec": {"parallelism": 5}})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"suspend": False}},
+        {"spec": {"suspend": None}},
+        {"spec": {"suspend": False}, "metadata": {"labels": {QUEUE: None}}},
+    ],
+)
+async def test_a_waiting_job_is_started_by_nobody_else(alice, gated, change):
+    await alice.create(JOBS, job("j", {QUEUE: "q"}))
+    with pytest.raises(Forbidden, match=r"this Job waits in a queue: Sluice starts it .* sluice why j -n default"):
+        await alice.patch(f"{JOBS}/j", change)
+
+
+@pytest.mark.parametrize("name", ["o'brien", 'the "boss"', "a\\b", "Jörg"])
+async def test_sluice_may_have_any_name(alice, sandbox, sluice, connect, name):
+    scope = Scope((name,))
+    await Standing(sluice, "policies", all_kinds(), scope, None).ensure()
+    await alice.create(JOBS, job("j", {QUEUE: "q"}))
+    with pytest.raises(Forbidden):
+        await alice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+    sandbox.add_user(User(name, groups=("system:masters",)))
+    async with connect(sandbox, name) as named:
+        assert (await named.patch(f"{JOBS}/j", {"spec": {"suspend": False}}))["spec"]["suspend"] is False
+
+
+async def test_a_waiting_job_may_leave_its_queue_and_join_another_as_its_new_user(alice, gated, sluice):
+    await alice.create(JOBS, job("j", {QUEUE: "q"}))
+    left = await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: None}, "annotations": {"a": "b"}}})
+    assert left["spec"]["suspend"] is True
+    forged = {"labels": {QUEUE: "p"}, "annotations": {SUBMITTED_BY: "bob"}}
+    joined = await alice.patch(f"{JOBS}/j", {"metadata": forged, "spec": {"suspend": False}})
+    assert joined["spec"]["suspend"] is True
+    assert joined["metadata"]["annotations"][SUBMITTED_BY] == "alice"
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize("value", ["bob", None])
+async def test_the_submitter_stays_as_it_is(alice, gated, subresource, value):
+    await alice.create(JOBS, job("j", {QUEUE: "q"}))
+    with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by is written by Sluice alone"):
+        await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"annotations": {SUBMITTED_BY: value}}})
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize("labels", [{QUEUE: "p"}, {QUEUE: None}, {KUEUE_QUEUE: "p"}])
+async def test_the_queue_of_a_running_job_stays_as_it_is(alice, sluice, gated, subresource, labels):
+    await running(alice, sluice)
+    with pytest.raises(Forbidden, match="the queue of a running Job stays as it is; suspend it before you move it"):
+        await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"labels": labels}})
+    await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
+
+
+async def test_a_running_job_without_a_queue_gets_none(alice, gated):
+    await alice.create(JOBS, job("j"))
+    with pytest.raises(Forbidden, match="suspend it before you move it"):
+        await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: "q"}}})
+
+
+@pytest.mark.parametrize("spec", [{"parallelism": 3}, {"parallelism": 3, "completions": 3}])
+async def test_a_running_job_gets_no_more_pods(alice, sluice, gated, spec):
+    indexed = {"completionMode": "Indexed", "completions": 2} if "completions" in spec else {}
+    await running(alice, sluice, parallelism=2, **indexed)
+    with pytest.raises(Forbidden, match="a running Job gets no more pods than it has; suspend it in the same request"):
+        await alice.patch(f"{JOBS}/j", {"spec": spec})
+    await alice.patch(f"{JOBS}/j", {"spec": {"parallelism": 1}})
+    assert (await alice.patch(f"{JOBS}/j", {"spec": {**spec, "suspend": True}}))["spec"]["suspend"] is True
+
+
+async def test_a_running_job_goes_on_to_replace_only_pods_that_have_ended(alice, sluice, gated):
+    await running(alice, sluice, podReplacementPolicy="Failed")
+    with pytest.raises(Forbidden, match="podReplacementPolicy of a running Job stays Failed"):
+        await alice.patch(f"{JOBS}/j", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
+
+
+async def test_an_empty_queue_name_is_refused(alice, gated):
+    says = r"metadata\.labels\[sluice\.dev/queue-name\]: is empty: name what it is for"
+    with pytest.raises(Invalid, match=says):
+        await alice.create(JOBS, job("j", {QUEUE: ""}))
+    await alice.create(JOBS, job("j", {QUEUE: "q"}))
+    with pytest.raises(Invalid, match=says):
+        await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: ""}}})
+
+
+async def test_an_empty_queue_name_of_before_does_not_stand_in_the_way(alice, sluice):
+    await alice.create(JOBS, job("j", {QUEUE: ""}, suspend=True))
+    await standing(sluice).ensure()
+    await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
+
+
+async def test_excluded_namespaces_are_left_alone(alice, gated):
+    created = await alice.create(JOBS.replace("default", "kube-system"), job("j", {QUEUE: "q"}))
+    assert created["spec"]["suspend"] is False
+
+
+# ---------------------------------------------------------------------- managed namespaces
+
+TEAM_JOBS = JOBS.replace("default", "team-a")
+
+
+@pytest.mark.parametrize("labels", [{}, {"another": "label"}])
+async def test_in_a_managed_namespace_a_job_without_a_queue_gets_the_default_one(alice, gated, labels):
+    created = await alice.create(TEAM_JOBS, job("j", labels))
+    assert created["spec"]["suspend"] is True
+    assert created["metadata"]["labels"] == {**labels, QUEUE: "default"}
+    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
+
+
+async def test_in_a_managed_namespace_a_queue_that_is_named_counts(alice, gated):
+    created = await alice.create(TEAM_JOBS, job("j", {KUEUE_QUEUE: "q"}))
+    assert created["metadata"]["labels"] == {KUEUE_QUEUE: "q"}
+    assert created["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize("value", [None, ""])
+async def test_in_a_managed_namespace_nothing_leaves_its_queue(alice, gated, value, subresource):
+    await alice.create(TEAM_JOBS, job("j"))
+    with pytest.raises((Forbidden, Invalid), match=r"all Jobs of this namespace are queued|is empty: name what"):
+        await alice.patch(f"{TEAM_JOBS}/j{subresource}", {"metadata": {"labels": {QUEUE: value}}})
+    moved = await alice.patch(f"{TEAM_JOBS}/j", {"metadata": {"labels": {QUEUE: None, KUEUE_QUEUE: "q"}}})
+    assert moved["metadata"]["labels"] == {KUEUE_QUEUE: "q"}
+
+
+async def test_in_a_managed_namespace_nobody_starts_what_no_gate_has_seen(alice, sluice):
+    await alice.create(TEAM_JOBS, job("j", suspend=True))
+    await standing(sluice).ensure()
+    with pytest.raises(Forbidden, match="Sluice starts it"):
+        await alice.patch(f"{TEAM_JOBS}/j", {"spec": {"suspend": False}})
+    assert not (await sluice.patch(f"{TEAM_JOBS}/j", {"spec": {"suspend": False}}))["spec"]["suspend"]
+
+
+async def test_what_another_controller_makes_pods_of_is_left_alone_in_managed_namespaces(alice, gated):
+    created = await alice.create(TEAM_JOBS, job("j", managedBy="example.com/another"))
+    assert created["spec"]["suspend"] is False
+
+
+async def test_another_selector_of_managed_namespaces_takes_the_place_of_the_first(alice, sluice, gated):
+    other = ({"key": "team", "operator": "In", "values": ["b"]},)
+    assert await standing(sluice, managed=other).ensure()
+    assert (await alice.create(TEAM_JOBS, job("j")))["spec"]["suspend"] is False
+
+
+async def test_no_managed_namespaces_any_more(alice, sluice, gated):
+    assert not await standing(sluice, managed=None).ensure()
+    removed = await standing(sluice, managed=None).clear()
+    assert removed == [
+        "MutatingAdmissionPolicy jobs.managed.gate.sluice.dev",
+        "MutatingAdmissionPolicyBinding jobs.managed.gate.sluice.dev",
+        "ValidatingAdmissionPolicy jobs.managed.keep.sluice.dev",
+        "ValidatingAdmissionPolicyBinding jobs.managed.keep.sluice.dev",
+    ]
+    assert (await alice.create(TEAM_JOBS, job("j")))["spec"]["suspend"] is False
+
+
+# ---------------------------------------------------------------------- which gate stands
+
+WEBHOOK = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"a bundle")
+
+
+async def kinds_of(client):
+    """What of ours the server has, by kind."""
+    resources = (await client.get(GROUP))["resources"]
+    lists = [await client.get(f"{GROUP}/{row['name']}") for row in resources if "/" not in row["name"]]
+    return {page["kind"].removesuffix("List") for page in lists if page["items"]}
+
+
+POLICIES = {
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
+
+
+@pytest.mark.parametrize(
+    ("minor", "mode", "managed", "wanted"),
+    [
+        (36, "webhooks", None, {"MutatingWebhookConfiguration"}),
+        (36, "policies", None, POLICIES),
+        (36, "auto", None, POLICIES),
+        (35, "auto", None, {"MutatingWebhookConfiguration"}),
+        (
+            35,
+            "auto",
+            TEAMS,
+            {"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
+        ),
+        (29, "auto", TEAMS, {"MutatingWebhookConfiguration"}),
+    ],
+)
+async def test_what_is_written_follows_the_setting_and_the_server(users, connect, minor, mode, managed, wanted):
+    async with Sandbox(controllers=False, users=users, minor=minor) as sandbox, connect(sandbox, SLUICE) as client:
+        gate = standing(client, mode, webhook=lambda: WEBHOOK, managed=managed)
+        assert await gate.ensure()
+        assert await kinds_of(client) == wanted
+        assert not await gate.ensure()
+        assert await gate.clear() == []
+
+
+async def test_policies_that_the_server_does_not_have_are_told_in_a_sentence(users, connect):
+    async with Sandbox(controllers=False, users=users, minor=35) as sandbox, connect(sandbox, SLUICE) as client:
+        with pytest.raises(PoliciesNotOffered, match=r"Kubernetes from 1\.36 on: set admission to auto or webhooks"):
+            await standing(client).ensure()
+
+
+async def test_without_a_gate_of_its_own_it_takes_none_away(sluice, gated):
+    without = standing(sluice, "webhooks")
+    assert not await without.ensure()
+    assert await without.clear() == []
+
+
+async def pauses_of(gate, count):
+    """Keep the gate, and note for how long it pauses."""
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) > count:
+            raise asyncio.CancelledError
+
+    async def refresh():
+        return None
+
+    with pytest.raises(asyncio.CancelledError):
+        await gate.keep(refresh=refresh, sleep=sleep)
+    return pauses
+
+
+async def test_the_other_gate_goes_once_the_wanted_one_was_there_for_a_while(sluice, gated):
+    gate = standing(sluice, "webhooks", webhook=lambda: WEBHOOK, managed=None)
+    assert (await pauses_of(gate, 1)) == [OVERLAP, OVERLAP]
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}
+    await pauses_of(gate, 1)
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration"}
+
+
+async def test_only_the_leader_removes_a_gate(sluice, gated):
+    gate = standing(sluice, "webhooks", webhook=lambda: WEBHOOK, leads=lambda: False)
+    await pauses_of(gate, 2)
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}

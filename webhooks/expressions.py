@@ -1,0 +1,96 @@
+"""CEL for what the gate looks at in a Job: only the core of the language, which every API server since 1.30 knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from admission.kinds.base import SUBMITTED_BY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.kinds.base import Kind
+
+
+ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp)"
+"""Whether an object is not being deleted."""
+
+
+def shows_queue_label(variable: str, kind: Kind) -> str:
+    """Whether an object has a queue label, be it empty."""
+    labels = " || ".join(f"'{key}' in {variable}.metadata.labels" for key in kind.conventions.queue_labels)
+    return f"(has({variable}.metadata.labels) && ({labels}))"
+
+
+def is_queued(variable: str, kind: Kind) -> str:
+    """Whether an object names a queue, and is one that Sluice starts."""
+    named = " || ".join(f"{label(variable, key)} != ''" for key in kind.conventions.queue_labels)
+    return f"(({named}) && {on_job_controller(variable)})"
+
+
+def names_no_queue(variable: str, key: str) -> str:
+    """Whether a queue label is there and empty."""
+    labels = f"{variable}.metadata.labels"
+    return f"(has({labels}) && '{key}' in {labels} && {labels}['{key}'] == '')"
+
+
+def on_job_controller(variable: str) -> str:
+    """Whether Kubernetes' own controller makes its pods."""
+    field = f"{variable}.spec.managedBy"
+    return f"(!has({field}) || {field} == 'kubernetes.io/job-controller')"
+
+
+def is_suspended(variable: str) -> str:
+    """Whether it makes no pods."""
+    return f"(has({variable}.spec.suspend) && {variable}.spec.suspend)"
+
+
+def label(variable: str, key: str) -> str:
+    """The value of a label, empty if it is not there."""
+    return _value(f"{variable}.metadata.labels", key)
+
+
+def submitter(variable: str) -> str:
+    """Who is noted to have submitted it; empty if nobody is."""
+    return _value(f"{variable}.metadata.annotations", SUBMITTED_BY)
+
+
+def pods(variable: str) -> str:
+    """How many pods a Job has at a time."""
+    spec = f"{variable}.spec"
+    parallelism = f"(has({spec}.parallelism) ? {spec}.parallelism : 1)"
+    bounded = f"has({spec}.completions) && {spec}.completions < {parallelism}"
+    return f"({bounded} ? {spec}.completions : {parallelism})"
+
+
+def replaces_failed(variable: str) -> str:
+    """Whether it makes pods only for those that have ended."""
+    field = f"{variable}.spec.podReplacementPolicy"
+    return f"(has({field}) && {field} == 'Failed')"
+
+
+def not_by(usernames: Iterable[str]) -> str:
+    """Whether a request is no update by one of these users; empty if that is always so."""
+    names = ", ".join(orjson.dumps(name).decode() for name in usernames)  # a name may have quotes in it
+    return f"!(request.operation == 'UPDATE' && request.userInfo.username in [{names}])" if names else ""
+
+
+def decisive(kind: Kind) -> str:
+    """Whether a request is a creation, or touches anything that the gate looks at."""
+
+    def labels(variable: str) -> str:
+        return f"(has({variable}.metadata.labels) ? {variable}.metadata.labels : {{}})"
+
+    annotations = [f"{variable}.metadata.annotations" for variable in ("object", "oldObject")]
+    differs = [
+        "object.spec != oldObject.spec",
+        f"{labels('object')} != {labels('oldObject')}",
+        *(" != ".join(_value(each, key, missing="null") for each in annotations) for key in kind.annotations),
+    ]
+    return f"request.operation == 'CREATE' || {' || '.join(differs)}"
+
+
+def _value(values: str, key: str, *, missing: str = "''") -> str:
+    return f"(has({values}) && '{key}' in {values} ? {values}['{key}'] : {missing})"

@@ -1,0 +1,216 @@
+"""The gate: the process that answers the webhook, and nothing else, so that nothing else can delay or end it.
+
+`sluice serve` starts it (`python -m webhooks.gate ORDER`) and talks to it through its standard input and output, one
+JSON document or word on each line; `sluice webhook` runs it alone. Its answers need nothing from `serve`, which may be
+busy, stopped, or busy with starting again. But it ends with `serve`, however that ends: its input ends then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import orjson
+
+from admission.kinds import all_kinds
+from admission.machinery.errors import UnusableCertificate
+from admission.machinery.logs import log_to_stderr
+from admission.machinery.loop import new_loop
+from admission.machinery.tls import DoorContext
+from webhooks.review import Reviewer
+from webhooks.server import answering
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.machinery.logs import LogFormat, LogLevel
+
+logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
+
+READY: Final = b"ready"
+"""Said once the gate answers, and in answer to each PING."""
+PING: Final = {"ping": True}
+
+LINE_LIMIT: Final = 2**20
+"""Bytes of a line that the gate is told something by."""
+
+_LOOK_SECONDS: Final = 5.0
+"""Between two looks at the files of the certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a gate is started with."""
+
+    certificate_directory: str
+    """Holds `tls.crt` and `tls.key`, which are read again when they change."""
+    own_usernames: tuple[str, ...]
+    """Those of Sluice itself, which alone may start what is queued."""
+    kueue_labels: bool
+    log_level: LogLevel
+    log_format: LogFormat = "text"
+    descriptors: tuple[int, ...] = ()
+    """The sockets to answer on, which listen already."""
+
+    def dump(self) -> str:
+        """JSON, for `load`."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def load(cls, text: str) -> Order:
+        """The order that was dumped."""
+        content: dict[str, Any] = orjson.loads(text)
+        return cls(
+            **content | {"own_usernames": tuple(content["own_usernames"]), "descriptors": tuple(content["descriptors"])}
+        )
+
+
+class KnownQueues:
+    """The LocalQueues that `serve` has told of. They decide about a warning, and about nothing else."""
+
+    def __init__(self) -> None:
+        self._names: set[tuple[str, str]] | None = None
+
+    def exists(self, namespace: str, name: str) -> bool:
+        """True also while nobody has told anything."""
+        return self._names is None or (namespace, name) in self._names
+
+    def told(self, change: dict[str, Any]) -> None:
+        """Take in what has come (`added`) and gone (`removed`) since the last time."""
+        names = self._names if self._names is not None else set()
+        names.update((namespace, name) for namespace, name in change.get("added", ()))
+        names.difference_update((namespace, name) for namespace, name in change.get("removed", ()))
+        self._names = names
+
+
+async def answer_for_ever(order: Order, sockets: Sequence[socket.socket]) -> NoReturn:
+    """Answer the webhook until cancelled, with whatever certificate is in the files. Raises nothing."""
+    await _answer(order, sockets, KnownQueues(), asyncio.Event())
+
+
+async def answer_while_told(order: Order, sockets: Sequence[socket.socket]) -> None:
+    """Answer the webhook for as long as the process that started this one lives."""
+    queues, ready = KnownQueues(), asyncio.Event()
+    answering_task = asyncio.create_task(_answer(order, sockets, queues, ready))
+    try:
+        await _listen_to_parent(queues, ready)
+    finally:
+        for one in sockets:
+            one.close()  # before all else: the next `serve` may want the address already
+        answering_task.cancel()
+        await asyncio.gather(answering_task, return_exceptions=True)
+
+
+async def _answer(
+    order: Order, sockets: Sequence[socket.socket], queues: KnownQueues, ready: asyncio.Event
+) -> NoReturn:
+    kinds = all_kinds(kueue_labels=order.kueue_labels)
+    reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists)
+    context = await _context(Path(order.certificate_directory))
+    async with answering(reviewer, sockets, ssl_context=context):
+        logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))
+        ready.set()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                context.refresh()
+            except UnusableCertificate as error:  # perhaps it is being written
+                logger.warning("the certificate stays as it was: %s", error)
+
+
+async def _context(directory: Path) -> DoorContext:
+    """Wait for a certificate: a Secret may be filled by a `serve` that starts at the same time."""
+    told = False
+    while True:
+        try:
+            return DoorContext(directory / "tls.crt", directory / "tls.key")
+        except UnusableCertificate as error:
+            if not told:
+                logger.error("cannot answer yet, and tries again until it can: %s", error)
+                told = True
+            await asyncio.sleep(1.0)
+
+
+async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event) -> None:
+    """Until its end."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(LINE_LIMIT)
+    async with AsyncExitStack() as stack:
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+        stack.callback(transport.close)
+        announcing = asyncio.create_task(_announce(ready))
+        stack.callback(announcing.cancel)
+        while line := await reader.readline():
+            told = orjson.loads(line)
+            if told == PING:
+                if ready.is_set():
+                    _say(READY)
+            else:
+                queues.told(told)
+
+
+async def _announce(ready: asyncio.Event) -> None:
+    await ready.wait()
+    _say(READY)
+
+
+def _say(word: bytes) -> None:
+    """A word to `serve`. A pipe holds thousands of them: if one is full, `serve` has not listened for a long time."""
+    try:
+        os.write(sys.stdout.fileno(), word + b"\n")
+    except (BlockingIOError, BrokenPipeError):
+        logger.debug("nobody listens to this process")
+
+
+def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool) -> None:
+    """What the process does, until it is asked to end; not `alone`: until the process that started it ends."""
+    log_to_stderr(order.log_level, order.log_format)
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 100)  # a review leaves no cycles behind; to look for some takes milliseconds
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_until_asked(order, sockets, alone=alone))
+    logger.log(_of_end(alone=alone), "ended")
+
+
+async def _until_asked(order: Order, sockets: Sequence[socket.socket], *, alone: bool) -> None:
+    task = asyncio.create_task(answer_for_ever(order, sockets) if alone else answer_while_told(order, sockets))
+
+    def end(number: signal.Signals) -> None:
+        logger.log(_of_end(alone=alone), "shutting down: %s", number.name)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+def _of_end(*, alone: bool) -> int:
+    """The level of lines about the end: that of `serve` is told by `serve`."""
+    return logging.INFO if alone else logging.DEBUG
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def main() -> None:
+    """The process that `serve` starts."""
+    order = Order.load(sys.argv[1])
+    os.set_blocking(sys.stdout.fileno(), False)
+    run(order, sockets=[socket.socket(fileno=number) for number in order.descriptors], alone=False)
+
+
+if __name__ == "__main__":
+    main()

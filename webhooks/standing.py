@@ -1,0 +1,154 @@
+"""Which gate stands: the webhook or admission policies. Sluice writes the one that is wanted, then removes the other.
+
+While it changes from one to the other both stand, so that no Job slips through: what is new takes the API servers a
+moment until it is in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from admission.cluster.desired import ensure
+from admission.cluster.errors import NotFound
+from admission.model.errors import SluiceError
+from webhooks.errors import PoliciesNotOffered
+from webhooks.policies import MUTATING, VALIDATING, gate, managed_gate, managed_keeping
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from admission.cluster.client import Client
+    from admission.kinds.base import Kind, Object
+    from webhooks.policies import Scope
+
+log = logging.getLogger(__name__)
+
+Mode: TypeAlias = Literal["webhooks", "policies", "auto"]
+
+OVERLAP: Final = 5.0
+"""Seconds that both gates stand: many times what an API server needs to put a policy in force."""
+PERIOD: Final = 600.0
+"""Seconds between two looks at what others may have changed or deleted."""
+_FOLLOWING: Final = 60.0
+"""The same for a replica that does not lead, and so removes nothing."""
+
+_PATH: Final = "/apis/admissionregistration.k8s.io/v1"
+_PLURALS: Final = {
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+    MUTATING: "mutatingadmissionpolicies",
+    f"{MUTATING}Binding": "mutatingadmissionpolicybindings",
+    VALIDATING: "validatingadmissionpolicies",
+    f"{VALIDATING}Binding": "validatingadmissionpolicybindings",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The gate of one cluster. `webhook` gives the configuration as it should be now; None: nobody could call it.
+
+    `leads` is asked before anything is removed: of replicas with different settings one alone may do that.
+    """
+
+    client: Client
+    mode: Mode
+    kinds: tuple[Kind, ...]
+    scope: Scope
+    webhook: Callable[[], Object] | None
+    leads: Callable[[], bool] = lambda: True
+
+    async def ensure(self) -> bool:
+        """Write what should be there. Whether anything had to be done. Raises ClusterError, PoliciesNotOffered."""
+        wanted = self._wanted(await self._offered())
+        return any([await ensure(self.client, _collection(obj["kind"]), obj) for obj in wanted])
+
+    async def clear(self) -> list[str]:
+        """Remove what is ours and should not be there; its names. Only once `ensure` has found nothing to do.
+
+        Raises ClusterError, PoliciesNotOffered.
+        """
+        offered = await self._offered()
+        wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in self._wanted(offered)}
+        removed = []
+        for kind, name in self._ours() if wanted else ():
+            if (kind, name) not in wanted and _PLURALS[kind] in offered and await self._remove(kind, name):
+                removed.append(f"{kind} {name}")
+        return removed
+
+    async def gates_by_policies(self) -> bool:
+        """Whether policies are what is wanted here. Raises ClusterError, PoliciesNotOffered."""
+        return self._by_policies(await self._offered())
+
+    async def keep(
+        self, *, refresh: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """For ever: `refresh` the certificates in time, and keep the gate as it should be. Raises nothing."""
+        pause = OVERLAP
+        while True:
+            await sleep(pause)
+            try:
+                await refresh()
+                if await self.ensure():
+                    log.info("the gate was brought up to date")
+                    pause = OVERLAP
+                    continue
+                pause = PERIOD if self.leads() else _FOLLOWING
+                if pause == PERIOD and (removed := await self.clear()):
+                    log.info("removed, because another gate is in force: %s", ", ".join(removed))
+            except SluiceError as error:
+                log.warning("the gate could not be checked: %s", error)
+                pause = _FOLLOWING
+
+    async def _offered(self) -> frozenset[str]:
+        """Which resources of the group the API server has."""
+        found = await self.client.get(_PATH)
+        return frozenset(resource["name"] for resource in found["resources"])
+
+    def _by_policies(self, offered: Iterable[str]) -> bool:
+        if self.mode == "webhooks" or (self.mode == "auto" and _PLURALS[MUTATING] not in offered):
+            return False
+        if _PLURALS[MUTATING] not in offered:
+            raise PoliciesNotOffered(
+                "this API server has no MutatingAdmissionPolicy of admissionregistration.k8s.io/v1, which is part of "
+                "Kubernetes from 1.36 on: set admission to auto or webhooks"
+            )
+        return True
+
+    def _wanted(self, offered: Iterable[str]) -> list[Object]:
+        by_policies = self._by_policies(offered)
+        if not by_policies and self.webhook is None:
+            return []
+        wanted = [] if by_policies or self.webhook is None else [self.webhook()]
+        managed = self.scope.managed is not None
+        for kind in self.kinds:
+            if by_policies:
+                wanted += gate(kind, self.scope)
+                wanted += managed_gate(kind, self.scope) if managed else []
+            if managed and _PLURALS[VALIDATING] in offered:
+                wanted += managed_keeping(kind, self.scope)
+        return wanted
+
+    def _ours(self) -> Iterator[tuple[str, str]]:
+        """Everything that any setting would write, and what versions up to 0.1 have written: (kind, name)."""
+        yield "MutatingWebhookConfiguration", "sluice"
+        yield "ValidatingWebhookConfiguration", "sluice"
+        for kind in self.kinds:
+            for make in (gate, managed_gate, managed_keeping):
+                for obj in make(kind, self.scope):
+                    yield obj["kind"], obj["metadata"]["name"]
+
+    async def _remove(self, kind: str, name: str) -> bool:
+        path = f"{_collection(kind)}/{name}"
+        try:
+            await self.client.get(path)
+            await self.client.delete(path)
+        except NotFound:
+            return False
+        return True
+
+
+def _collection(kind: str) -> str:
+    return f"{_PATH}/{_PLURALS[kind]}"
