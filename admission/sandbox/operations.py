@@ -115,8 +115,6 @@ class Operations:
         version = collection.get(ask.namespace, ask.name)
         if version is None:
             raise errors.not_found(ask.resource, ask.name)
-        if ask.target.subresource == "log":
-            return Answer(b"", 200 if version.obj["spec"].get("nodeName") else 204, "text/plain")
         if ask.target.subresource == "scale":
             return Answer(dump(scale_of(ask.resource, version.obj)))
         return self._answer(ask, renderer, version)

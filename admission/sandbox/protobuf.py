@@ -74,6 +74,14 @@ _MESSAGES: dict[str, str] = {
     "ResourceAttributes": "1 namespace str, 2 verb str, 3 group str, 4 version str, 5 resource str, 6 "
     "subresource str, 7 name str",
     "NonResourceAttributes": "1 path str, 2 verb str",
+    "Role": "1 metadata ObjectMeta, 2 rules []PolicyRule",
+    "ClusterRole": "1 metadata ObjectMeta, 2 rules []PolicyRule, 3 aggregationRule AggregationRule",
+    "PolicyRule": "1 verbs []str, 2 apiGroups []str, 3 resources []str, 4 resourceNames []str, 5 nonResourceURLs []str",
+    "AggregationRule": "1 clusterRoleSelectors []LabelSelector",
+    "RoleBinding": "1 metadata ObjectMeta, 2 subjects []Subject, 3 roleRef RoleRef",
+    "ClusterRoleBinding": "1 metadata ObjectMeta, 2 subjects []Subject, 3 roleRef RoleRef",
+    "Subject": "1 kind str, 2 apiGroup str, 3 name str, 4 namespace str",
+    "RoleRef": "1 apiGroup str, 2 kind str, 3 name str",
     "Unknown": "1 typeMeta TypeMeta, 2 raw raw, 3 contentEncoding str, 4 contentType str",
     "TypeMeta": "1 apiVersion str, 2 kind str",
 }

@@ -20,6 +20,7 @@ from admission.sandbox.discovery import HEALTH, Discovery, etag
 from admission.sandbox.errors import ApiError, no_such_path
 from admission.sandbox.impersonation import impersonate
 from admission.sandbox.operations import Answer, Operations
+from admission.sandbox.pod_logs import serve_log
 from admission.sandbox.query import Query
 from admission.sandbox.rbac import Attributes
 from admission.sandbox.representation import dump, negotiate
@@ -132,6 +133,16 @@ class Server:
         _check_verb(resource, target, asked.verb, request.method)
         if asked.verb == "watch":
             return await self._watch(asked, resource, target, user)
+        if target.subresource == "log":
+            return await serve_log(
+                request,
+                self._registry.collection(resource),
+                resource,
+                namespace=target.namespace or "",
+                name=unquote(target.name),
+                query=asked.query,
+                clock=self._registry.clock,
+            )
         answer = await self._operations.run(asked.verb, request, resource, target, asked.query, user, warnings)
         return _response(answer, warnings)
 

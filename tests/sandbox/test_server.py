@@ -250,5 +250,16 @@ async def test_kubectl_creates_applies_reads_and_deletes_jobs(sandbox, tmp_path)
     listed = await kubectl("get", "jobs")
     assert listed.split("\n")[0].split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
     assert "team=a" in await kubectl("describe", "job", "applied")
+    await kubectl("create", "clusterrole", "reader", "--verb=get,list", "--resource=jobs.batch")
+    await kubectl("create", "role", "reader", "--verb=get", "--resource=pods")
+    await kubectl("create", "rolebinding", "readers", "--role=reader", "--user=alice", "--serviceaccount=default:bot")
+    await kubectl("create", "clusterrolebinding", "readers", "--clusterrole=reader", "--group=team")
+    assert sandbox.local("tester").get("rolebindings", "default", "readers")["subjects"] == [
+        {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"},
+        {"kind": "ServiceAccount", "name": "bot", "namespace": "default"},
+    ]
+    assert sandbox.local("tester").get("clusterroles", "", "reader")["rules"] == [
+        {"verbs": ["get", "list"], "apiGroups": ["batch"], "resources": ["jobs"]}
+    ]
     await kubectl("delete", "job", "made", "applied")
     assert sandbox.local("tester").list("jobs") == []

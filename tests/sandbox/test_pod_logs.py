@@ -1,0 +1,86 @@
+"""The subresource `log`: what pretend containers print, as kubectl and `sluice logs` ask for it."""
+
+import ssl
+
+import aiohttp
+import pytest
+
+from admission.sandbox import Sandbox
+
+PODS = "/api/v1/namespaces/default/pods"
+NODE = {"metadata": {"name": "n1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "status": {"capacity": {"cpu": "64", "memory": "64Gi", "pods": "100"}}}  # fmt: skip
+
+
+def pod(name, *, containers=("main",), command=("sleep", "25"), node="n1", **annotations):
+    notes = {f"sandbox.sluice.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    made = [{"name": each, "image": "i", "command": [*command]} for each in containers]
+    spec = {"restartPolicy": "Never", "containers": made}
+    return {"metadata": {"name": name, "annotations": notes}, "spec": spec | ({"nodeName": node} if node else {})}
+
+
+@pytest.fixture
+async def sandbox():
+    async with Sandbox(speed=600) as running:
+        await running.local("admin").create("nodes", "", {**NODE})
+        yield running
+
+
+@pytest.fixture
+async def http(sandbox):
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=sandbox.ca_pem))
+    headers = {"Authorization": "Bearer admin-token"}
+    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
+        yield session
+
+
+async def log(http, name, **params):
+    async with http.get(f"{PODS}/{name}/log", params=params) as response:
+        return response.status, await response.text()
+
+
+async def started(sandbox, name):
+    """Wait until the kubelet has said something of the pod's containers."""
+    async for changes in sandbox.local("admin").watch("pods"):
+        for _, _, obj, _ in changes:
+            if obj["metadata"]["name"] == name and obj["status"].get("containerStatuses"):
+                return
+
+
+async def test_a_log_that_is_followed_ends_with_the_container(sandbox, http):
+    await sandbox.local("admin").create("pods", "default", pod("a"))
+    await started(sandbox, "a")
+    status, text = await log(http, "a", follow="true")
+    assert status == 200
+    first, *ticks, last = text.splitlines()
+    assert (first, last) == ("a: pretending to run for 25 s: sleep 25", "ended with exit code 0")
+    # A slow machine ends it late.
+    assert ticks == [f"running for {10 * number} s" for number in range(1, max(2, len(ticks)) + 1)]
+    assert (await log(http, "a"))[1] == text
+    assert (await log(http, "a", tailLines="1"))[1] == "ended with exit code 0\n"
+    stamp, _, line = (await log(http, "a", tailLines="1", timestamps="true"))[1].partition(" ")
+    assert stamp.endswith("Z")
+    assert line == "ended with exit code 0\n"
+
+
+async def test_what_has_no_log_says_why(sandbox, http):
+    local = sandbox.local("admin")
+    await local.create("pods", "default", pod("two", containers=("main", "side")))
+    await local.create("pods", "default", pod("stuck", start="unpullable"))
+    await local.create("pods", "default", pod("nowhere", node="", start="unscheduled"))
+    await started(sandbox, "two")
+    await started(sandbox, "stuck")
+    assert (await log(http, "nowhere"))[0] == 204
+    status, text = await log(http, "two")
+    assert (status, "a container name must be specified for pod two, choose one of: [main side]" in text) == (400, True)
+    assert (await log(http, "two", container="side"))[0] == 200
+    assert "container x is not valid for pod two" in (await log(http, "two", container="x"))[1]
+    assert "is waiting to start: trying and failing to pull image" in (await log(http, "stuck"))[1]
+    assert (await log(http, "none"))[0] == 404
+
+
+async def test_logs_are_a_right_of_their_own(sandbox, http):
+    await sandbox.local("admin").create("pods", "default", pod("a"))
+    async with http.get(f"{PODS}/a/log", headers={"Authorization": "Bearer alice-token"}) as response:
+        assert response.status == 403
+        assert 'cannot get resource "pods/log"' in (await response.json())["message"]
