@@ -173,12 +173,12 @@ def _say(word: bytes) -> None:
 
 def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool) -> None:
     """What the process does, until it is asked to end; not `alone`: until the process that started it ends."""
-    log_to_stderr(order.log_level, order.log_format)
     gc.freeze()
     gc.set_threshold(20_000, 10, 100)  # a review leaves no cycles behind; to look for some takes milliseconds
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_until_asked(order, sockets, alone=alone))
-    logger.log(_of_end(alone=alone), "ended")
+    with log_to_stderr(order.log_level, order.log_format):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_until_asked(order, sockets, alone=alone))
+        logger.log(_of_end(alone=alone), "ended")
 
 
 async def _until_asked(order: Order, sockets: Sequence[socket.socket], *, alone: bool) -> None:

@@ -74,18 +74,18 @@ def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
       sluice serve --config sluice.yaml --webhook-url https://192.0.2.7:9443
     """
     settings = load_settings(flags, config=config)
-    log_to_stderr(settings.log_level, settings.log_format)
-    log.info("sluice %s starts, process %d", installed_version("sluice"), os.getpid())
-    try:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(until_signal(run(settings, adopt=adopt)))
-    except SluiceError as error:
-        if settings.log_format == "text":
-            raise
-        log.error("%s", error)  # a sentence that is no JSON would not be a line of this log
-        click.get_current_context().exit(1)
-    finally:
-        log.info("ended")
+    with log_to_stderr(settings.log_level, settings.log_format):
+        log.info("sluice %s starts, process %d", installed_version("sluice"), os.getpid())
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(until_signal(run(settings, adopt=adopt)))
+        except SluiceError as error:
+            if settings.log_format == "text":
+                raise
+            log.error("%s", error)  # a sentence that is no JSON would not be a line of this log
+            click.get_current_context().exit(1)
+        finally:
+            log.info("ended")
 
 
 async def run(settings: Settings, *, adopt: bool = False) -> None:

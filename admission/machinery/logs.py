@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LogLevel: TypeAlias = Literal["all", "debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["text", "json"]
@@ -19,19 +23,28 @@ _TEXT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _TIME: Final = "%Y-%m-%dT%H:%M:%S%z"
 
 
-def log_to_stderr(level: LogLevel, form: LogFormat) -> None:
-    """Log from `level` on. Libraries tell of warnings and errors only, unless the level is `all`: that is everything.
+@contextmanager
+def log_to_stderr(level: LogLevel, form: LogFormat) -> Iterator[None]:
+    """Log from `level` on to standard error, for the time of the block; after it logging is as it was before.
 
-    To be called once, before anything is logged.
+    Libraries tell of warnings and errors only, unless the level is `all`: that is everything.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines() if form == "json" else logging.Formatter(_TEXT, _TIME))
     own = logging.DEBUG if level == "all" else logging.getLevelNamesMapping()[level.upper()]
-    for name in _OWN:
-        logging.getLogger(name).setLevel(own)
     root = logging.getLogger()
-    root.setLevel(own if level == "all" else max(own, logging.WARNING))
+    levels = dict.fromkeys(map(logging.getLogger, _OWN), own)
+    levels[root] = own if level == "all" else max(own, logging.WARNING)
+    before = {logger: logger.level for logger in levels}
+    for logger, each in levels.items():
+        logger.setLevel(each)
     root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        for logger, each in before.items():
+            logger.setLevel(each)
 
 
 def fields(**named: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from fractions import Fraction
 from pathlib import Path
 
@@ -79,8 +80,18 @@ def test_a_file_that_holds_no_url(tmp_path, content, said):
         load_settings({"database_url_file": str(tmp_path / "url")})
 
 
+@pytest.fixture
+def same_signals():
+    """Restores the handlers that `serve` replaces for the rest of its process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("command", [["migrate"], ["export", "-"], ["import", "x"], ["audit"], ["serve"],
                                      ["import", "kueue", "-f", "queues.yaml"]])  # fmt: skip
+@pytest.mark.usefixtures("same_signals")
 def test_a_password_in_a_flag_is_warned_of_and_never_printed(command, monkeypatch, tmp_path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.chdir(tmp_path)
