@@ -155,7 +155,9 @@ class Watcher:
         self._wake.set()
 
     def close(self) -> None:
-        """End the watch; a waiting reader stops."""
+        """End the watch; a waiting reader stops. A second call does nothing."""
+        if self._closed:
+            return
         self._closed = True
         self._wake.set()
         for collection in self._collections.values():
