@@ -41,7 +41,7 @@ from admission.machinery.loop import new_loop
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
 from admission.store.database import Location
-from admission.store.migrate import ensure_ready
+from admission.store.migrate import ensure_ready, migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def run(settings: Settings, *, adopt: bool = False) -> None:
         of_cluster = await stack.enter_async_context(AsyncExitStack())
         reaching = asyncio.create_task(_reach_cluster(of_cluster, starting, settings, client))
         stack.push_async_callback(_cancel, reaching)
-        store = await starting.patiently(lambda: _open_store(stack, settings.database_url))
+        store = await starting.patiently(lambda: _open_store(stack, settings))
         username, certificates, gate = await reaching
         (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces())
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
@@ -204,8 +204,14 @@ def _unqueued(
     )
 
 
-async def _open_store(stack: AsyncExitStack, url: str) -> Store:
-    await ensure_ready(url)
+async def _open_store(stack: AsyncExitStack, settings: Settings) -> Store:
+    url = settings.database_url
+    if settings.migrate:
+        before, after = await migrate(url)
+        if before != after:
+            log.info("schema %s -> %s", before or "base", after)
+    else:
+        await ensure_ready(url)
     return await stack.enter_async_context(Store.open(url))
 
 

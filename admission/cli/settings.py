@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     database_url_file: Path | None = Field(
         None, description="A file with nothing but the database's URL, in place of it; for a URL with a password."
     )
+    migrate: bool = Field(
+        False, description="Bring the database's tables up to date at the start, one replica at a time."
+    )
     admin_token: Annotated[SecretStr, AfterValidator(_no_blank)] | None = Field(
         None, description="A token for the REST API that may everything, beside those that the cluster knows."
     )
@@ -139,6 +142,10 @@ class Settings(BaseSettings):
     webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
     webhook_process: bool = Field(
         True, description="Answer the webhooks by a process of serve's own; no if `sluice webhook` runs elsewhere."
+    )
+    webhook_ca: Path | None = Field(
+        None,
+        description="PEM file of the CA of the certificate that `sluice webhook` shows, if Sluice does not make it.",
     )
     certificate_directory: Path = Field(
         Path("sluice-certificates"), description="Where the webhooks' certificates are kept."

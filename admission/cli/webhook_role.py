@@ -90,7 +90,7 @@ async def register_gate(
         scope,
         webhook=None
         if endpoint is None
-        else lambda: Registration((kind,), endpoint, scope).configuration(certificates.kept.ca_bundle),
+        else lambda: Registration((kind,), endpoint, scope).configuration(certificates.webhook_ca),
         leads=leads,
     )
     await asked(standing.ensure)

@@ -207,6 +207,9 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         }),
         ("ConfigMap", "configmaps", "V1ConfigMap", {"short": ("cm",)}),
         ("Secret", "secrets", "V1Secret", {}),
+        ("PersistentVolumeClaim", "persistentvolumeclaims", "V1PersistentVolumeClaim", {
+            "short": ("pvc",), "subresources": (STATUS,),
+        }),
         ("ServiceAccount", "serviceaccounts", "V1ServiceAccount", {
             "short": ("sa",), "strategy": ServiceAccounts(),
             "subresources": (Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),),
@@ -245,6 +248,9 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
             "namespaced": False, "short": ("crd", "crds"), "categories": ("api-extensions",),
             "strategy": Definitions(), "subresources": (STATUS,),
         }),
+    ],
+    ("networking.k8s.io", "v1"): [
+        ("NetworkPolicy", "networkpolicies", "V1NetworkPolicy", {"short": ("netpol",), "strategy": _GENERAL}),
     ],
     ("policy", "v1"): [
         ("PodDisruptionBudget", "poddisruptionbudgets", "V1PodDisruptionBudget", {

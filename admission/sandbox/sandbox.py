@@ -90,9 +90,8 @@ class Sandbox:
         self._authenticator = Authenticator(users, self.clock)
         self.faults = Faults()
         """What goes wrong on purpose for clients that come over HTTP: nothing, until it is told to."""
-        self._server = Server(
-            self.registry, self._authenticator, Authorizer(self.registry), self._aggregator, self.faults
-        )
+        self.authorizer = Authorizer(self.registry)
+        self._server = Server(self.registry, self._authenticator, self.authorizer, self._aggregator, self.faults)
         self._fill()
 
     # ------------------------------------------------------------------ life

@@ -19,6 +19,7 @@ import admission
 from admission.store import schema
 from admission.store.database import Location, connect, make_private
 from admission.store.errors import SchemaMismatch
+from admission.store.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -42,6 +43,8 @@ async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | N
             if connection.dialect.name == "postgresql":
                 await connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             before = await schema.current(connection)
+            if revision == "head" and before is not None and before > SCHEMA_VERSION:
+                return before, before  # by a newer Sluice; whether this one can work on it is for `Store.open` to say
             await connection.run_sync(_migrate, revision, before)
             return before, await schema.current(connection)
     finally:

@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from admission.cli.addresses import split_address
+from admission.cli.certificates import OwnCertificates
 from admission.cli.errors import InvalidSettings
 from admission.cli.main import main
 from admission.cli.policies import parse_duration
 from admission.cli.settings import Settings, load_settings
+from admission.cluster.client import Client
 from admission.controller.policy import Policy, WaitForPodsReady
 from admission.engine import AdmissionFairSharing
 
@@ -342,3 +344,9 @@ def test_a_wrong_policy_is_a_sentence_with_its_path(config, text, says):
 )
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
+
+
+def test_a_ca_of_the_webhooks_is_for_those_that_another_process_answers(tmp_path):
+    settings = load_settings({"webhook_ca": str(tmp_path / "ca.crt")})
+    with pytest.raises(InvalidSettings, match="set webhookProcess to false, or leave webhookCa out"):
+        OwnCertificates(settings, Client.in_cluster())

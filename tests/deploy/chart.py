@@ -1,0 +1,77 @@
+"""The chart: its folder, and the six sets of values that it is tried with."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = DEPLOY / "helm" / "sluice"
+NAMESPACE = "sluice-system"
+
+Object = dict[str, Any]
+
+VALUE_SETS: dict[str, Object] = {
+    file.name.removesuffix("-values.yaml"): yaml.safe_load(file.read_text())
+    for file in sorted((CHART / "ci").glob("*-values.yaml"))
+}
+
+
+def _generate() -> ModuleType:
+    """`deploy/generate.py`; the folder is no package."""
+    specification = importlib.util.spec_from_file_location("deploy_generate", DEPLOY / "generate.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+generate = _generate()
+
+
+def rendered(values: Object) -> list[Object]:
+    """The objects of the chart, without hooks."""
+    found: list[Object] = generate.render(values)
+    return found
+
+
+def one(documents: list[Object], kind: str, name: str = "sluice") -> Object:
+    """The only object of a kind and name."""
+    (found,) = (each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def foreign_kinds() -> Iterator[Object]:
+    """CustomResourceDefinitions of what the chart writes for others, which take any fields."""
+    for group, kind in (
+        ("cert-manager.io", "Certificate"),
+        ("cert-manager.io", "Issuer"),
+        ("monitoring.coreos.com", "ServiceMonitor"),
+        ("monitoring.coreos.com", "PrometheusRule"),
+    ):
+        plural = f"{kind.lower()}s"
+        schema = {
+            "type": "object",
+            "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }
+        yield {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+                "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            },
+        }

@@ -1,0 +1,230 @@
+"""The chart as Helm itself renders, checks, installs, upgrades, rolls back and uninstalls it, and kustomize's bases."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import helm_python as helm
+import pytest
+import yaml
+from chart import CHART, DEPLOY, NAMESPACE, VALUE_SETS, Object, foreign_kinds, generate, one, rendered
+
+from admission.cli.settings import load_settings
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+POSTGRESQL = {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}}
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Sandbox]:
+    """A sandbox with the namespace and the kinds of others, whose kubeconfig is in `folder`."""
+    async with Sandbox(controllers=False) as sandbox:
+        admin = sandbox.local("admin")
+        await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
+        for definition in foreign_kinds():
+            await admin.create("customresourcedefinitions", "", definition)
+        sandbox.write_kubeconfig(folder / "kubeconfig")
+        yield sandbox
+
+
+def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
+    """All that is stored, but Helm's own records and what a new version of each object counts."""
+    found = {}
+    for (group, plural), collection in sandbox.registry.store.collections.items():
+        for stored in collection.versions():
+            metadata = stored.obj["metadata"]
+            if stored.obj.get("type") != "helm.sh/release.v1":
+                found[f"{plural}.{group}", metadata.get("namespace", ""), metadata["name"]] = stored.obj
+    return found
+
+
+def test_the_chart_has_the_version_of_sluice():
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (metadata["version"], metadata["appVersion"]) == (version("sluice"), version("sluice"))
+
+
+def test_helm_finds_nothing_to_complain_of():
+    found = helm.lint(CHART)
+    assert found["errors"] == []
+    assert {message["error"] for message in found["messages"]} <= {"icon is recommended"}
+
+
+def test_there_are_six_sets_of_values_and_a_reason_for_each_value():
+    assert len(VALUE_SETS) == 6
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    tops = [number for number, line in enumerate(lines) if line[:1].isalpha()]
+    undocumented = [lines[number] for number in tops if not _commented(lines, number)]
+    assert undocumented == []
+
+
+def _commented(lines: list[str], number: int) -> bool:
+    """Above it, or within its block."""
+    block = []
+    for line in lines[number + 1 :]:
+        if line[:1].isalpha():
+            break
+        block.append(line.strip())
+    return lines[number - 1].startswith("#") or any(line.startswith("#") for line in block) or len(block) <= 2
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+async def test_an_api_server_takes_all_that_is_rendered(values: Object, tmp_path: Path):
+    """By server-side apply with strict validation: no field unknown, none of a wrong type."""
+    async with cluster(tmp_path):
+        (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(values)))
+        flags = ("--server-side", "--validate=strict", f"--filename={tmp_path / 'all.yaml'}")
+        applied = await asyncio.create_subprocess_exec(
+            "kubectl", f"--kubeconfig={tmp_path / 'kubeconfig'}", "apply", *flags,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await applied.communicate()
+        assert applied.returncode == 0, output.decode()
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_pods_are_restricted_and_find_what_they_mount(values: Object):
+    documents = rendered(values)
+    names = {(each["kind"], each["metadata"]["name"]) for each in documents}
+    given = {
+        "sluice-database",
+        "sluice-database-tls",
+        "my-volume",
+        "sluice-webhook-certificates",
+        "sluice-certificates",
+    }
+    for name in ("sluice", "sluice-webhook"):
+        pod = one(documents, "Deployment", name)["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["limits"]["memory"]
+        assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+        for volume in pod["volumes"]:
+            (source,) = volume.keys() - {"name"}
+            match source:
+                case "configMap":
+                    assert ("ConfigMap", volume[source]["name"]) in names
+                case "secret":
+                    assert volume[source]["secretName"] in given
+                case "persistentVolumeClaim":
+                    claim = volume[source]["claimName"]
+                    assert claim in given
+                    assert claim != "sluice-database" or ("PersistentVolumeClaim", claim) in names
+                case _:
+                    assert source == "emptyDir"
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_services_and_budgets_select_the_pods_that_they_are_for(values: Object):
+    documents = rendered(values)
+    for kind, path in (("Service", ("spec", "selector")), ("PodDisruptionBudget", ("spec", "selector", "matchLabels"))):
+        for each in documents:
+            if each["kind"] == kind:
+                selector = each
+                for key in path:
+                    selector = selector[key]
+                selected = [
+                    deployment["metadata"]["name"]
+                    for deployment in documents
+                    if deployment["kind"] == "Deployment"
+                    and selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+                ]
+                assert len(selected) == 1
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_path: Path):
+    (tmp_path / "url").write_text("postgresql://sluice@db/sluice")
+    text = one(rendered(values), "ConfigMap")["data"]["config.yaml"]
+    (tmp_path / "config.yaml").write_text(
+        text.replace("/etc/sluice/database/dsn", str(tmp_path / "url")).replace(
+            "/etc/sluice/database/url", str(tmp_path / "url")
+        )
+    )
+    settings = load_settings({}, config=tmp_path / "config.yaml")
+    assert settings.webhook_process is False
+    assert settings.webhook_service == f"{NAMESPACE}/sluice-webhook"
+    assert settings.api_service == f"{NAMESPACE}/sluice-api"
+    assert settings.database_url.startswith(values.get("database", {}).get("type", "sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"replicas": 2}, "a SQLite database has room for one: set replicas to 1, or database.type to postgresql"),
+        ({"database": {"type": "postgresql"}}, "name the Secret with its URL in database.postgresql.secretName"),
+        ({"config": {"databaseUrl": "sqlite:///x"}}, "config.databaseUrl is for the chart to say"),
+        ({"config": {"adminToken": "x"}}, "config.adminToken would be readable in a ConfigMap"),
+        ({"replica": 2}, "additional properties 'replica' not allowed"),
+        ({"replicas": "two"}, "/replicas.*got string, want integer"),
+        ({"database": {"type": "mysql"}}, "/database/type.*must be one of 'sqlite', 'postgresql'"),
+    ],
+)
+def test_a_mistake_in_values_is_a_sentence(values: Object, sentence: str):
+    with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmError, match=sentence):
+        chart.render(values, name="sluice", namespace=NAMESPACE)
+
+
+async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(tmp_path: Path):
+    async with cluster(tmp_path) as sandbox:
+        before = everything(sandbox)
+        await asyncio.to_thread(_live, tmp_path, sandbox)
+        left = everything(sandbox).keys() - before.keys()
+        # The volume, and with it all records, is kept on purpose.
+        assert left == {("persistentvolumeclaims.", NAMESPACE, "sluice-database")}
+
+
+def _live(folder: Path, sandbox: Sandbox) -> None:
+    def serve() -> Object:
+        return everything(sandbox)["deployments.apps", NAMESPACE, "sluice"]["spec"]
+
+    with helm.Config(kubeconfig_path=folder / "kubeconfig", namespace=NAMESPACE) as config:
+        assert config.install(str(CHART), "sluice", {}, namespace=NAMESPACE)["status"] == "deployed"
+        assert (serve()["replicas"], serve()["strategy"]["type"]) == (1, "Recreate")
+        config.upgrade(str(CHART), "sluice", {"replicas": 3, "database": POSTGRESQL}, namespace=NAMESPACE)
+        assert (serve()["replicas"], serve()["strategy"]["type"]) == (3, "RollingUpdate")
+        assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") in everything(sandbox)
+        config.rollback("sluice", version=1)
+        assert (serve()["replicas"], serve()["strategy"]["type"]) == (1, "Recreate")
+        assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") not in everything(sandbox)
+        assert [each["status"] for each in config.history("sluice")] == ["superseded", "superseded", "deployed"]
+        config.uninstall("sluice")
+
+
+def test_what_is_made_of_something_else_is_up_to_date():
+    """`make manifests` writes it."""
+    for source, copy in generate.COPIES.items():
+        assert copy.read_text() == source.read_text()
+    for name, values in generate.BASES.items():
+        assert (DEPLOY / "kustomize" / name / "sluice.yaml").read_text() == generate.base(values)
+
+
+@pytest.mark.parametrize("name", generate.BASES)
+def test_kustomize_gives_what_the_chart_gives(name: str):
+    kubectl = shutil.which("kubectl")
+    assert kubectl is not None
+    built = subprocess.run([kubectl, "kustomize", DEPLOY / "kustomize" / name], check=True, capture_output=True)
+    documents = list(yaml.safe_load_all(built.stdout))
+    namespaces = [each for each in documents if each["kind"] == "Namespace"]
+    assert [each["metadata"]["name"] for each in namespaces] == [NAMESPACE]
+    others = [each for each in documents if each not in namespaces]
+
+    def key(each: Object) -> str:
+        return f"{each['kind']}/{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+
+    assert sorted(others, key=key) == sorted(rendered(generate.BASES[name]), key=key)
