@@ -28,17 +28,21 @@ from admission.machinery.loop import new_loop
 from admission.machinery.tls import DoorContext
 from webhooks.review import Reviewer
 from webhooks.server import answering
+from webhooks.times import ReviewTimes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.machinery.logs import LogFormat, LogLevel
+    from webhooks.server import Expose
 
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
 
 READY: Final = b"ready"
 """Said once the gate answers, and in answer to each PING."""
 PING: Final = {"ping": True}
+TIMES: Final = "reviewTimes"
+"""The key of the JSON line by which the gate tells, with each READY, what `ReviewTimes.document` gives."""
 
 LINE_LIMIT: Final = 2**20
 """Bytes of a line that the gate is told something by."""
@@ -92,17 +96,17 @@ class KnownQueues:
         self._names = names
 
 
-async def answer_for_ever(order: Order, sockets: Sequence[socket.socket]) -> NoReturn:
+async def answer_for_ever(order: Order, sockets: Sequence[socket.socket], expose: Expose | None = None) -> NoReturn:
     """Answer the webhook until cancelled, with whatever certificate is in the files. Raises nothing."""
-    await _answer(order, sockets, KnownQueues(), asyncio.Event())
+    await _answer(order, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), expose)
 
 
 async def answer_while_told(order: Order, sockets: Sequence[socket.socket]) -> None:
     """Answer the webhook for as long as the process that started this one lives."""
-    queues, ready = KnownQueues(), asyncio.Event()
-    answering_task = asyncio.create_task(_answer(order, sockets, queues, ready))
+    queues, ready, times = KnownQueues(), asyncio.Event(), ReviewTimes()
+    answering_task = asyncio.create_task(_answer(order, sockets, queues, ready, times))
     try:
-        await _listen_to_parent(queues, ready)
+        await _listen_to_parent(queues, ready, times)
     finally:
         for one in sockets:
             one.close()  # before all else: the next `serve` may want the address already
@@ -111,12 +115,17 @@ async def answer_while_told(order: Order, sockets: Sequence[socket.socket]) -> N
 
 
 async def _answer(
-    order: Order, sockets: Sequence[socket.socket], queues: KnownQueues, ready: asyncio.Event
+    order: Order,
+    sockets: Sequence[socket.socket],
+    queues: KnownQueues,
+    ready: asyncio.Event,
+    times: ReviewTimes,
+    expose: Expose | None = None,
 ) -> NoReturn:
     kinds = all_kinds(kueue_labels=order.kueue_labels)
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists)
     context = await _context(Path(order.certificate_directory))
-    async with answering(reviewer, sockets, ssl_context=context):
+    async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose):
         logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))
         ready.set()
         while True:
@@ -140,7 +149,7 @@ async def _context(directory: Path) -> DoorContext:
             await asyncio.sleep(1.0)
 
 
-async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event) -> None:
+async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event, times: ReviewTimes) -> None:
     """Until its end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(LINE_LIMIT)
@@ -154,6 +163,7 @@ async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event) -> None:
             if told == PING:
                 if ready.is_set():
                     _say(READY)
+                    _say(orjson.dumps({TIMES: times.document()}))
             else:
                 queues.told(told)
 
@@ -171,18 +181,22 @@ def _say(word: bytes) -> None:
         logger.debug("nobody listens to this process")
 
 
-def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool) -> None:
-    """What the process does, until it is asked to end; not `alone`: until the process that started it ends."""
+def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool, expose: Expose | None = None) -> None:
+    """What the process does, until it is asked to end; not `alone`: until the process that started it ends.
+
+    `expose`, for a process alone, writes its numbers for GET /metrics.
+    """
     gc.freeze()
     gc.set_threshold(20_000, 10, 100)  # a review leaves no cycles behind; to look for some takes milliseconds
     with log_to_stderr(order.log_level, order.log_format):
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_until_asked(order, sockets, alone=alone))
+            runner.run(_until_asked(order, sockets, alone=alone, expose=expose))
         logger.log(_of_end(alone=alone), "ended")
 
 
-async def _until_asked(order: Order, sockets: Sequence[socket.socket], *, alone: bool) -> None:
-    task = asyncio.create_task(answer_for_ever(order, sockets) if alone else answer_while_told(order, sockets))
+async def _until_asked(order: Order, sockets: Sequence[socket.socket], *, alone: bool, expose: Expose | None) -> None:
+    answering_for = answer_for_ever(order, sockets, expose) if alone else answer_while_told(order, sockets)
+    task = asyncio.create_task(answering_for)
 
     def end(number: signal.Signals) -> None:
         logger.log(_of_end(alone=alone), "shutting down: %s", number.name)

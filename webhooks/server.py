@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 from aiohttp import web
@@ -13,6 +14,7 @@ from aiohttp import web
 from admission.machinery.connections import ConnectionLimits, Connections, trust
 from admission.machinery.listener import listening
 from webhooks.errors import MalformedReview
+from webhooks.times import ReviewTimes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,23 +23,33 @@ if TYPE_CHECKING:
 
     from webhooks.review import Reviewer
 
+    Expose: TypeAlias = Callable[[dict[str, Any]], bytes]
+
 logger = logging.getLogger(__name__)
 
 MAX_BODY = 8 * 2**20
 """Bytes. A review holds the object twice, and the API server takes objects of up to 3 MiB."""
 
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
 _SHUTDOWN_SECONDS: Final = 2.0
 
 
-def create_app(reviewer: Reviewer) -> web.Application:
+def create_app(
+    reviewer: Reviewer, times: ReviewTimes | None = None, *, expose: Expose | None = None
+) -> web.Application:
     """POST /mutate takes an AdmissionReview and answers with one; GET /livez is for probes.
 
-    POST /managed is for the namespaces in which what has no queue label is queued, too.
+    POST /managed is for the namespaces in which what has no queue label is queued, too. `expose` writes what `times`
+    has counted for GET /metrics; without it there is no such path.
     """
+    times = times or ReviewTimes()
     app = web.Application(client_max_size=MAX_BODY)
-    app.router.add_post("/mutate", _handler(reviewer.review))
-    app.router.add_post("/managed", _handler(partial(reviewer.review, managed=True)))
+    app.router.add_post("/mutate", _handler(reviewer.review, times))
+    app.router.add_post("/managed", _handler(partial(reviewer.review, managed=True), times))
     app.router.add_get("/livez", _alive)
+    if expose is not None:
+        app.router.add_get("/metrics", _metrics(times, expose))
     return app
 
 
@@ -47,12 +59,14 @@ async def answering(
     sockets: Sequence[socket],
     *,
     ssl_context: SSLContext,
+    times: ReviewTimes | None = None,
+    expose: Expose | None = None,
     limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[None]:
     """Serve `create_app` on listening sockets for the time of the block; `limits` are those of this process."""
     connections = Connections(limits or webhook_limits())
     async with listening(
-        create_app(reviewer),
+        create_app(reviewer, times, expose=expose),
         sockets,
         connections=connections,
         ssl_context=ssl_context,
@@ -84,15 +98,27 @@ async def _alive(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-def _handler(review: Callable[[Any], Any]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _metrics(times: ReviewTimes, expose: Expose) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(body=expose(times.document()), headers={"Content-Type": METRICS_TYPE})
+
+    return handle
+
+
+def _handler(review: Callable[[Any], Any], times: ReviewTimes) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         body = await request.read()
+        began = time.perf_counter()
+        outcome = "malformed"
         try:
             answer = review(orjson.loads(body))
+            outcome = "allowed" if answer["response"]["allowed"] else "denied"
         except orjson.JSONDecodeError as error:
             return _refuse(f"the body is no JSON: {error}")
         except MalformedReview as error:
             return _refuse(str(error))
+        finally:
+            times.observe(outcome, time.perf_counter() - began)
         trust(request)
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 

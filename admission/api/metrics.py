@@ -1,69 +1,56 @@
-"""`/metrics` in the text format of Prometheus: numbers are read when they are asked for, nothing is counted twice."""
+"""`/metrics` in the text format of Prometheus, or in that of OpenMetrics for those who ask for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
+from prometheus_client import disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+    from prometheus_client import Metric
 
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use to us, and would be half as many series again
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """All samples of one name. A counter's name ends in `_total`; units are base units, and end the name, too."""
-
-    name: str
-    type: Literal["counter", "gauge"]
-    help: str
-    samples: Iterable[tuple[tuple[str, ...], float]] = ()
-    """The values of the labels, and the number."""
-    labels: tuple[str, ...] = ()
-    """Their names."""
+PATH: Final = "/metrics"
 
 
-Families: TypeAlias = "Callable[[], Awaitable[Iterable[Family]]]"
+class _Gathered(Collector):
+    """What was gathered, as an encoder reads it."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterable[Metric]:
+        for collector in self._collectors:
+            yield from collector.collect()
 
 
-def single(name: str, kind: Literal["counter", "gauge"], text: str, value: float) -> Family:
-    """A family of one sample without labels."""
-    return Family(name, kind, text, [((), value)])
+class Fixed(Collector):
+    """Metrics with the values that they had when they were made."""
 
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
 
-def exposition(families: Iterable[Family]) -> str:
-    """The text format, version 0.0.4."""
-    lines: list[str] = []
-    for family in families:
-        lines.append(f"# HELP {family.name} {_escaped(family.help)}")
-        lines.append(f"# TYPE {family.name} {family.type}")
-        lines += [f"{family.name}{_labels(family.labels, values)} {value!r}" for values, value in family.samples]
-    return "\n".join(lines) + "\n"
-
-
-def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    if not names:
-        return ""
-    pairs = ((name, _escaped(value).replace('"', r"\"")) for name, value in zip(names, values, strict=True))
-    return "{" + ",".join(f'{name}="{value}"' for name, value in pairs) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n")
+    def collect(self) -> Iterable[Metric]:
+        """The metrics."""
+        return self._metrics
 
 
 class Metrics:
-    """The door; like every other but those of the probes it is for users who may `get` its path."""
+    """The endpoint; like every other but those of the probes it is for users who may `get` its path."""
 
-    def __init__(self, families: Families) -> None:
-        self._families = families
+    def __init__(self, gather: Callable[[], Awaitable[Sequence[Collector]]]) -> None:
+        """`gather` reads what has to be read in the event loop; writing it out is done in a thread."""
+        self._gather = gather
 
-    async def get(self, _: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.Response:
         """All numbers as they are now."""
-        return web.Response(
-            body=exposition(await self._families()).encode(),
-            headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"},
-        )
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        body = await asyncio.to_thread(encode, _Gathered(await self._gather()))
+        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})

@@ -9,18 +9,21 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from admission.api.errors import AddressUnusable
 from admission.machinery.listener import open_sockets
-from webhooks.gate import LINE_LIMIT, PING, READY, Order
+from webhooks.exposition import review_family
+from webhooks.gate import LINE_LIMIT, PING, READY, TIMES, Order
 
 if TYPE_CHECKING:
     import socket
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from prometheus_client import Metric
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +56,18 @@ class Gate:
         self._process: Process | None = None
         self._ready = asyncio.Event()
         self._unanswered = 0
+        self._times: dict[str, Any] = {}
+        """What the process has last told of its reviews; they are counted from its start on."""
         self._queues: frozenset[tuple[str, str]] | None = None
         self._told: frozenset[tuple[str, str]] | None = None
 
     async def health(self) -> str | None:
         """What is wrong: None while the process answers."""
         return None if self._ready.is_set() else "the process that answers the webhook is not up; it is started again"
+
+    def metrics(self) -> list[Metric]:
+        """How long reviews took, as of the last answer to a ping."""
+        return [review_family(self._times)]
 
     async def ready(self) -> None:
         """Wait for the process, but not for ever: what keeps it from answering is in the log, and in `health`."""
@@ -122,6 +131,8 @@ class Gate:
                 if not self._ready.is_set():
                     self._ready.set()
                     self._tell_news()
+            elif line.startswith(b"{"):
+                self._times = orjson.loads(line)[TIMES]
 
     async def _ping(self, process: Process) -> None:
         # Pings are counted, for a `serve` that was stopped for a while must not take its own silence for the process's.

@@ -17,7 +17,7 @@ import click
 from aiohttp import web
 
 from admission.api.application import listening
-from admission.api.metrics import Metrics
+from admission.api.metrics import PATH, Metrics
 from admission.cli.adoption import check
 from admission.cli.aggregation import api_address, api_app, tls_doors
 from admission.cli.certificates import OwnCertificates
@@ -137,7 +137,8 @@ async def run(settings: Settings, *, adopt: bool = False) -> None:
         doors = await tls_doors(settings, client, certificates)
         app = api_app(settings, store, client, controller, doors, checks)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
-        app.router.add_get("/metrics", Metrics(Numbers(store, controller, role, client).families).get)
+        numbers = Numbers(store, controller, role, client, gate)
+        app.router.add_get(PATH, Metrics(numbers.collectors).get)
         url = await _open_api(stack, starting, settings, app, doors)
         if doors is not None:
             background.append(doors.keep)

@@ -12,6 +12,7 @@ from admission.cli.addresses import split_address
 from admission.cli.errors import InvalidSettings
 from admission.machinery.listener import open_sockets
 from admission.machinery.logs import LogFormat, LogLevel
+from webhooks.exposition import exposition
 from webhooks.gate import Order, run
 
 
@@ -93,4 +94,4 @@ def webhook(
             f"cannot listen on {webhook_address} ({why}); choose another --webhook-address"
         ) from error
     order = Order(str(certificate_directory), (username,), accept_kueue_labels, log_level, log_format)
-    run(order, sockets=sockets, alone=True)
+    run(order, sockets=sockets, alone=True, expose=exposition)

@@ -91,8 +91,8 @@ class Client:
         self._sleep = sleep
         self._access: Access
         self._session: aiohttp.ClientSession
-        self.requests: Counter[str] = Counter()
-        """Requests sent so far, by HTTP method."""
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        """Requests sent so far, by HTTP method, resource ("jobs") and status code ("" if there was no answer)."""
 
     @classmethod
     def from_kubeconfig(cls, path: str | None = None, context: str | None = None) -> Self:
@@ -292,23 +292,39 @@ class Client:
         headers = {} if data is None else {"Content-Type": content_type}
         if authorization:
             headers["Authorization"] = authorization
-        self.requests[method] += 1
-        response = await self._session.request(
-            method,
-            self.server + path,
-            params=params,
-            data=data,
-            headers=headers,
-            timeout=timeout,
-            proxy=self._proxy,
-            server_hostname=self._access.server_hostname,
-            allow_redirects=False,
-        )
+        code = ""
+        try:
+            response = await self._session.request(
+                method,
+                self.server + path,
+                params=params,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                proxy=self._proxy,
+                server_hostname=self._access.server_hostname,
+                allow_redirects=False,
+            )
+            code = str(response.status)
+        finally:
+            self.requests[method, resource_of(path), code] += 1
         if response.status < 300:
             return response
         async with response:
             body = await response.read()
         raise response_error(f"{method} {self.server}{path}", response.status, response.headers, body)
+
+
+def resource_of(path: str) -> str:
+    """The resource of a path, as in "jobs" for `/apis/batch/v1/namespaces/x/jobs/y/status`; "" for other paths.
+
+    The names of objects are in no label of a metric: there are too many of them.
+    """
+    parts = path.split("/")
+    first = 4 if parts[1:2] == ["apis"] else 3 if parts[1:2] == ["api"] else len(parts)
+    if parts[first : first + 1] == ["namespaces"] and len(parts) > first + 2:
+        first += 2
+    return parts[first] if len(parts) > first else ""
 
 
 async def _arrivals(content: aiohttp.StreamReader, name: str, silence: float) -> AsyncIterator[bytes]:

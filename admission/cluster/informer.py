@@ -88,6 +88,11 @@ class Informer:
         self.failure: ClusterError | None = None
         """Why nothing is heard at the moment; None while a list or watch goes well."""
 
+    def knows(self, key: str, version: str) -> bool:
+        """Whether an object (`namespace/name`) was told of in this version, or in a newer one."""
+        known = self._known.version(key)
+        return known is not None and not _newer(version, known)
+
     @property
     def _name(self) -> str:
         return f"GET {self._client.server}{self._path}"
@@ -245,6 +250,10 @@ class _Known:
 
     def keys(self) -> set[str]:
         return set(self._objects)
+
+    def version(self, key: str) -> str | None:
+        known = self._objects.get(key)
+        return None if known is None else known[1]
 
     def listed(self, item: Object, unseen: set[str]) -> list[Change]:
         """What an item of a list tells that was not known; takes its key out of `unseen`."""

@@ -50,14 +50,16 @@ class Writer:
         client: Client,
         *,
         permitted: Callable[[], bool] = lambda: True,
+        answered: Callable[[Object], None] = lambda _: None,
         in_flight: int = IN_FLIGHT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`permitted` is asked right before a patch is sent, each time that it is: if not, it ends as NotPermitted.
 
-        `clock` gives seconds that never go back.
+        `answered` is told each object as a patch has left it. `clock` gives seconds that never go back.
         """
         self._client = client
+        self._answered = answered
         self._permitted = permitted
         self._in_flight = in_flight
         self._clock = clock
@@ -129,4 +131,5 @@ class Writer:
             self.outcomes[type(error).__name__] += 1
             return error
         self.outcomes["ok"] += 1
+        self._answered(result)
         return result

@@ -29,6 +29,7 @@ from admission.controller.faults import Faults
 from admission.controller.inbox import Due, Inbox
 from admission.controller.lately import used_lately
 from admission.controller.lead import Lead
+from admission.controller.metrics import LeaderMetrics
 from admission.controller.pace import Pace
 from admission.controller.policy import Policy
 from admission.controller.recovery import log_start, restore
@@ -39,7 +40,7 @@ from admission.model.errors import SluiceError
 from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable, Unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from admission.engine.events import LocalQueueUsed
     from admission.kinds.base import Kind
     from admission.model.queues import QueueObject
+    from admission.store.records import Changes
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class Controller:
         self.watching = Watching(client, kind)
         self.context = self.watching.context
         self.inbox = Inbox()
-        self.writer = Writer(client, permitted=leads)
+        self.writer = Writer(client, permitted=leads, answered=self.watching.lag.answered)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self.flapping = 0
         """How many preemptions were in vain since the start."""
@@ -110,6 +112,7 @@ class Controller:
         self._pace = Pace()
         self._alarm = Alarm()
         self._work_log = WorkLog()
+        self.metrics = LeaderMetrics()
         self._doubtful = False
         """Whether what it works on may differ from what is on record, so that it has to begin anew."""
         self._undecidable = False
@@ -344,7 +347,10 @@ class Controller:
         """What follows from all that arrived, one commit, then the requests."""
         self._pace.stepped(arrived=self._desk.arrived)
         self._desk.freed, self._desk.arrived = False, 0
-        for flap in self._lead.deciding.decide():
+        began = time.perf_counter()
+        decisions = self._lead.deciding.decide()
+        self.metrics.decided(decisions, time.perf_counter() - began, self._desk.engine.cluster_queue_of)
+        for flap in decisions.flapping:
             self.flapping += 1
             log.warning("%s", flap.message)
         if (pause := self._lead.deciding.seconds_until_next()) is not None:
@@ -363,14 +369,20 @@ class Controller:
         if batch.urgent or (not batch.empty and now - self._pace.committed_at >= REASONS_INTERVAL):
             changes = replace(batch.take(), known=self._revision)
             try:
-                await self._store.commit(changes, epoch=self._epoch)
-                self._work_log.tell(changes)
+                with self.metrics.commit_seconds.time():
+                    await self._store.commit(changes, epoch=self._epoch)
+                self._tell(changes)
             except Unwritable as error:
                 self._unwritten(error)
-                self._work_log.tell(changes, unwritten=error.faults)
+                self._tell(changes, unwritten=error.faults)
             self._pace.committed(time.monotonic())
         elif not batch.empty:
             self._wake_in(self._pace.committed_at + REASONS_INTERVAL - now)
+
+    def _tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
+        """What is committed, to those who count and log it."""
+        self.metrics.committed(changes, unwritten=unwritten)
+        self._work_log.tell(changes, unwritten=unwritten)
 
     def _unwritten(self, error: Unwritable) -> None:
         """Some of it was not written: those workloads are left alone. Raises `error` if nothing was."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from admission.controller.desk import Desk
     from admission.controller.isolation import Isolation
     from admission.controller.upkeep import Upkeep
-    from admission.engine.events import Admit, Decisions, Flap
+    from admission.engine.events import Admit, Decisions
 
 REASONS_INTERVAL = 1.0
 """Seconds that new reasons for waiting may wait for a commit to go along with."""
@@ -38,8 +38,8 @@ class Deciding:
         self._clock = clock
         self._asked_at = 0.0
 
-    def decide(self) -> tuple[Flap, ...]:
-        """What follows from all that the engine was told; the preemptions that turned out to have been in vain."""
+    def decide(self) -> Decisions:
+        """What follows from all that the engine was told, taken over into records."""
         decisions = self._settle()
         for admission in decisions.admitted:
             with self._isolated(admission.workload.uid):
@@ -50,7 +50,7 @@ class Deciding:
         for parking in decisions.parked:
             self._desk.park(parking)
         self._ask_why()
-        return decisions.flapping
+        return decisions
 
     def seconds_until_next(self) -> float | None:
         """Until the engine, a deadline or a reason that is still to be told wants another round; None: nothing does."""

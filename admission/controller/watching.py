@@ -13,6 +13,7 @@ from admission.cluster.informer import Informer
 from admission.cluster.pulse import Pulse
 from admission.controller.context import PATHS, Context
 from admission.controller.inbox import ContextChanged, ObjectsChanged
+from admission.controller.lag import WatchLag
 from admission.controller.tracked import packed
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Watching:
         self._objects = Informer(client, f"/apis/{kind.group}/{kind.version}/{kind.plural}")
         self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
         self.pulse = Pulse(client)
+        self.lag = WatchLag(self._objects)
         self._kept: dict[str, bytes] = {}
         """Packed, by uid: all that are queued and have not ended. While somebody decides, that is for him to know."""
         self._inbox: Inbox | None = None
@@ -72,6 +74,11 @@ class Watching:
             return None
         return "the first lists from the API server are not complete yet"
 
+    def informers(self) -> dict[str, bool]:
+        """By resource: whether all of it is known and heard of."""
+        informers = {**self._context_informers, self._kind.plural: self._objects}
+        return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
+
     def hand_over(self, inbox: Inbox) -> dict[str, bytes]:
         """All objects that are known, packed, by uid; from now on all that changes is put into `inbox`."""
         kept, self._kept, self._inbox = self._kept, {}, inbox
@@ -86,6 +93,7 @@ class Watching:
 
     async def _follow_objects(self) -> None:
         async for batch in self._objects.batches():
+            self.lag.heard(batch)
             for objects, _ in self._listeners:
                 objects(batch)
             while (inbox := self._inbox) is not None:

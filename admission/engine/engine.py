@@ -17,6 +17,7 @@ from admission.engine.explain import Explanation, explain_held, explain_waiting
 from admission.engine.fair import share
 from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flapping import Preemptions
+from admission.engine.levels import cohort_levels, queue_levels
 from admission.engine.listing import Place, places
 from admission.engine.overuse import Overuse, overuse
 from admission.engine.preemption import Search, classical
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
     from admission.engine.items import Item
+    from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.standby import Contender
+    from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
 
 
@@ -221,6 +224,19 @@ class Engine:
                 resources = flavors.setdefault(flavor, {})
                 resources[resource] = resources.get(resource, 0) + amount
         return usage
+
+    def cluster_queue_of(self, uid: str) -> str:
+        """The ClusterQueue that a workload waits for or holds quota of; empty if there is none."""
+        held, item = self._registry.held.get(uid), self._registry.items.get(uid)
+        return held.admission.cluster_queue if held is not None else "" if item is None else item.cluster_queue
+
+    def local_queues(self) -> Mapping[tuple[str, str], LocalQueueSpec]:
+        """All LocalQueues that exist, by (namespace, name)."""
+        return self._registry.local_queues
+
+    def levels(self) -> tuple[list[QueueLevels], list[CohortLevels]]:
+        """Quota, use and numbers of waiting workloads of all ClusterQueues, and of all Cohorts."""
+        return list(queue_levels(self._registry.forest)), list(cohort_levels(self._registry.forest))
 
     def consumption(self) -> dict[tuple[str, str], Consumption]:
         """What each LocalQueue (namespace, name) used lately, in admission fair sharing, as of the last event or cycle.

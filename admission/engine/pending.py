@@ -109,6 +109,18 @@ class Pending:
         """All that wait, in no order."""
         return iter(self._by_uid.values())
 
+    def count_set_aside(self) -> int:
+        """How many are set aside; those of one shape are counted together."""
+        buckets = (bucket for shape in self._aside for bucket in self._buckets.get(shape, {}).values())
+        return len(self._alone) + sum(bucket.size for bucket in buckets)
+
+    def count_by_shape(self) -> Iterator[tuple[Shape, int]]:
+        """Shapes of those that wait, with how many have them; a shape may come more than once."""
+        for shape, buckets in self._buckets.items():
+            yield shape, sum(bucket.size for bucket in buckets.values())
+        for item, _ in self._alone.values():
+            yield item.shape, 1
+
     def add(self, item: Item) -> None:
         """Let it take part; if its shape is set aside, it is too."""
         self._enter(item)

@@ -55,7 +55,7 @@ class Registry:
         self.ledger = None if admission_fair_sharing is None else Ledger(admission_fair_sharing)
         self.now = 0.0
         self._shapes = Shapes(accounting)
-        self._local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
+        self.local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._on_hold: set[str] = set()
         self._untold: dict[str, Item] = {}
@@ -122,7 +122,7 @@ class Registry:
 
     def _enqueue(self, item: Item) -> None:
         workload = item.workload
-        local_queue = self._local_queues.get((workload.namespace, workload.queue))
+        local_queue = self.local_queues.get((workload.namespace, workload.queue))
         if local_queue is None or local_queue.stop_policy != "None":
             self._untold[item.uid] = item
             return
@@ -251,7 +251,7 @@ class Registry:
                 self._objects_changed = True
             case LocalQueue():
                 key = item.metadata.namespace, item.name
-                self._local_queues[key] = item.spec
+                self.local_queues[key] = item.spec
                 self._local_queues_changed.add(key)
             case AdmissionCheck():
                 self.forest.checks.add(item.name)
@@ -271,7 +271,7 @@ class Registry:
                 self.forest.specs.pop(event.name, None)
                 self._objects_changed = True
             case LocalQueue.kind:
-                self._local_queues.pop((event.namespace, event.name), None)
+                self.local_queues.pop((event.namespace, event.name), None)
                 self._local_queues_changed.add((event.namespace, event.name))
             case AdmissionCheck.kind:
                 self.forest.checks.discard(event.name)
@@ -337,7 +337,7 @@ class Registry:
         for held in self.held.values():
             if held.evicting:
                 continue
-            local_queue = self._local_queues.get(held.local_queue)
+            local_queue = self.local_queues.get(held.local_queue)
             if held.queue.spec.stop_policy == "HoldAndDrain":
                 evicted.append(Evict(held.workload, CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"))
             elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
@@ -365,7 +365,7 @@ class Registry:
         workload = item.workload
         if workload.uid in self._on_hold:
             return ON_HOLD, "The workload is on hold"
-        local_queue = self._local_queues.get((workload.namespace, workload.queue))
+        local_queue = self.local_queues.get((workload.namespace, workload.queue))
         if local_queue is None:
             return MISCONFIGURED, f"LocalQueue {workload.queue} doesn't exist"
         if local_queue.stop_policy != "None":
@@ -383,7 +383,7 @@ class Registry:
     def local_queue_usage(self, key: tuple[str, str]) -> float:
         """The usage of a LocalQueue in admission fair sharing, by its weight."""
         assert self.ledger is not None
-        spec = self._local_queues.get(key)
+        spec = self.local_queues.get(key)
         weight = 1.0 if spec is None or spec.fair_sharing is None else spec.fair_sharing.value
         return self.ledger.usage(key, weight, self.now)
 

@@ -22,8 +22,10 @@ from urllib.parse import quote
 from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
+from admission.store.records import PoolUse
 from admission.store.translation import translated
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Dialect, Engine
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy.pool import Pool
 
     from admission.model.errors import StoreError
 
@@ -220,6 +223,15 @@ class Database:
         self.write_transactions += 1
         self.write_failure = None
 
+    def pools(self) -> list[PoolUse]:
+        """How many connections are in use, and may be."""
+        engines: dict[str, Engine] = {"write": self._direct or self._writer.sync_engine}
+        if self._direct is not None:  # else one pool is for all
+            engines |= {"read": self._reader.sync_engine, "maintain": self._writer.sync_engine}
+        if self._looking is not None:
+            engines["look"] = self._looking
+        return [_use(name, engine.pool) for name, engine in engines.items()]
+
     async def close(self) -> None:
         """Give all connections back."""
         await self._reader.dispose()
@@ -228,6 +240,11 @@ class Database:
             await asyncio.get_running_loop().run_in_executor(self._thread, engine.dispose)
         self._thread.shutdown()
         self._threads.shutdown()
+
+
+def _use(name: str, pool: Pool) -> PoolUse:
+    assert isinstance(pool, QueuePool), pool
+    return PoolUse(name, pool.size() + max(pool._max_overflow, 0), pool.checkedout())
 
 
 def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:

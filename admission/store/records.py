@@ -252,9 +252,49 @@ class QueueStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedCount:
+    """How many unfinished workloads have all of this in common."""
+
+    namespace: str
+    local_queue: str
+    cluster_queue: str
+    """Where they wait or hold quota; empty for those that wait where their LocalQueue leads nowhere."""
+    state: State
+    checks_pending: bool
+    reason: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAmount:
+    """What workloads of one LocalQueue hold of one flavor and resource of a ClusterQueue."""
+
+    namespace: str
+    local_queue: str
+    cluster_queue: str
+    flavor: str
+    resource: str
+    checks_pending: bool
+    """Whether their admission checks are not all ready."""
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """What the store has done since it was opened."""
 
     write_transactions: int
     commits: int
     """Calls of `Store.commit`; several may share a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """A pool of connections to the database at this moment."""
+
+    name: str
+    """write, read ...: what its connections are for."""
+    size: int
+    """Connections that there may be."""
+    used: int
+    """Those of them that somebody works with."""

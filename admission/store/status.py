@@ -9,7 +9,7 @@ from sqlalchemy import and_, case, func, select
 from admission.model.quantity import UNLIMITED
 from admission.model.queues import LocalQueue
 from admission.store.loading import UNFINISHED
-from admission.store.records import QueueStatus, State
+from admission.store.records import HeldAmount, QueueStatus, State, UnfinishedCount
 from admission.store.tables import admissions, queue_objects, workloads
 
 if TYPE_CHECKING:
@@ -56,6 +56,50 @@ async def by_local_queue(connection: AsyncConnection) -> dict[tuple[str, str], Q
     counts = select(*where, _STATE, func.count()).where(UNFINISHED).group_by(*where, _STATE)
     found = await _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
     return {(namespace, name): status for (namespace, name), status in found.items()}
+
+
+async def unfinished_counts(connection: AsyncConnection) -> list[UnfinishedCount]:
+    """All unfinished workloads, counted by where and why they are in their state."""
+    columns, door = workloads.c, queue_objects.c
+    place = columns.namespace, columns.local_queue, columns.cluster_queue
+    kind = columns.state, columns.checks_pending, columns.reason
+    counted = select(*place, *kind, func.count().label("number")).where(UNFINISHED).group_by(*place, *kind).subquery()
+    leads_there = and_(
+        door.kind == LocalQueue.kind, door.namespace == counted.c.namespace, door.name == counted.c.local_queue
+    )
+    statement = select(counted, door.cluster_queue.label("leads_to")).select_from(
+        counted.outerjoin(queue_objects, leads_there)
+    )
+    return [
+        UnfinishedCount(
+            row.namespace,
+            row.local_queue,
+            (row.leads_to or "") if row.state == State.PENDING else row.cluster_queue,
+            State(row.state),
+            bool(row.checks_pending),
+            row.reason,
+            int(row.number),
+        )
+        for row in await connection.execute(statement)
+    ]
+
+
+async def held_amounts(connection: AsyncConnection) -> list[HeldAmount]:
+    """All that is held, added up by where it is."""
+    columns = admissions.c
+    place = columns.namespace, columns.local_queue, columns.cluster_queue, columns.flavor, columns.resource
+    checked = workloads.c.checks_pending
+    halves = func.sum(columns.amount // _HALF).label("high"), func.sum(columns.amount % _HALF).label("low")
+    statement = (
+        select(*place, checked, *halves)
+        .join(workloads, workloads.c.uid == columns.workload_uid)
+        .where(columns.to_at.is_(None), columns.resource != "")
+        .group_by(*place, checked)
+    )
+    return [
+        HeldAmount(*row[:5], bool(row[5]), min(int(row.high) * _HALF + int(row.low), UNLIMITED))
+        for row in await connection.execute(statement)
+    ]
 
 
 async def _numbers(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from admission.store.decay import Decay
     from admission.store.dump import Progress, Write
     from admission.store.identity import Identity
-    from admission.store.records import Changes, WorkloadRecord
+    from admission.store.records import Changes, PoolUse, WorkloadRecord
     from admission.store.retention import Retention
 
 
@@ -192,6 +192,10 @@ class Store:
         except StoreError as error:
             return str(error)
         return None
+
+    def pools(self) -> list[PoolUse]:
+        """How many connections to the database are in use, and may be."""
+        return self._database.pools()
 
     @property
     def statistics(self) -> Statistics:

@@ -12,12 +12,12 @@ from admission.store.records import Page, State, Transition
 from admission.store.tables import admissions, head, transitions, workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection
 
     from admission.store.database import Database
-    from admission.store.records import QueueStatus, WorkloadRecord
+    from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
 
 _COUNTED = 5_000
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
@@ -187,6 +187,11 @@ class Workloads:
         """By name, for each ClusterQueue where something waits or that something is held of."""
         async with self._database.read() as connection:
             return await status.by_cluster_queue(connection)
+
+    async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
+        """All unfinished workloads, counted, and all that they hold, added up: one moment of the database."""
+        async with self._database.read() as connection:
+            return await status.unfinished_counts(connection), await status.held_amounts(connection)
 
     async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
         """By (namespace, name), for each LocalQueue where something waits or through which something is held."""

@@ -1,25 +1,64 @@
-"""`/metrics` in Prometheus' text format, version 0.0.4."""
+"""`/metrics` in the text format that was asked for, and the bounds of series."""
 
 from __future__ import annotations
 
-from admission.api.metrics import Family, exposition, single
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import Counter
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from admission.api.metrics import PATH, Fixed, Metrics
+from admission.machinery.metrics import OTHER, Children
 
 
-def test_names_help_types_and_labels_are_escaped():
-    families = [
-        Family("a_total", "counter", "of a \\ and\na line", [(('C:\\ "x"\n', "é"), 2), (("", "0"), 0)], ("one", "two")),
-        single("b_bytes", "gauge", 'says "b"', 0.5),
-        Family("c", "gauge", "none yet", [], ("x",)),
-    ]
-    assert exposition(families).split("\n") == [
-        r"# HELP a_total of a \\ and\na line",
-        "# TYPE a_total counter",
-        r'a_total{one="C:\\ \"x\"\n",two="é"} 2',
-        'a_total{one="",two="0"} 0',
-        '# HELP b_bytes says "b"',
-        "# TYPE b_bytes gauge",
-        "b_bytes 0.5",
-        "# HELP c none yet",
-        "# TYPE c gauge",
-        "",
-    ]
+def children(most: int) -> Children[Counter]:
+    return Children(
+        Counter("sluice_tried_total", "Tries.", ("queue", "reason"), registry=None), ("queue", "reason"), most=most
+    )
+
+
+def samples(counted: Children[Counter]) -> dict[tuple[str, ...], float]:
+    (family,) = counted.metric.collect()
+    return {tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")}
+
+
+async def test_scrapers_get_the_format_that_they_ask_for():
+    gauge = GaugeMetricFamily("sluice_x", 'says "b" and \\', labels=["queue"])
+    gauge.add_metric(['C:\\ "x"\n'], 2)
+    counted = children(9)
+    counted["a", "b"].inc()
+
+    async def gather():
+        return [counted.metric, Fixed([gauge])]
+
+    app = web.Application()
+    app.router.add_get(PATH, Metrics(gather).get)
+    async with TestClient(TestServer(app)) as client:
+        async with client.get(PATH) as answer:
+            assert answer.content_type == "text/plain"
+            plain = {family.name: family for family in text_string_to_metric_families(await answer.text())}
+        async with client.get(PATH, headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as answer:
+            assert answer.content_type == "application/openmetrics-text"
+            families = {family.name for family in openmetrics.text_string_to_metric_families(await answer.text())}
+    assert plain.keys() == families == {"sluice_tried", "sluice_x"}
+    (sample,) = plain["sluice_x"].samples
+    assert (sample.labels, sample.value) == ({"queue": 'C:\\ "x"\n'}, 2)
+
+
+def test_what_comes_beyond_the_most_children_is_counted_together():
+    counted = children(2)
+    for queue in "abcd":
+        counted[queue, "r"].inc()
+    assert samples(counted) == {("a", "r"): 1, ("b", "r"): 1, (OTHER, OTHER): 2}
+
+
+def test_series_that_are_not_wanted_go_and_begin_at_zero_when_they_come_again():
+    counted = children(2)
+    for queue in "abc":
+        counted[queue, "r"].inc()
+    counted.keep(lambda values: values[0] == "b")
+    assert samples(counted) == {("b", "r"): 1, (OTHER, OTHER): 1}
+    counted["a", "r"].inc()
+    assert samples(counted)["a", "r"] == 1

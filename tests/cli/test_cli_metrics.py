@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from ports import free_port
+from prometheus_client.parser import text_string_to_metric_families
 from serve_processes import NODE, QUEUES, all_complete, job, serving
 
 from admission.cluster.client import Client
@@ -13,7 +18,12 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.audit import Author
 from admission.store.store import Store
 
-SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"(?:,[a-z_]+=\"[^\"]*\")*\})? ([0-9.e+]+)")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import Metric
+
+SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"(?:,[a-z_]+=\"[^\"]*\")*\})? ([0-9.e+-]+|\+Inf)")
 GRANTED = [
     (
         "clusterroles",
@@ -38,6 +48,28 @@ def numbers(text: str) -> dict[str, float]:
     return {match[1] + (match[2] or ""): float(match[3]) for match in found if match}
 
 
+DOCUMENTED = re.compile(r"\| `([a-z_]+)` \| (counter|gauge|histogram) \| ([^|]*) \| ([^|]*) \|")
+
+
+def documented() -> dict[str, tuple[str, set[str], str]]:
+    """By name: type, labels and meaning, as docs/metrics.md has them."""
+    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    return {
+        name: (kind, set(re.findall("`([a-z_]+)`", labels)), said)
+        for name, kind, labels, said in DOCUMENTED.findall(text)
+    }
+
+
+def told(families: Iterable[Metric]) -> dict[str, tuple[str, set[str], str]]:
+    """The same of what a process tells; labels only where there are samples."""
+    found = {}
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = family.type, labels, family.documentation
+    return found
+
+
 @pytest.mark.timeout(180)
 async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
@@ -48,30 +80,66 @@ async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
             await admin.create(plural, "", granted)
         for name in ("prometheus", "nobody"):
             await admin.create("serviceaccounts", "default", {"metadata": {"name": name}})
-        async with serving(tmp_path, url) as replica:
+        port = free_port()
+        gate = [f"--webhook-url=https://127.0.0.1:{port}", f"--webhook-address=127.0.0.1:{port}"]
+        async with serving(tmp_path, url, *gate, f"--certificate-directory={tmp_path / 'certificates'}") as replica:
             await replica.until_ready()
             async with Store.open(url) as store:
                 for document in parse_documents(QUEUES, source="queues"):
                     await store.queues.create(parse_manifest(document.body), author=Author("test"))
             for number in range(4):  # the first one outlasts the others
-                gated = job(f"j{number}", seconds=30 if number else 10_000_000)
-                gated["spec"]["suspend"] = True
-                await admin.create("jobs", "default", gated)
+                await admin.create("jobs", "default", job(f"j{number}", seconds=30 if number else 10_000_000))
             await all_complete(admin, 3)
+            counted = {
+                'sluice_webhook_request_duration_seconds_count{outcome="allowed"}': 4,
+                'sluice_finished_workloads_total{cluster_queue="cq",priority_class=""}': 3,
+            }
+            while not counted.items() <= numbers((await replica.get("/metrics"))[1]).items():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
             assert (await replica.get("/metrics", token=None))[0] == 401
             assert (await replica.get("/metrics", token=await _token(cluster, "nobody")))[0] == 403
             status, text = await replica.get("/metrics", token=await _token(cluster, "prometheus"))
+            async with Store.open(url) as store:
+                await store.queues.delete("LocalQueue", "lq", namespace="default", author=Author("test"))
+            while 'name="lq"' in (await replica.get("/metrics"))[1]:  # noqa: ASYNC110  until the leader has heard of it
+                await asyncio.sleep(0.1)
     assert status == 200
     found = numbers(text)
     assert found["sluice_leading"] == found["sluice_deciding"] == found["sluice_leader_epoch"] == 1
     assert found['sluice_patches_total{outcome="ok"}'] == 4
-    assert found['sluice_apiserver_requests_total{method="PATCH"}'] == 4
+    assert found['sluice_apiserver_requests_total{code="200",method="PATCH",resource="jobs"}'] == 4
+    assert found["sluice_informer_lag_seconds_count"] == 4
     assert found['sluice_audit_differences_total{problem="OverQuota"}'] == 0
     assert found["sluice_store_write_transactions_total"] >= 2
+    assert found['sluice_store_pool_connections{pool="write"}'] == 1
     assert found['sluice_queue_depth{queue="patches"}'] == 0
+    by_class = 'cluster_queue="cq",priority_class=""'
+    for name in ("quota_reserved_workloads_total", "admitted_workloads_total", "admission_wait_time_seconds_count"):
+        assert found[f"sluice_{name}{{{by_class}}}"] == 4
+        assert found[f'sluice_local_queue_{name}{{name="lq",namespace="default",priority_class=""}}'] == 4
+    assert found[f"sluice_finished_workloads_total{{{by_class}}}"] == 3
+    assert found[f"sluice_execution_time_seconds_count{{{by_class}}}"] == 3
+    assert f"sluice_admission_checks_wait_time_seconds_count{{{by_class}}}" not in found
+    assert found['sluice_workload_creation_latency_seconds_count{job_kind="Job"}'] == 4
+    assert found["sluice_commit_duration_seconds_count"] >= 2
+    assert found['sluice_admission_attempts_total{result="success"}'] >= 1
     admitted = found['sluice_admitted_active_workloads{cluster_queue="cq"}']
     assert admitted >= 1  # each of one core
-    assert found['sluice_cluster_queue_resource_usage{cluster_queue="cq",flavor="default",resource="cpu"}'] == admitted
+    resource = 'cluster_queue="cq",cohort="",flavor="default",resource="cpu"'
+    assert found[f"sluice_cluster_queue_resource_usage{{{resource}}}"] == admitted
+    assert found[f"sluice_cluster_queue_nominal_quota{{{resource}}}"] == 4
+    _compare_with_the_document(text)
+
+
+def _compare_with_the_document(text: str) -> None:
+    """docs/metrics.md has every metric with its type, labels and meaning; it tells of no other."""
+    written, exposed = documented(), told(text_string_to_metric_families(text))
+    only_there = {"sluice_cluster_queue_weighted_share", "sluice_cohort_weighted_share"}  # with fair sharing
+    only_there |= {"sluice_audit_last_differences", "sluice_audit_timestamp_seconds"}  # after the first audit
+    assert written.keys() - only_there == exposed.keys()
+    for name, (kind, labels, said) in exposed.items():
+        assert (kind, said) == (written[name][0], written[name][2])
+        assert not labels or labels == written[name][1], name
 
 
 async def _token(cluster: Client, name: str) -> str:

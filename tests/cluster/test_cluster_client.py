@@ -13,7 +13,7 @@ from kubernetes_asyncio.config import incluster_config
 from scripted_server import DAY, failure, issue, reply
 
 from admission.cluster import errors
-from admission.cluster.client import Client, PatchType
+from admission.cluster.client import Client, PatchType, resource_of
 from admission.cluster.credentials import load_kubeconfig
 from admission.cluster.identity import whoami
 
@@ -24,6 +24,22 @@ async def abort(request: web.Request) -> web.StreamResponse:
     """Break the connection instead of an answer."""
     request.transport.abort()
     return web.Response()
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/apis/batch/v1/namespaces/ns/jobs/a/status", "jobs"),
+        ("/apis/batch/v1/jobs", "jobs"),
+        ("/api/v1/namespaces/ns", "namespaces"),
+        ("/api/v1/namespaces/ns/pods/a", "pods"),
+        ("/api/v1", ""),
+        ("/version", ""),
+        ("", ""),
+    ],
+)
+def test_paths_are_counted_by_their_resource(path, resource):
+    assert resource_of(path) == resource
 
 
 async def test_sends_who_it_is_and_json(server, client):
@@ -38,7 +54,7 @@ async def test_sends_who_it_is_and_json(server, client):
     assert orjson.loads(server.bodies[0]) == {"kind": "Job"}
     assert second.headers["Content-Type"] == "application/json-patch+json"
     assert server.bodies[1] == b'{"spec":{}}'
-    assert client.requests == {"POST": 1, "PATCH": 1}
+    assert client.requests == {("POST", "jobs", "200"): 1, ("PATCH", "jobs", "200"): 1}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,207 @@
+"""Gauges of ClusterQueues, LocalQueues and Cohorts, by Kueue's names, with `sluice_` for `kueue_`.
+
+What waits, is reserved and is used is what the database says; quotas and shares are the deciding engine's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from prometheus_client.metrics_core import GaugeMetricFamily
+
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from prometheus_client import Metric
+
+    from admission.engine import Engine
+    from admission.engine.levels import CohortLevels, Level, QueueLevels
+    from admission.store.records import HeldAmount, UnfinishedCount
+
+    Key: TypeAlias = tuple[str, ...]
+    Sums: TypeAlias = Mapping[Key, int]
+
+K = TypeVar("K", bound="tuple[str, ...]")
+
+_STATES = ("pending", "active", "terminating")
+_KIND = ("flavor", "resource")
+
+
+def queue_families(
+    engine: Engine, counts: Sequence[UnfinishedCount], held: Sequence[HeldAmount], *, fair_sharing: bool
+) -> list[Metric]:
+    """All of them, for queues that exist; `counts` and `held` are all that the database has."""
+    queues, cohorts = engine.levels()
+    return [
+        *_of_cluster_queues(queues, counts),
+        *_of_quota(queues, held),
+        *_of_local_queues(engine, counts, held),
+        *_of_cohorts(queues, cohorts, counts, held),
+        *(_of_shares(engine, queues) if fair_sharing else ()),
+    ]
+
+
+def _of_cluster_queues(queues: Sequence[QueueLevels], counts: Sequence[UnfinishedCount]) -> Iterator[Metric]:
+    by_queue = ("cluster_queue",)
+    names = {queue.name for queue in queues}
+    pending = {(q.name, "active"): q.pending - q.set_aside for q in queues} | {
+        (q.name, "inadmissible"): q.set_aside for q in queues
+    }
+    text = "Workloads that wait: active are tried, inadmissible are not before something changes for them."
+    yield _gauge("pending_workloads", text, ("cluster_queue", "status"), pending)
+    reserving: Counter[Key] = Counter({(name,): 0 for name in names})
+    admitted = reserving.copy()
+    unadmitted: Counter[Key] = Counter()
+    for row in counts:
+        if row.cluster_queue not in names:
+            continue
+        if row.state is State.PENDING:
+            unadmitted[row.cluster_queue, row.reason, ""] += row.number
+            continue
+        reserving[row.cluster_queue,] += row.number
+        if row.checks_pending:
+            unadmitted[row.cluster_queue, row.reason, ""] += row.number
+        elif row.state is State.ADMITTED:
+            admitted[row.cluster_queue,] += row.number
+    yield _gauge("reserving_active_workloads", "Workloads that hold quota of a ClusterQueue.", by_queue, reserving)
+    yield _gauge("admitted_active_workloads", "Workloads that are admitted and not being stopped.", by_queue, admitted)
+    text = "Workloads that are not admitted, by the reason that they have."
+    yield _gauge("unadmitted_workloads", text, (*by_queue, "reason", "underlying_cause"), unadmitted)
+    text = "1 for the status that the ClusterQueue has, else 0."
+    status = {(q.name, state): int(state == ("pending" if q.fault else "active")) for q in queues for state in _STATES}
+    yield _gauge("cluster_queue_status", text, (*by_queue, "status"), status)
+    info = {(q.name, q.cohort, q.root): 1 for q in queues}
+    text = "Where the ClusterQueue is in the tree of Cohorts."
+    yield _gauge("cluster_queue_info", text, (*by_queue, "parent_cohort", "root_cohort"), info)
+    requested = {(q.name, name): _plain(name, amount) for q in queues for name, amount in q.requested.items()}
+    text = "What the workloads that wait ask for together, in cores, bytes or pieces."
+    yield _gauge("cluster_queue_resource_pending", text, (*by_queue, "resource"), requested)
+
+
+def _of_quota(queues: Sequence[QueueLevels], held: Sequence[HeldAmount]) -> Iterator[Metric]:
+    labels = ("cohort", "cluster_queue", *_KIND)
+    cohort = {queue.name: queue.cohort for queue in queues}
+    levels = [((q.cohort, q.name, *kind), level) for q in queues for kind, level in q.levels.items()]
+    yield _gauge("cluster_queue_nominal_quota", "Nominal quota.", labels, _amounts((k, v.nominal) for k, v in levels))
+    limits = _amounts((key, level.borrowing) for key, level in levels)
+    yield _gauge("cluster_queue_borrowing_limit", "Borrowing limit, where there is one.", labels, limits)
+    limits = _amounts((key, level.lending) for key, level in levels)
+    yield _gauge("cluster_queue_lending_limit", "Lending limit, where there is one.", labels, limits)
+    reserved: Counter[Key] = Counter({key: 0 for key, _ in levels})
+    used = reserved.copy()
+    for row in held:
+        if row.cluster_queue in cohort:
+            key = cohort[row.cluster_queue], row.cluster_queue, row.flavor, row.resource
+            reserved[key] += row.amount
+            used[key] += 0 if row.checks_pending else row.amount
+    text = "Quota that is reserved, also for workloads with admission checks that are not ready."
+    yield _gauge("cluster_queue_resource_reservation", text, labels, _amounts(reserved.items()))
+    yield _gauge("cluster_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
+
+
+def _of_local_queues(engine: Engine, counts: Sequence[UnfinishedCount], held: Sequence[HeldAmount]) -> Iterator[Metric]:
+    by_queue = ("name", "namespace")
+    queues = engine.local_queues()
+    keys: list[Key] = [(name, namespace) for namespace, name in queues]
+    pending: Counter[Key] = Counter(dict.fromkeys(keys, 0))
+    reserving, admitted = pending.copy(), pending.copy()
+    unadmitted: Counter[Key] = Counter()
+    for row in counts:
+        key = row.local_queue, row.namespace
+        if key not in pending:
+            continue
+        if row.state is State.PENDING:
+            pending[key] += row.number
+            unadmitted[*key, row.reason, ""] += row.number
+        else:
+            reserving[key] += row.number
+            admitted[key] += row.number if row.state is State.ADMITTED and not row.checks_pending else 0
+    yield _gauge("local_queue_pending_workloads", "Workloads that wait.", by_queue, pending)
+    text = "Workloads that wait, by the reason that they have."
+    yield _gauge("local_queue_unadmitted_workloads", text, (*by_queue, "reason", "underlying_cause"), unadmitted)
+    yield _gauge("local_queue_reserving_active_workloads", "Workloads that hold quota.", by_queue, reserving)
+    text = "Workloads that are admitted and not being stopped."
+    yield _gauge("local_queue_admitted_active_workloads", text, by_queue, admitted)
+    active = {queue.name for queue in engine.levels()[0] if not queue.fault}
+    status: dict[Key, float] = {}
+    for (namespace, name), spec in queues.items():
+        is_active = spec.stop_policy == "None" and spec.cluster_queue in active
+        status[name, namespace, "true"], status[name, namespace, "false"] = int(is_active), int(not is_active)
+    text = "1 for whether the LocalQueue is active, else 0."
+    yield _gauge("local_queue_status", text, (*by_queue, "active"), status)
+    reserved: Counter[Key] = Counter()
+    used: Counter[Key] = Counter()
+    for one in held:
+        if (one.namespace, one.local_queue) in queues:
+            place = one.local_queue, one.namespace, one.flavor, one.resource
+            reserved[place] += one.amount
+            used[place] += 0 if one.checks_pending else one.amount
+    labels = (*by_queue, *_KIND)
+    yield _gauge("local_queue_resource_reservation", "Quota that is reserved.", labels, _amounts(reserved.items()))
+    yield _gauge("local_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
+
+
+def _of_cohorts(
+    queues: Sequence[QueueLevels],
+    cohorts: Sequence[CohortLevels],
+    counts: Sequence[UnfinishedCount],
+    held: Sequence[HeldAmount],
+) -> Iterator[Metric]:
+    parents = {cohort.name: cohort.parent for cohort in cohorts}
+    above = {queue.name: list(_ancestors(queue.cohort, parents)) for queue in queues}
+    info = {(cohort.name, cohort.parent, cohort.root): 1 for cohort in cohorts}
+    text = "Where the Cohort is in the tree."
+    yield _gauge("cohort_info", text, ("cohort", "parent_cohort", "root_cohort"), info)
+    levels: list[tuple[Key, Level]] = [
+        ((cohort.name, *kind), level) for cohort in cohorts for kind, level in cohort.levels.items()
+    ]
+    labels = ("cohort", *_KIND)
+    text = "Nominal quota of the Cohort and all that is lent to it from below."
+    yield _gauge("cohort_subtree_quota", text, labels, _amounts((key, level.subtree) for key, level in levels))
+    reserved: Counter[Key] = Counter({key: 0 for key, _ in levels})
+    for row in held:
+        for cohort in above.get(row.cluster_queue, ()):
+            reserved[cohort, row.flavor, row.resource] += row.amount
+    text = "Quota that is reserved by all ClusterQueues below."
+    yield _gauge("cohort_subtree_resource_reservations", text, labels, _amounts(reserved.items()))
+    admitted: Counter[Key] = Counter({(cohort.name,): 0 for cohort in cohorts})
+    for one in counts:
+        if one.state is State.ADMITTED and not one.checks_pending:
+            for cohort in above.get(one.cluster_queue, ()):
+                admitted[cohort,] += one.number
+    text = "Admitted workloads of all ClusterQueues below."
+    yield _gauge("cohort_subtree_admitted_active_workloads", text, ("cohort",), admitted)
+
+
+def _of_shares(engine: Engine, queues: Sequence[QueueLevels]) -> Iterator[Metric]:
+    of_queues, of_cohorts = engine.weighted_share()
+    shares = {(queue.name, queue.cohort): of_queues[queue.name] for queue in queues if queue.name in of_queues}
+    text = "The share in fair sharing: what is borrowed of the most borrowed resource, by weight."
+    yield _gauge("cluster_queue_weighted_share", text, ("cluster_queue", "cohort"), shares)
+    yield _gauge("cohort_weighted_share", text, ("cohort",), {(name,): share for name, share in of_cohorts.items()})
+
+
+def _ancestors(cohort: str, parents: Mapping[str, str]) -> Iterator[str]:
+    while cohort in parents:
+        yield cohort
+        cohort = parents[cohort]
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Mapping[K, float]) -> Metric:
+    family = GaugeMetricFamily(f"sluice_{name}", text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _amounts(amounts: Iterable[tuple[Key, int | None]]) -> dict[Key, float]:
+    """By keys of which the last is the resource, in base units; None is left out."""
+    return {key: _plain(key[-1], amount) for key, amount in amounts if amount is not None}
+
+
+def _plain(resource_name: str, amount: int) -> float:
+    """In the base unit; cpu is counted in thousandths."""
+    return amount / 1000 if resource_name == "cpu" else amount

@@ -1,0 +1,113 @@
+"""Quota, use and numbers of waiting workloads of each ClusterQueue and Cohort, for metrics: no search, no copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from admission.model.quantity import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.forest import Forest
+    from admission.engine.tree import FlavorResource, Node, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One flavor and resource of a ClusterQueue or Cohort. Amounts as in the model; None: not limited."""
+
+    nominal: int
+    borrowing: int | None
+    lending: int | None
+    subtree: int
+    """The nominal quota, with all that the nodes below lend."""
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLevels:
+    """A ClusterQueue that exists."""
+
+    name: str
+    cohort: str
+    """Its parent; empty for none."""
+    root: str
+    """The topmost Cohort; empty for none."""
+    fault: str
+    """Why nothing of it is admitted, as in "is stopped"; empty while it is active."""
+    pending: int
+    """Workloads that wait for it, those set aside included."""
+    set_aside: int
+    """Those of them that are not tried before something changes for them."""
+    requested: Mapping[str, int]
+    """Resource to the amount that those pending ask for together."""
+    levels: Mapping[FlavorResource, Level]
+
+
+@dataclass(frozen=True, slots=True)
+class CohortLevels:
+    """A Cohort, whether it is written down or only named by others."""
+
+    name: str
+    parent: str
+    root: str
+    levels: Mapping[FlavorResource, Level]
+
+
+def queue_levels(forest: Forest) -> Iterator[QueueLevels]:
+    """All ClusterQueues that exist."""
+    for name, spec in forest.specs.items():
+        queue = forest.queue(name)
+        node = queue.node
+        yield QueueLevels(
+            name,
+            spec.cohort_name,
+            "" if node is None or node.parent is None else node.root.name,
+            queue.inactive,
+            len(queue.pending),
+            queue.pending.count_set_aside(),
+            _requested(queue),
+            {} if node is None or queue.tree is None else _levels(node, queue.tree),
+        )
+
+
+def cohort_levels(forest: Forest) -> Iterator[CohortLevels]:
+    """All Cohorts."""
+    for domain in forest.domains.values():
+        for name, node in domain.tree.cohorts.items():
+            parent = "" if node.parent is None else node.parent.name
+            yield CohortLevels(name, parent, node.root.name, _levels(node, domain.tree))
+
+
+def _requested(queue: ClusterQueue) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for shape, number in queue.pending.count_by_shape():
+        for pod_set in shape.pod_sets:
+            for resource, amount in pod_set.requests.items():
+                total[resource] = min(total.get(resource, 0) + amount * pod_set.count * number, UNLIMITED)
+    return total
+
+
+def _levels(node: Node, tree: Tree) -> dict[FlavorResource, Level]:
+    return {
+        tree.frs[fr]: Level(
+            min(node.nominal[fr], UNLIMITED),
+            _limit(node.borrowing[fr]),
+            _limit(_lending(node, fr)),
+            min(node.quota[fr], UNLIMITED),
+            node.usage[fr],
+        )
+        for fr in node.frs
+    }
+
+
+def _lending(node: Node, fr: int) -> int | None:
+    """The lending limit: what the node has beyond what it keeps to itself."""
+    return None if node.local[fr] == 0 else node.quota[fr] - node.local[fr]
+
+
+def _limit(amount: int | None) -> int | None:
+    return None if amount is None or amount >= UNLIMITED else amount

@@ -1,0 +1,30 @@
+"""How long reviews took, counted by buckets: plain numbers, which the gate can send to `serve` as JSON."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, Final
+
+BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds (s) of the buckets; a review should take 5 ms at most."""
+
+
+class ReviewTimes:
+    """By outcome: allowed, denied, or malformed for requests that are no reviews."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+
+    def observe(self, outcome: str, seconds: float) -> None:
+        """Count one request."""
+        counts = self._counts.get(outcome)
+        if counts is None:
+            counts = self._counts[outcome] = [0] * (len(BOUNDS) + 1)
+            self._sums[outcome] = 0.0
+        counts[bisect_left(BOUNDS, seconds)] += 1
+        self._sums[outcome] += seconds
+
+    def document(self) -> dict[str, Any]:
+        """JSON: by outcome, `counts` of each bucket alone, the last one without bound, and the `sum` in seconds."""
+        return {outcome: {"counts": counts, "sum": self._sums[outcome]} for outcome, counts in self._counts.items()}
