@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from admission.store.tables import metadata
+from admission.store.database.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from postgresql_server import NoPostgreSQL, running_postgresql
 
-from admission.store.migrate import migrate
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
+from admission.apimachinery.errors import UnusableCertificate
 from admission.kinds import all_kinds
-from admission.machinery.errors import UnusableCertificate
-from admission.machinery.logs import log_to_stderr
-from admission.machinery.loop import new_loop
-from admission.machinery.tls import DoorContext
+from admission.serving.logs import log_to_stderr
+from admission.serving.loop import new_loop
+from admission.serving.tls import DoorContext
 from webhooks.review import Reviewer
 from webhooks.server import answering
 from webhooks.times import ReviewTimes
@@ -33,7 +33,7 @@ from webhooks.times import ReviewTimes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.machinery.logs import LogFormat, LogLevel
+    from admission.serving.logs import LogFormat, LogLevel
     from webhooks.server import Expose
 
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__

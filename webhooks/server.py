@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 from aiohttp import web
 
-from admission.machinery.connections import ConnectionLimits, Connections, trust
-from admission.machinery.listener import listening
+from admission.serving.connections import ConnectionLimits, Connections, trust
+from admission.serving.listener import listening
 from webhooks.errors import MalformedReview
 from webhooks.times import ReviewTimes
 

@@ -9,40 +9,40 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
-from admission.api import discovery, openapi
-from admission.api.audit_records import AuditRecords
-from admission.api.audits import Audits
-from admission.api.authentication import AUTHENTICATION, Authentication
-from admission.api.authorization import AUTHORIZATION, Authorization
-from admission.api.bodies import READERS
+from admission.api.auth.authentication import AUTHENTICATION, Authentication
+from admission.api.auth.authorization import AUTHORIZATION, Authorization
+from admission.api.auth.login import Login
+from admission.api.auth.sessions import Sessions
 from admission.api.errors import AddressUnusable
-from admission.api.explanations import Explanations
-from admission.api.failures import RESOURCE, failures
-from admission.api.headers import secure
-from admission.api.histories import QueueObjectHistories, WorkloadHistories
-from admission.api.limits import Limits
-from admission.api.live import Live, Nobody
-from admission.api.login import Login
-from admission.api.previews import Previews
+from admission.api.http.bodies import READERS
+from admission.api.http.failures import RESOURCE, failures
+from admission.api.http.rate_limits import Limits
+from admission.api.http.security_headers import secure
+from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
-from admission.api.queue_objects import QueueObjects
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
-from admission.api.reports import Reports
-from admission.api.sessions import Sessions
-from admission.api.watching import Watches
-from admission.api.workloads import Workloads
-from admission.machinery import listener
-from admission.machinery.connections import ConnectionLimits, Connections
+from admission.api.resources.audit_records import AuditRecords
+from admission.api.resources.consistency_audits import Audits
+from admission.api.resources.dry_run import Previews
+from admission.api.resources.explaining_engine import Live, Nobody
+from admission.api.resources.explanations import Explanations
+from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
+from admission.api.resources.queue_objects import QueueObjects
+from admission.api.resources.usage_reports import Reports
+from admission.api.resources.workloads import Workloads
+from admission.api.watch.broadcast import Watches
+from admission.serving import listener
+from admission.serving.connections import ConnectionLimits, Connections
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from admission.api.delegation import Delegation
-    from admission.api.front_proxy import FrontProxy
-    from admission.api.live import Deciding
+    from admission.api.auth.delegation import Delegation
+    from admission.api.auth.front_proxy import FrontProxy
     from admission.api.probes import Checks
     from admission.api.registry import Resource
+    from admission.api.resources.explaining_engine import Deciding
     from admission.store.store import Store
 
     Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -105,8 +105,8 @@ def create_app(
     app.router.add_get("/apis", discovery.groups)
     app.router.add_get(f"/apis/{GROUP}", discovery.group)
     app.router.add_get(PREFIX, discovery.resources)
-    app.router.add_get("/openapi/v3", openapi.index)
-    app.router.add_get(f"/openapi/v3/{openapi.PLACE}", openapi.document)
+    app.router.add_get("/openapi/v3", document.index)
+    app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     app.router.add_get(f"{PREFIX}/reports/usage", Reports(store).usage)
     deciding = deciding or Nobody()

@@ -1,4 +1,4 @@
-"""What the API refuses by itself; what the model and the store refuse is translated in `admission.api.failures`.
+"""What the API refuses by itself; what the model and the store refuse is translated in `admission.api.http.failures`.
 
 ApiError                    the request cannot be served; code and reason are those of its Kubernetes Status
     BadRequest              400, it makes no sense as it was sent

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
-from admission.api.authorization import may_everything
+from admission.api.auth.authorization import may_everything
 from admission.api.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from admission.api.authentication import Authentication
+    from admission.api.auth.authentication import Authentication
 
 Checks: TypeAlias = "Mapping[str, Callable[[], Awaitable[str | None]]]"
 """By name: None for good, or the sentence that says what is wrong."""

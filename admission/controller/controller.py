@@ -21,21 +21,21 @@ import orjson
 
 from admission.cluster.events import EventRecorder
 from admission.cluster.writer import Writer
-from admission.controller.alarm import Alarm
-from admission.controller.auditor import Auditor
-from admission.controller.deciding import REASONS_INTERVAL
-from admission.controller.drain import Drain
-from admission.controller.faults import Faults
-from admission.controller.inbox import Due, Inbox
-from admission.controller.lately import used_lately
-from admission.controller.lead import Lead
-from admission.controller.metrics import LeaderMetrics
-from admission.controller.pace import Pace
-from admission.controller.policy import Policy
+from admission.controller.auditing.auditor import Auditor
+from admission.controller.decisions.commit_batching import Pace
+from admission.controller.decisions.cycle import REASONS_INTERVAL
+from admission.controller.decisions.recent_usage import used_lately
+from admission.controller.decisions.undecidable import events_of, first_undecidable
+from admission.controller.intake.watches import Watching
+from admission.controller.leader_state import Lead
 from admission.controller.recovery import log_start, restore
-from admission.controller.undecidable import events_of, first_undecidable
-from admission.controller.watching import Watching
-from admission.controller.work_log import WorkLog
+from admission.controller.state.faults import Faults
+from admission.controller.state.inbox import Due, Inbox
+from admission.controller.state.metrics import LeaderMetrics
+from admission.controller.state.policy import Policy
+from admission.controller.state.timer import Alarm
+from admission.controller.state.work_log import WorkLog
+from admission.controller.workloads.drain import Drain
 from admission.model.errors import SluiceError
 from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable, Unwritable
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
-    from admission.controller.tracked import Registry
+    from admission.controller.state.tracked import Registry
     from admission.engine import Engine
     from admission.engine import Policy as EnginePolicy
     from admission.engine.events import LocalQueueUsed

@@ -33,10 +33,10 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from admission.controller.context import Context
-    from admission.controller.desk import Desk
-    from admission.controller.isolation import Isolation
-    from admission.controller.tracked import Registry
+    from admission.controller.state.context import Context
+    from admission.controller.state.isolation import Isolation
+    from admission.controller.state.tracked import Registry
+    from admission.controller.state.workload_state import Desk
     from admission.engine.events import LocalQueueUsed
     from admission.store.records import CheckRecord, LoadedState
 

@@ -20,8 +20,8 @@ from admission.engine.events import (
     WorkloadPending,
 )
 from admission.engine.explain import Explanation, Lack
-from admission.engine.listing import Place
-from admission.engine.prospects import Prospect
+from admission.engine.preemption_hints import Prospect
+from admission.engine.queue_listing import Place
 
 __all__ = [
     "Accounting",

@@ -15,7 +15,7 @@ from admission.model.queues import ClusterQueueSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from admission.engine.shapes import Shape
+    from admission.engine.equivalence import Shape
     from admission.engine.tree import FlavorResource, Node, Tree
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet, Workload

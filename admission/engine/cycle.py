@@ -14,11 +14,11 @@ from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.entry import Entry, Outcome, Result
 from admission.engine.events import Admit, Evict, Park
+from admission.engine.fair_standby import hopelessness
 from admission.engine.flavors import Assigner
-from admission.engine.items import Progress
 from admission.engine.order import classical, rank_of, tournament
 from admission.engine.partial import largest_that_fits
-from admission.engine.standby import hopelessness
+from admission.engine.pending_item import Progress
 from admission.engine.tree import add_usage, fits, remove_usage
 from admission.engine.victims import eviction
 from admission.engine.vocabulary import (
@@ -38,10 +38,10 @@ from admission.model.workload import Admission, PodSetAssignment
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from admission.engine.fair_standby import Contender
     from admission.engine.forest import Domain
-    from admission.engine.items import Item
+    from admission.engine.pending_item import Item
     from admission.engine.preemption import MakeSearch
-    from admission.engine.standby import Contender
     from admission.engine.tree import Node
     from admission.engine.victims import Target
 

@@ -16,23 +16,23 @@ from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park
 from admission.engine.explain import Explanation, explain_held, explain_waiting
 from admission.engine.fair import share
 from admission.engine.fair_preemption import STRATEGIES, fair
+from admission.engine.fair_standby import Standby
 from admission.engine.flapping import Preemptions
 from admission.engine.levels import cohort_levels, queue_levels
-from admission.engine.listing import Place, places
-from admission.engine.overuse import Overuse, overuse
+from admission.engine.over_quota import Overuse, overuse
 from admission.engine.preemption import Search, classical
+from admission.engine.queue_listing import Place, places
 from admission.engine.registry import Registry
-from admission.engine.standby import Standby
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.afs import AdmissionFairSharing, Consumption
     from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.fair_standby import Contender
     from admission.engine.forest import Domain
-    from admission.engine.items import Item
     from admission.engine.levels import CohortLevels, QueueLevels
-    from admission.engine.standby import Contender
+    from admission.engine.pending_item import Item
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
 

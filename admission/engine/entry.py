@@ -11,7 +11,7 @@ from admission.engine.assignment import Assignment
 if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.events import Admit, Evict, Park
-    from admission.engine.items import Item, Progress
+    from admission.engine.pending_item import Item, Progress
     from admission.engine.tree import Node
     from admission.engine.victims import Target
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Attempt, Mode, Possibility
 from admission.engine.flavors import Assigner
-from admission.engine.prospects import prospect
+from admission.engine.preemption_hints import prospect
 from admission.engine.tree import available, lowest_subtree, narrowest
 from admission.engine.vocabulary import (
     MISCONFIGURED,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import Assignment, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue, Held
-    from admission.engine.items import Item
-    from admission.engine.prospects import Prospect
+    from admission.engine.pending_item import Item
+    from admission.engine.preemption_hints import Prospect
     from admission.engine.registry import Registry
 
 _AHEAD = 5  # how many of those ahead are named

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import Admit, Evict
-    from admission.engine.items import Item
+    from admission.engine.pending_item import Item
 
 
 class _Watch:

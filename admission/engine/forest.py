@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.fair import Shares
-    from admission.engine.standby import Standby
+    from admission.engine.fair_standby import Standby
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec, CohortSpec, ResourceFlavor
     from admission.model.quotas import ResourceGroup

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from admission.engine.entry import Entry
-    from admission.engine.items import Item
+    from admission.engine.pending_item import Item
     from admission.engine.tree import Node, Tree
 
 

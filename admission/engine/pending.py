@@ -11,14 +11,14 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.ranking import Ranking
+from admission.engine.sorted_ranking import Ranking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admission.engine.items import Item, LocalQueueKey
-    from admission.engine.ranking import Rank
-    from admission.engine.shapes import Shape
+    from admission.engine.equivalence import Shape
+    from admission.engine.pending_item import Item, LocalQueueKey
+    from admission.engine.sorted_ranking import Rank
 
 
 class Likeness(NamedTuple):

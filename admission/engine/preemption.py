@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.forest import Domain
-    from admission.engine.items import Item
+    from admission.engine.pending_item import Item
     from admission.engine.tree import Node
 
 

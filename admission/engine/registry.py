@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.afs import Consumption, Ledger
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
+from admission.engine.equivalence import Shapes
 from admission.engine.events import (
     Evict,
     LocalQueueUsed,
@@ -20,8 +21,7 @@ from admission.engine.events import (
     WorkloadPending,
 )
 from admission.engine.forest import NOT_FOUND, Forest
-from admission.engine.items import Item
-from admission.engine.shapes import Shapes
+from admission.engine.pending_item import Item
 from admission.engine.vocabulary import (
     CLUSTER_QUEUE_STOPPED,
     LOCAL_QUEUE_STOPPED,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from admission.sandbox.auth import DEFAULT_USERS, User
+from admission.sandbox.apiserver.errors import ApiError, SandboxError
+from admission.sandbox.apiserver.objects import Object
+from admission.sandbox.auth.users import DEFAULT_USERS, User
 from admission.sandbox.clock import Clock
-from admission.sandbox.errors import ApiError, SandboxError
 from admission.sandbox.local import LocalClient
-from admission.sandbox.objects import Object
 from admission.sandbox.sandbox import Sandbox
 
 __all__ = ["DEFAULT_USERS", "ApiError", "Clock", "LocalClient", "Object", "Sandbox", "SandboxError", "User"]

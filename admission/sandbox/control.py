@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from admission.sandbox.auth import AUTHENTICATED, User
-from admission.sandbox.bodies import decode_object, media_type
-from admission.sandbox.errors import ApiError, bad_request
-from admission.sandbox.operations import Answer
-from admission.sandbox.representation import dump
+from admission.sandbox.apiserver.bodies import decode_object, media_type
+from admission.sandbox.apiserver.errors import ApiError, bad_request
+from admission.sandbox.apiserver.operations import Answer
+from admission.sandbox.apiserver.representation import dump
+from admission.sandbox.auth.users import AUTHENTICATED, User
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from admission.sandbox.auth import Authenticator
+    from admission.sandbox.apiserver.query import Query
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.auth.users import Authenticator
     from admission.sandbox.faults import Faults
-    from admission.sandbox.query import Query
-    from admission.sandbox.registry import Registry
 
 # What a compaction leaves of the past of each resource, as the watch cache of a real API server would.
 KEPT_BY_COMPACTION = 1000

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import orjson
 
 from admission.sandbox import openapi
-from admission.sandbox.errors import ApiError
-from admission.sandbox.reviews import REVIEWS
+from admission.sandbox.apiserver.errors import ApiError
+from admission.sandbox.auth.reviews import REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.sandbox.aggregation.aggregator import Aggregator
-    from admission.sandbox.objects import Object
-    from admission.sandbox.registry import Registry
-    from admission.sandbox.resources import Resource, Subresource
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.resources import Resource, Subresource
 
 VERSION = {
     "major": "1",

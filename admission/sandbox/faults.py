@@ -13,17 +13,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from admission.sandbox.aggregation.proxy import cut_off
-from admission.sandbox.errors import ApiError, bad_request
+from admission.sandbox.apiserver.errors import ApiError, bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import web
 
-    from admission.sandbox.auth import User
-    from admission.sandbox.objects import Object
-    from admission.sandbox.rbac import Attributes
-    from admission.sandbox.storage import Event
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.storage import Event
+    from admission.sandbox.auth.rbac import Attributes
+    from admission.sandbox.auth.users import User
 
 _REASONS = {
     400: "BadRequest", 404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError",

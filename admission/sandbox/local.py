@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from admission.sandbox import errors
-from admission.sandbox.decoding import decode_new, decode_update
-from admission.sandbox.patch import merge_patch
-from admission.sandbox.pods import bind
-from admission.sandbox.registry import Call, DeleteOptions
+from admission.sandbox.apiserver import errors
+from admission.sandbox.apiserver.decoding import decode_new, decode_update
+from admission.sandbox.apiserver.patch import merge_patch
+from admission.sandbox.apiserver.registry import Call, DeleteOptions
+from admission.sandbox.builtin.pods import bind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from admission.sandbox.auth import User
-    from admission.sandbox.objects import Object
-    from admission.sandbox.registry import Registry
-    from admission.sandbox.resources import Resource
-    from admission.sandbox.storage import Collection, Event, EventType, Version
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.storage import Collection, Event, EventType, Version
+    from admission.sandbox.auth.users import User
 
 # (plural, type, object, previous object or None)
 Change = tuple[str, "EventType", "Object", "Object | None"]

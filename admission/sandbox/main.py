@@ -7,13 +7,13 @@ import gc
 import signal
 from typing import TYPE_CHECKING
 
-from admission.sandbox.auth import AUTHENTICATED, DEFAULT_USERS, MASTERS, User
+from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, MASTERS, User
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 # Sluice has a user of its own here, so that its requests can be told from those of an administrator.
 _USERS = {**DEFAULT_USERS, "sluice-token": User("sluice", "6", (MASTERS, AUTHENTICATED))}

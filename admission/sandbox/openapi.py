@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from admission.sandbox.aggregation.backend import Backend
-    from admission.sandbox.objects import Object
-    from admission.sandbox.registry import Registry
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
 
 
 def index(registry: Registry, backends: list[Backend]) -> Object:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientConnectionResetError, web
 
-from admission.sandbox import errors
+from admission.sandbox.apiserver import errors
+from admission.sandbox.apiserver.errors import bad_request
 from admission.sandbox.clock import parse_rfc3339, rfc3339_micro
 from admission.sandbox.controllers.podlife import run_seconds
-from admission.sandbox.errors import bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.query import Query
+    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.storage import Collection
     from admission.sandbox.clock import Clock
-    from admission.sandbox.objects import Object
-    from admission.sandbox.query import Query
-    from admission.sandbox.resources import Resource
-    from admission.sandbox.storage import Collection
 
 INTERVAL = 10.0
 """Seconds of the sandbox's clock between two lines of a running container."""

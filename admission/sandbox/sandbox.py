@@ -13,19 +13,19 @@ from aiohttp import web
 
 from admission.sandbox.aggregation.aggregator import Aggregator
 from admission.sandbox.aggregation.front_proxy import FrontProxy
-from admission.sandbox.auth import DEFAULT_USERS, Authenticator, User, named_user
-from admission.sandbox.bodies import LIMIT
-from admission.sandbox.certificates import Authority
+from admission.sandbox.apiserver.bodies import LIMIT
+from admission.sandbox.apiserver.decoding import decode_new
+from admission.sandbox.apiserver.errors import SandboxError
+from admission.sandbox.apiserver.registry import Registry
+from admission.sandbox.auth.bootstrap_roles import AUTHENTICATION_READER, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from admission.sandbox.auth.certificates import Authority
+from admission.sandbox.auth.rbac import RBAC, Authorizer, aggregate
+from admission.sandbox.auth.users import DEFAULT_USERS, Authenticator, User, named_user
+from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import controllers as run_controllers
-from admission.sandbox.decoding import decode_new
-from admission.sandbox.errors import SandboxError
 from admission.sandbox.faults import Faults
-from admission.sandbox.first_roles import AUTHENTICATION_READER, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from admission.sandbox.kinds import built_in
 from admission.sandbox.local import LocalClient
-from admission.sandbox.rbac import RBAC, Authorizer, aggregate
-from admission.sandbox.registry import Registry
 from admission.sandbox.server import Server
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
     from aiohttp.web_protocol import RequestHandler
 
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 # The classes that no user may create, with their priorities.

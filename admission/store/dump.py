@@ -18,9 +18,9 @@ import orjson
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 
+from admission.store.database.tables import SCHEMA_VERSION, Instant, head, metadata
 from admission.store.errors import DatabaseNotEmpty, UnusableDump
-from admission.store.tables import SCHEMA_VERSION, Instant, head, metadata
-from admission.store.usage import MICROSECONDS
+from admission.store.ledger.usage import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Insert, Table, Update
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from admission.store.database import Database
+    from admission.store.database.connection import Database
 
 Write: TypeAlias = "Callable[[bytes], object]"
 Progress: TypeAlias = "Callable[[str, int, int], None]"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import case, delete, literal, select, update
 
+from admission.store.database.tables import Instant, admissions, audit_records, head, pod_sets, workloads
 from admission.store.errors import StaleEpoch
+from admission.store.ledger.rollup import DAY, hour_of
 from admission.store.records import State
-from admission.store.rollup import DAY, hour_of
-from admission.store.tables import Instant, admissions, audit_records, head, pod_sets, workloads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import RowMapping
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from admission.store.database import Database
+    from admission.store.database.connection import Database
 
 BATCH = 500
 """Workloads, shapes or audit records that leave in one transaction."""

@@ -9,30 +9,34 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import StoreError
-from admission.store import checks, dump, identity, loading, retention, rollup, schema
-from admission.store.audit import Audit
-from admission.store.clock import LeadersClock
-from admission.store.commit import next_revision
-from admission.store.database import Location, connect, keep_private
-from admission.store.decay import used_lately
+from admission.store import dump, retention
+from admission.store.audit_log import Audit
+from admission.store.database import schema_version
+from admission.store.database.connection import Location, connect, keep_private
+from admission.store.database.tables import head
 from admission.store.errors import Unwritable
-from admission.store.leadership import Leadership
-from admission.store.orders import Orders
-from admission.store.queues import Queues, all_objects
+from admission.store.group_commit import Writer
+from admission.store.leadership import identity
+from admission.store.leadership.leader_clock import LeadersClock
+from admission.store.leadership.lock import Leadership
+from admission.store.ledger import rollup
+from admission.store.ledger.recent_usage import used_lately
+from admission.store.ledger.usage_reports import Reports
+from admission.store.objects.queue_objects import Queues, all_objects
+from admission.store.objects.revisions import Revisions
 from admission.store.records import LoadedState, Statistics
-from admission.store.reports import Reports
-from admission.store.revisions import Revisions
-from admission.store.tables import head
-from admission.store.workloads import Workloads
-from admission.store.writer import Writer
+from admission.store.workloads import checks, loading
+from admission.store.workloads.commit import next_revision
+from admission.store.workloads.orders import Orders
+from admission.store.workloads.queries import Workloads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 
-    from admission.store.database import Database
-    from admission.store.decay import Decay
+    from admission.store.database.connection import Database
     from admission.store.dump import Progress, Write
-    from admission.store.identity import Identity
+    from admission.store.leadership.identity import Identity
+    from admission.store.ledger.recent_usage import Decay
     from admission.store.records import Changes, PoolUse, WorkloadRecord
     from admission.store.retention import Retention
 
@@ -80,7 +84,7 @@ class Store:
             closing.push_async_callback(store._leadership.release)
             closing.push_async_callback(store._writer.close)
             closing.push_async_callback(store.revisions.close)
-            await schema.check(database)
+            await schema_version.check(database)
             if location.path is not None:
                 keep_private(location.path)  # not before: a mistyped path may be a folder, or anybody's file
             yield store

@@ -17,7 +17,7 @@ from workload_records import NOW, commit, record
 
 from admission.api.application import create_app, listening
 from admission.model.manifests import parse_manifest
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import State
 from admission.store.store import Store
 

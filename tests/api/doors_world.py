@@ -14,19 +14,19 @@ from pki import Authority, Pair
 from yarl import URL
 
 from admission.api.application import create_app, listening
-from admission.api.delegation import Delegation
-from admission.api.front_proxy import FrontProxy
+from admission.api.auth.delegation import Delegation
+from admission.api.auth.front_proxy import FrontProxy
 from admission.api.registry import PREFIX
 from admission.cluster.client import Client
-from admission.machinery.tls import DoorContext
-from admission.sandbox.auth import DEFAULT_USERS, User
+from admission.sandbox.auth.users import DEFAULT_USERS, User
 from admission.sandbox.sandbox import Sandbox
+from admission.serving.tls import DoorContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from admission.api.live import Deciding
+    from admission.api.resources.explaining_engine import Deciding
     from admission.store.store import Store
 
 ADMIN_TOKEN = "the-admins-token"

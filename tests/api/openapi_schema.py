@@ -9,7 +9,7 @@ from api_thread import NAMES
 from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 
-from admission.api.openapi import describe
+from admission.api.openapi.document import describe
 from admission.api.registry import AUDITS
 
 

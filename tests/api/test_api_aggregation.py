@@ -14,13 +14,13 @@ from pki import Authority
 from ports import free_port
 
 from admission.api.application import listening
-from admission.api.live import Nobody
-from admission.cli.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_doors
-from admission.cli.certificates import OwnCertificates
+from admission.api.resources.explaining_engine import Nobody
+from admission.apimachinery.errors import UnusableCertificate
+from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.cli.settings import load_settings
+from admission.cli.serve.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_doors
+from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
-from admission.machinery.errors import UnusableCertificate
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:

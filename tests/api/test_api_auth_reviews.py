@@ -10,8 +10,8 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from admission.api.authentication import Door, Identity
-from admission.api.delegation import Attributes, Delegation
+from admission.api.auth.authentication import Door, Identity
+from admission.api.auth.delegation import Attributes, Delegation
 from admission.api.errors import ReviewUnavailable
 from admission.cluster.client import Client
 

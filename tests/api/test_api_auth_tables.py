@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from admission.api.limits import Limits
-from admission.api.remembering import Remembered
+from admission.api.auth.ttl_cache import Remembered
+from admission.api.http.rate_limits import Limits
 
 
 async def test_the_least_used_answer_goes_first(clock):

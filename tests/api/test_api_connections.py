@@ -13,9 +13,9 @@ import pytest
 from aiohttp import web
 from pki import Authority
 
-from admission.machinery.connections import ConnectionLimits, Connections, trust
-from admission.machinery.listener import listening, open_sockets
-from admission.machinery.tls import DoorContext
+from admission.serving.connections import ConnectionLimits, Connections, trust
+from admission.serving.listener import listening, open_sockets
+from admission.serving.tls import DoorContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from admission.api.application import listening
-from admission.api.failures import failures
+from admission.api.http.failures import failures
 from admission.model.errors import InvalidObject, StoreError
 from admission.store.errors import (
     AlreadyExists,

@@ -12,7 +12,7 @@ from workload_records import NOW, record
 from admission.engine import Policy
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import Changes, State, Transition
 
 RESOURCES = ["workloads", "workloads/explain", "workloads/history"]

@@ -7,7 +7,7 @@ from api_client import TOKEN, on_both_databases, serving
 from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
 from workload_records import NOW, record
 
-from admission.api import lists
+from admission.api.resources import pagination
 from admission.store.records import State
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -133,7 +133,7 @@ async def test_a_continuation_expires_and_offers_another(store):
 
 
 async def test_a_list_is_of_a_version_or_newer(api, monkeypatch):
-    monkeypatch.setattr(lists, "FUTURE_SECONDS", 0.01)
+    monkeypatch.setattr(pagination, "FUTURE_SECONDS", 0.01)
     now = int((await api.post("cohorts", cohort("a"))).body["metadata"]["resourceVersion"])
     for query in ({"resourceVersion": "0"}, {"resourceVersion": str(now)},
                   {"resourceVersion": str(now), "resourceVersionMatch": "Exact"},
@@ -216,7 +216,7 @@ async def test_other_forms_are_not_acceptable(api, accept):
 
 
 async def test_a_long_list_is_cut_into_pages_unasked(api, monkeypatch):
-    monkeypatch.setattr("admission.api.requests.LARGEST_PAGE", 2)
+    monkeypatch.setattr("admission.api.http.request_options.LARGEST_PAGE", 2)
     for name in "abc":
         await api.post("cohorts", cohort(name))
     for query in ({}, {"limit": "3"}):

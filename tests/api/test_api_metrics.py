@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from admission.api.metrics import PATH, Fixed, Metrics
-from admission.machinery.metrics import OTHER, Children
+from admission.api.metrics_endpoint import PATH, Fixed, Metrics
+from admission.serving.metrics import OTHER, Children
 
 
 def children(most: int) -> Children[Counter]:

@@ -10,8 +10,8 @@ from api_client import PREFIX, TOKEN
 from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
 from workload_records import NOW, record
 
-from admission.api import answers, shapes
 from admission.api.application import create_app
+from admission.api.openapi import object_schemas, report_schemas
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -103,14 +103,15 @@ async def test_the_status_of_queue_objects_is_as_described(api, commit):
     await api.post("admissionchecks", admission_check("check"))
     await commit(record("u1", "run", State.ADMITTED, admitted_at=NOW))
     for path, model in [
-        ("clusterqueues/one", shapes.ClusterQueueStatus), ("namespaces/a/localqueues/main", shapes.LocalQueueStatus),
-        ("admissionchecks/check", shapes.AdmissionCheckStatus),
-    ]:  # fmt: skip
+        ("clusterqueues/one", object_schemas.ClusterQueueStatus),
+        ("namespaces/a/localqueues/main", object_schemas.LocalQueueStatus),
+        ("admissionchecks/check", object_schemas.AdmissionCheckStatus),
+    ]:
         model.model_validate((await api.get(path)).body["status"])
     dry = await api.patch("clusterqueues/one", {"spec": {"stopPolicy": "HoldAndDrain"}}, dryRun="All")
-    assert shapes.ClusterQueueStatus.model_validate(dry.body["status"]).impact is not None
+    assert object_schemas.ClusterQueueStatus.model_validate(dry.body["status"]).impact is not None
     dry = await api.post("cohorts", cohort("root"), params={"dryRun": "All"})
-    shapes.QueueObjectStatus.model_validate(dry.body["status"])
+    object_schemas.QueueObjectStatus.model_validate(dry.body["status"])
 
 
 async def test_workloads_are_as_described(api, commit):
@@ -124,8 +125,8 @@ async def test_workloads_are_as_described(api, commit):
     items = (await api.get("workloads")).body["items"]
     assert len(items) == 5
     for item in items:
-        shapes.WorkloadSpec.model_validate(item["spec"])
-        shapes.WorkloadStatus.model_validate(item["status"])
+        object_schemas.WorkloadSpec.model_validate(item["spec"])
+        object_schemas.WorkloadStatus.model_validate(item["status"])
 
 
 async def test_subresources_are_as_described(api, commit):
@@ -140,18 +141,18 @@ async def test_subresources_are_as_described(api, commit):
         return {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
 
     for path, model in [
-        ("clusterqueues/one/pendingworkloads", answers.PendingWorkloadsSummary),
-        ("namespaces/a/localqueues/main/pendingworkloads", answers.PendingWorkloadsSummary),
-        ("namespaces/a/workloads/train/explain", answers.WorkloadExplanation),
-        ("namespaces/a/workloads/run/explain", answers.WorkloadExplanation),
-        ("namespaces/a/workloads/run/history", answers.WorkloadHistory),
-        ("clusterqueues/one/history", answers.HistoryList),
-        ("workloadpriorityclasses/high/history", answers.HistoryList),
+        ("clusterqueues/one/pendingworkloads", report_schemas.PendingWorkloadsSummary),
+        ("namespaces/a/localqueues/main/pendingworkloads", report_schemas.PendingWorkloadsSummary),
+        ("namespaces/a/workloads/train/explain", report_schemas.WorkloadExplanation),
+        ("namespaces/a/workloads/run/explain", report_schemas.WorkloadExplanation),
+        ("namespaces/a/workloads/run/history", report_schemas.WorkloadHistory),
+        ("clusterqueues/one/history", report_schemas.HistoryList),
+        ("workloadpriorityclasses/high/history", report_schemas.HistoryList),
     ]:  # fmt: skip
         answer = await api.get(path)
         assert answer.status == 200, answer.body
         model.model_validate(own(answer.body))
     report = (await api.get("reports/usage")).body
-    answers.UsageReport.model_validate(own(report) | {"items": []})
+    report_schemas.UsageReport.model_validate(own(report) | {"items": []})
     (audited, *_) = (await api.get("auditrecords")).body["items"]
-    answers.AuditRecord.model_validate(own(audited))
+    report_schemas.AuditRecord.model_validate(own(audited))

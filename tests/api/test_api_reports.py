@@ -9,7 +9,7 @@ from queue_manifests import cluster_queue
 
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened
 
 if TYPE_CHECKING:

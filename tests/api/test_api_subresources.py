@@ -13,7 +13,7 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, commit, record
 
 from admission.api.application import create_app, listening
-from admission.api.workload_documents import workload_name
+from admission.api.documents.workload_documents import workload_name
 from admission.engine import Policy
 from admission.model.workload import PodSet
 from admission.store.records import State

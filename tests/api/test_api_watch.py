@@ -10,7 +10,7 @@ from api_client import on_both_databases, serving
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import record
 
-from admission.api import groups, sources, watchers
+from admission.api.watch import changes, shared_watch, watch_request
 from admission.store.records import State
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -96,7 +96,7 @@ async def test_the_end_of_what_exists_is_marked_for_those_who_ask(api):
 
 
 async def test_bookmarks_tell_how_far_the_database_is(api, monkeypatch):
-    monkeypatch.setattr(watchers, "BOOKMARK_SECONDS", 0.01)
+    monkeypatch.setattr(watch_request, "BOOKMARK_SECONDS", 0.01)
     start = await revision_of(api, "cohorts")
     async with api.watch("cohorts", resourceVersion=start, allowWatchBookmarks="true") as watch:
         other = (await api.post("resourceflavors", flavor("x"))).body["metadata"]["resourceVersion"]
@@ -237,7 +237,7 @@ async def test_a_workload_that_left_between_list_and_watch_is_told_as_gone(api, 
 
 
 async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
-    monkeypatch.setattr(sources, "MOST", 1)
+    monkeypatch.setattr(changes, "MOST", 1)
     await commit(record("0", "zero"))
     start = await revision_of(api, "workloads")
     await commit(record("1", "one"), record("2", "two"))
@@ -249,7 +249,7 @@ async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
 
 
 async def test_what_a_group_does_not_remember_is_read_again(api, monkeypatch):
-    monkeypatch.setattr(groups, "REMEMBERED", 1)
+    monkeypatch.setattr(shared_watch, "REMEMBERED", 1)
     start = await revision_of(api, "cohorts")
     async with api.watch("cohorts", resourceVersion=start) as watch:
         for name in ("a", "b", "c"):
@@ -291,7 +291,7 @@ async def test_a_watch_that_cannot_be_is_refused_at_once(api, query, says):
 
 
 async def test_a_client_that_does_not_read_is_cut_off(api, monkeypatch):
-    monkeypatch.setattr(watchers, "MOST_BYTES", 1)
+    monkeypatch.setattr(watch_request, "MOST_BYTES", 1)
     async with api.watch("cohorts") as watch:
         await api.post("cohorts", cohort("a"))
         with pytest.raises(aiohttp.ClientPayloadError):

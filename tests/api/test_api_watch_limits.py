@@ -13,7 +13,7 @@ import pytest
 from api_client import PREFIX
 from doors_world import ADMIN_TOKEN, world
 
-from admission.api import watchers, watching
+from admission.api.watch import broadcast, watch_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ async def events(response: aiohttp.ClientResponse) -> list[Any]:
 
 
 async def test_a_watch_ends_when_its_user_may_watch_no_more(doors, clock, monkeypatch):
-    monkeypatch.setattr(watchers, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
     await doors.grant("bob", READ, namespace="team-a")
     admin = doors.sandbox.local("admin")
     async with watch(doors, doors.sandbox.token("bob")) as response, watch(doors, ADMIN_TOKEN) as other:
@@ -66,7 +66,7 @@ async def test_a_watch_ends_when_its_user_may_watch_no_more(doors, clock, monkey
 
 
 async def test_a_watch_ends_with_its_session(doors, monkeypatch):
-    monkeypatch.setattr(watchers, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
     await doors.grant("bob", READ, namespace="team-a")
     login = await doors.send("POST", "/login", {"token": doors.sandbox.token("bob")})
     cookie = {"Cookie": login.headers["Set-Cookie"].partition(";")[0]}
@@ -78,13 +78,13 @@ async def test_a_watch_ends_with_its_session(doors, monkeypatch):
 
 
 async def test_a_watch_lasts_an_hour_at_most_however_long_it_asks_for(doors, monkeypatch):
-    monkeypatch.setattr(watchers, "LONGEST_SECONDS", 0.1)
+    monkeypatch.setattr(watch_request, "LONGEST_SECONDS", 0.1)
     async with watch(doors, ADMIN_TOKEN, timeoutSeconds="999999999") as response:
         assert await events(response) == []
 
 
 async def test_one_user_does_not_get_all_the_watches(doors, monkeypatch):
-    monkeypatch.setattr(watching, "MOST_OF_ONE_USER", 2)
+    monkeypatch.setattr(broadcast, "MOST_OF_ONE_USER", 2)
     for user in ("bob", "alice"):
         await doors.grant(user, READ, namespace="team-a")
     bob, alice = doors.sandbox.token("bob"), doors.sandbox.token("alice")

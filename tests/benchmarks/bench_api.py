@@ -18,8 +18,8 @@ from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit import Author
-from admission.store.migrate import migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most

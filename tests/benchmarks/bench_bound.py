@@ -7,13 +7,7 @@ import importlib.util
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from admission.engine import (
-    Engine,
-    NamespaceChanged,
-    QueueObjectChanged,
-    WorkloadGone,
-    WorkloadPending,
-)
+from admission.engine import Engine, NamespaceChanged, QueueObjectChanged, WorkloadGone, WorkloadPending
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
 from tests.benchmarks.measure import TOOLS, Figure, Skipped

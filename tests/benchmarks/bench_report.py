@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from admission.model.manifests import parse_manifest
-from admission.store.audit import Author
-from admission.store.migrate import migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most
 from tests.postgresql_server import NoPostgreSQL, running_postgresql

@@ -22,8 +22,8 @@ from admission.kinds.limits import NamespaceContext
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
-from admission.store.migrate import migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, cpu_seconds

@@ -6,13 +6,13 @@ import asyncio
 import resource
 import time
 
-from admission.controller.desk import Desk
-from admission.controller.intake import Reading
+from admission.controller.state.workload_reader import Reading
+from admission.controller.state.workload_state import Desk
 from admission.engine import Engine
 from admission.engine.events import NamespaceChanged, QueueObjectChanged
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
-from admission.store.migrate import migrate
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, Skipped
 from tests.postgresql_server import NoPostgreSQL, PostgreSQL, running_postgresql

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select, text
 
-from admission.store.database import Location, connect
+from admission.store.database.connection import Location, connect
+from admission.store.database.tables import admissions as rows
+from admission.store.database.tables import workloads
 from admission.store.store import Store
-from admission.store.tables import admissions as rows
-from admission.store.tables import workloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

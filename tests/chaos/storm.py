@@ -20,8 +20,8 @@ from admission.cluster.client import Client
 from admission.cluster.errors import AlreadyExists
 from admission.model.errors import ClusterError
 from admission.model.manifests import parse_manifest
-from admission.store.audit import Author
-from admission.store.migrate import migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.chaos import ledger
 from tests.chaos.fleet import Stuck, running_fleet

@@ -12,8 +12,8 @@ import pytest
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
-from admission.store.migrate import migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
 

@@ -7,10 +7,10 @@ from sqlalchemy import insert, update
 
 from admission.cli.demo.plan import queue_documents
 from admission.model.manifests import parse_manifest
-from admission.store.audit import Author
-from admission.store.database import Location, connect
+from admission.store.audit_log import Author
+from admission.store.database.connection import Location, connect
+from admission.store.database.tables import admissions, workloads
 from admission.store.store import Store
-from admission.store.tables import admissions, workloads
 from tests.chaos import ledger
 from tests.chaos.storm import plan_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from tests.chaos.fleet import LEASE
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
 

@@ -15,11 +15,12 @@ from serve_processes import NODE, QUEUES, job
 
 from admission.api.application import create_app, listening
 from admission.cluster.client import Client
-from admission.controller import Controller, evidence
+from admission.controller import Controller
+from admission.controller.auditing import audit_sources
 from admission.engine.events import WorkloadGone
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
-from admission.store.migrate import migrate
+from admission.store.database.migrations import migrate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,7 +96,7 @@ async def test_behind_a_service_the_leader_is_met_by_asking_again(deciding, stor
 
 
 async def test_without_a_sluice_database_and_cluster_are_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(evidence, "GRACE", 0.0)
+    monkeypatch.setattr(audit_sources, "GRACE", 0.0)
     url, sluice = f"sqlite:///{tmp_path / 'sluice.db'}", Sluice({})
     async with Sandbox(controllers=False) as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")

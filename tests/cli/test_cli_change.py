@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from admission.model.names import LAST_APPLIED
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 
 FLAVOR = "{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}"
 QUEUES = f"""

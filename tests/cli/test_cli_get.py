@@ -10,14 +10,14 @@ import yaml
 from aiohttp import web
 
 from admission.api.application import listening
-from admission.api.columns import definitions
+from admission.api.documents.printer_columns import definitions
 from admission.api.registry import RESOURCES
-from admission.cli.objects import field_value
-from admission.cli.tables import Table, age
+from admission.cli.arguments.objects import field_value
+from admission.cli.output.tables import Table, age
 from admission.model.base import ObjectMeta
 from admission.model.queues import Cohort
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 
 QUEUES = """

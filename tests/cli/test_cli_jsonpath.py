@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from admission.cli.jsonpath import parse, render
+from admission.cli.output.jsonpath import parse, render
 
 if TYPE_CHECKING:
     from pathlib import Path

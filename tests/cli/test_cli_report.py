@@ -12,8 +12,8 @@ import pytest
 
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit import Author
-from admission.store.migrate import migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
 

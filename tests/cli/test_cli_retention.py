@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.cli.settings import load_settings
 from admission.store.retention import Retention
 
 if TYPE_CHECKING:

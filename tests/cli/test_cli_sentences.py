@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from admission.cli.sentences import sentences
+from admission.cli.output.sentences import sentences
 from admission.client.reading import explanation, workload
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from admission.cli.addresses import split_address
-from admission.cli.certificates import OwnCertificates
+from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.policy_settings import parse_duration
+from admission.cli.configuration.settings import Settings, load_settings
 from admission.cli.errors import InvalidSettings
 from admission.cli.main import main
-from admission.cli.policies import parse_duration
-from admission.cli.settings import Settings, load_settings
+from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
-from admission.controller.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.engine import AdmissionFairSharing
 
 

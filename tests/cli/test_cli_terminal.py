@@ -10,7 +10,7 @@ import yaml
 
 from admission.model.queues import ClusterQueue
 from admission.model.workload import PodSet, Workload
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import Changes, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import pytest
 from ports import free_port
 from serve_processes import QUEUES, Replica, job, serving, sluice
 
-from admission.machinery.listener import open_sockets
 from admission.sandbox.sandbox import Sandbox
+from admission.serving.listener import open_sockets
 from webhooks.certificates import Certificates
 from webhooks.gate import Order
 

@@ -14,8 +14,8 @@ import pytest
 from ports import free_port
 from serve_processes import TOKEN, serving
 
-from admission.machinery.loop import new_loop
 from admission.sandbox.sandbox import Sandbox
+from admission.serving.loop import new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from serve_processes import NODE, QUEUES, job, serving
 from admission.cli.demo.stage import running_sandbox
 from admission.cluster.client import Client
 from admission.model.manifests import parse_documents, parse_manifest
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.store import Store
 
 if TYPE_CHECKING:

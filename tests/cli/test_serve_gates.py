@@ -10,10 +10,10 @@ import pytest
 from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
 
 from admission.model.manifests import parse_documents, parse_manifest
-from admission.sandbox.errors import ApiError
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
-from admission.store.migrate import ensure_ready
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 
 if TYPE_CHECKING:

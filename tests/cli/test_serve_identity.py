@@ -14,8 +14,8 @@ from serve_processes import NODE, QUEUES, job, serving, sluice
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
-from admission.store.migrate import ensure_ready
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 
 if TYPE_CHECKING:

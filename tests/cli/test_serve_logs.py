@@ -35,9 +35,9 @@ async def test_start_and_end_are_told_in_text(sandbox, tmp_path):
         replica.send(signal.SIGTERM)
         await replica.process.wait()
     lines = replica.log.decode().splitlines()
-    assert " INFO    admission.cli.serve: sluice " in lines[0]
-    assert lines[-2].endswith(" INFO    admission.cli.signals: shutting down: SIGTERM")
-    assert lines[-1].endswith(" INFO    admission.cli.serve: ended")
+    assert " INFO    admission.cli.serve.command: sluice " in lines[0]
+    assert lines[-2].endswith(" INFO    admission.cli.serve.signals: shutting down: SIGTERM")
+    assert lines[-1].endswith(" INFO    admission.cli.serve.command: ended")
     assert {line.split()[2].partition(".")[0] for line in lines} == {"admission"}  # at debug, libraries say nothing
 
 

@@ -13,9 +13,9 @@ from ports import free_port
 from serve_processes import NODE, job, serving
 
 from admission.model.manifests import parse_documents, parse_manifest
-from admission.sandbox.errors import ApiError
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.store import Store
 
 if TYPE_CHECKING:

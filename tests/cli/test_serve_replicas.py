@@ -13,7 +13,7 @@ from serve_processes import NODE, QUEUES, all_complete, job, serving
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,7 +14,7 @@ from serve_processes import NODE, QUEUES, Replica, job, serving
 from admission.cluster.client import Client
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.store import Store
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from ports import free_port
 
-from admission.cli import starting
-from admission.cli.settings import load_settings
-from admission.cli.starting import Starting
+from admission.cli.configuration.settings import load_settings
+from admission.cli.serve import startup
+from admission.cli.serve.startup import Starting
 from admission.cluster.errors import Misdirected
 from admission.store.errors import DatabaseUnavailable
 
@@ -26,8 +26,8 @@ def no_client() -> Client:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "ANSWER", 0.01)
-    monkeypatch.setattr(starting, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(startup, "ANSWER", 0.01)
+    monkeypatch.setattr(startup, "FIRST_PAUSE", 0.0)
 
 
 async def test_what_the_api_server_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixture):

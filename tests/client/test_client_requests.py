@@ -26,7 +26,7 @@ from admission.client import (
     Unavailable,
     Unreachable,
 )
-from admission.machinery.tls import DoorContext
+from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
 
 COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a", "resourceVersion": "1"}}

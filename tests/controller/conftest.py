@@ -15,14 +15,14 @@ from admission.kinds import all_kinds
 from admission.model.checks import CheckReport
 from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from admission.controller.policy import Policy
+    from admission.controller.state.policy import Policy
     from admission.kinds.base import Kind
     from admission.store.records import WorkloadRecord
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.controller.audit import Cure, Owner, Problem, View, differences
+from admission.controller.auditing.comparison import Cure, Owner, Problem, View, differences
 from admission.kinds.base import Observed, Outcome
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import State, WorkloadRecord

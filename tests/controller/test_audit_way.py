@@ -6,7 +6,7 @@ import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 from sqlalchemy import text
 
-from admission.controller.audit import Difference, Problem
+from admission.controller.auditing.comparison import Difference, Problem
 from admission.engine.events import WorkloadGone
 
 REOPEN = "UPDATE admissions SET to_at = NULL, to_revision = NULL, end_reason = NULL WHERE workload_uid = :uid"

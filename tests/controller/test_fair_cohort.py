@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
-from admission.controller.policy import Policy
+from admission.controller.state.policy import Policy
 from admission.engine import AdmissionFairSharing
 from admission.engine import Policy as EnginePolicy
 

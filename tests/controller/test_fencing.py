@@ -12,9 +12,9 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import Invalid
 from admission.controller import Controller
 from admission.kinds import all_kinds
+from admission.store.database.tables import admissions
 from admission.store.errors import StaleEpoch
 from admission.store.store import Store
-from admission.store.tables import admissions
 
 
 @pytest.fixture

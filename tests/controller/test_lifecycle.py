@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.controller.lifecycle import Step, next_step
+from admission.controller.state.lifecycle import Step, next_step
 from admission.kinds import Observed, Outcome
 from admission.store.records import State
 

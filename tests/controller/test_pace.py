@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue
 
-from admission.controller.pace import INTERVAL, QUICK, Pace
+from admission.controller.decisions.commit_batching import INTERVAL, QUICK, Pace
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
-from admission.controller.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import Policy, WaitForPodsReady
 
 NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
 """Pods of it are never placed, and so never ready."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import Changes, State
 from admission.store.store import Store
 

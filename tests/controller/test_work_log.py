@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
-from admission.controller.work_log import LINES, WorkLog
+from admission.controller.state.work_log import LINES, WorkLog
 from admission.model.workload import Workload
 from admission.store.records import Changes, State, Transition, WorkloadRecord
 
-LOGGER = "admission.controller.work_log"
+LOGGER = "admission.controller.state.work_log"
 
 
 @pytest.fixture

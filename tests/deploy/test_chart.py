@@ -14,7 +14,7 @@ import pytest
 import yaml
 from chart import CHART, DEPLOY, NAMESPACE, VALUE_SETS, Object, foreign_kinds, generate, one, rendered
 
-from admission.cli.settings import load_settings
+from admission.cli.configuration.settings import load_settings
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -6,17 +6,8 @@ from math import inf
 
 import pytest
 
-from admission.engine import (
-    Admit,
-    Decisions,
-    Engine,
-    Evict,
-    Park,
-    Policy,
-    WorkloadEvicted,
-    WorkloadPending,
-)
-from admission.engine.overuse import Overuse
+from admission.engine import Admit, Decisions, Engine, Evict, Park, Policy, WorkloadEvicted, WorkloadPending
+from admission.engine.over_quota import Overuse
 from admission.model.workload import Admission
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 

@@ -18,7 +18,7 @@ from admission.engine import (
     WorkloadGone,
     WorkloadPending,
 )
-from admission.engine.overuse import Overuse
+from admission.engine.over_quota import Overuse
 from admission.model.workload import Admission, PodSetAssignment
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 

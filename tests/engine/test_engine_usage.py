@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine import (
-    AdmissionFairSharing,
-    Engine,
-    LocalQueueUsed,
-    Policy,
-    WorkloadAdmitted,
-    WorkloadPending,
-)
+from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, Policy, WorkloadAdmitted, WorkloadPending
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 QUEUES = ("a", "b", "c")

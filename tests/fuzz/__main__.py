@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from admission.cli.demo.children import cancel_on_signals
-from admission.store.migrate import migrate
+from admission.store.database.migrations import migrate
 from tests.fuzz.findings import Finding
 from tests.fuzz.game import Played, play
 from tests.fuzz.moves import games

@@ -34,7 +34,7 @@ CURES: tuple[Cure, ...] = (
         "quota",
         (
             (
-                "admission/controller/lifecycle.py",
+                "admission/controller/state/lifecycle.py",
                 "Step.START if seen.suspended and not pods_remain else",
                 "Step.START if seen.suspended else",
             ),
@@ -71,8 +71,8 @@ CURES: tuple[Cure, ...] = (
         "runtimeClassName that does not exist",
         "",
         (
-            ("admission/store/commit.py", "        if shapes.rows:", "        if True:"),
-            ("admission/store/loading.py", "shapes.get(shape, ())", "shapes[shape]"),
+            ("admission/store/workloads/commit.py", "        if shapes.rows:", "        if True:"),
+            ("admission/store/workloads/loading.py", "shapes.get(shape, ())", "shapes[shape]"),
         ),
     ),
     Cure(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from admission.sandbox.errors import ApiError
+from admission.sandbox.apiserver.errors import ApiError
 from tests.fuzz.documents import QUEUE_LABELS, simple_job
 from tests.fuzz.findings import Finding
 from tests.fuzz.observer import Observer

@@ -12,10 +12,10 @@ import pytest
 from ports import free_port
 
 from admission.api.application import listening
-from admission.api.live import Nobody
-from admission.cli.aggregation import api_address, api_app, tls_doors
-from admission.cli.certificates import OwnCertificates
-from admission.cli.settings import load_settings
+from admission.api.resources.explaining_engine import Nobody
+from admission.cli.configuration.settings import load_settings
+from admission.cli.serve.aggregation import api_address, api_app, tls_doors
+from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store

@@ -6,15 +6,15 @@ from datetime import datetime
 
 import pytest
 
-from admission.sandbox.admission import Webhooks
-from admission.sandbox.auth import User
+from admission.sandbox.admission.webhook_calls import Webhooks
+from admission.sandbox.apiserver.registry import Registry
+from admission.sandbox.auth.users import User
+from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import EXIT_CODE, RUN_SECONDS, START, STOP_SECONDS, controllers
 from admission.sandbox.controllers.collector import Collector
 from admission.sandbox.controllers.jobpods import FAILURES, IGNORED_FAILURES, INDEX
-from admission.sandbox.kinds import built_in
 from admission.sandbox.local import LocalClient
-from admission.sandbox.registry import Registry
 
 # Fast enough that minutes pass in moments, slow enough that the order of things can be seen.
 SPEED = 200

@@ -2,8 +2,8 @@
 
 import pytest
 
-from admission.sandbox.patch import strategic_merge
-from admission.sandbox.schema import DecodeError, Schema, canonical_quantity, struct_of
+from admission.sandbox.apiserver.patch import strategic_merge
+from admission.sandbox.apiserver.schema import DecodeError, Schema, canonical_quantity, struct_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from admission.cli.simulate import simulate
+from admission.cli.commands.simulate import simulate
 
 MANIFESTS = """
 apiVersion: kueue.x-k8s.io/v1beta2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from store_examples import cluster_queue, cohort, flavor, local_queue
 
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 
 if TYPE_CHECKING:

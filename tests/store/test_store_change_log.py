@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from store_examples import cluster_queue, flavor, local_queue
 
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 
 if TYPE_CHECKING:
     from admission.store.store import Store
@@ -18,7 +18,7 @@ def told(caplog):
     caplog.set_level("INFO")
 
     def records():
-        return [record for record in caplog.records if record.name == "admission.store.change_log"]
+        return [record for record in caplog.records if record.name == "admission.store.objects.change_log"]
 
     return records
 

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import func, select
 from store_examples import admission, admitted, cluster_queue, finished, workload
 
-from admission.store.audit import Author
-from admission.store.clock import BELIEVED, LEVELLED
+from admission.store.audit_log import Author
+from admission.store.database.tables import admissions
+from admission.store.leadership.leader_clock import BELIEVED, LEVELLED
+from admission.store.ledger.rollup import DAY, HOUR
 from admission.store.records import Changes, Resized
 from admission.store.retention import Retention
-from admission.store.rollup import DAY, HOUR
 from admission.store.store import Store
-from admission.store.tables import admissions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -20,7 +20,7 @@ from store_examples import (
 )
 
 from admission.model.workload import Admission, PodSetAssignment
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.errors import ContradictsLedger, StaleEpoch
 from admission.store.records import Changes, Closed, Opened, State, Transition
 from admission.store.store import Store

@@ -9,7 +9,7 @@ import pytest
 from store_examples import admission, admitted, requeued, workload
 
 from admission.engine.afs import AdmissionFairSharing, Ledger
-from admission.store.decay import Decay
+from admission.store.ledger.recent_usage import Decay
 from admission.store.records import Changes, Resized
 
 SHARING = AdmissionFairSharing(half_life=3600.0, sampling_interval=300.0)

@@ -25,12 +25,12 @@ from store_examples import (
 )
 
 from admission.model.checks import CheckReport
-from admission.store.audit import Author
+from admission.store.audit_log import Author
+from admission.store.database.tables import head, metadata
 from admission.store.errors import DatabaseNotEmpty, StaleEpoch, UnusableDump
-from admission.store.orders import Place
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
-from admission.store.tables import head, metadata
+from admission.store.workloads.orders import Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

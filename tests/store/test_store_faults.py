@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from store_examples import admission, admitted, pending, workload
 
 from admission.model.workload import PodSet
-from admission.store.database import Location, connect
+from admission.store.database.connection import Location, connect
 from admission.store.errors import ContradictsLedger, Unwritable
 from admission.store.records import Changes, State, Transition
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from admission.store.migrate import migrate
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:

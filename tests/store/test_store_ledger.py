@@ -13,11 +13,11 @@ from sqlalchemy import select
 from store_examples import admission, admitted, finished, requeued, workload
 
 from admission.model.workload import Admission, PodSetAssignment
+from admission.store.database.migrations import migrate
+from admission.store.database.tables import admissions, usage_rollups
 from admission.store.errors import ContradictsLedger, StaleEpoch
-from admission.store.migrate import migrate
 from admission.store.records import Changes, Closed
 from admission.store.store import Store
-from admission.store.tables import admissions, usage_rollups
 
 if TYPE_CHECKING:
     from pathlib import Path

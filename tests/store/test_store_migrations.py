@@ -17,12 +17,12 @@ from sqlalchemy import inspect
 from store_examples import flavor
 
 from admission.cli.main import main
-from admission.store.audit import Author
-from admission.store.database import Location, connect
+from admission.store.audit_log import Author
+from admission.store.database.connection import Location, connect
+from admission.store.database.migrations import config, migrate
+from admission.store.database.tables import SCHEMA_VERSION, metadata
 from admission.store.errors import SchemaMismatch
-from admission.store.migrate import config, migrate
 from admission.store.store import Store
-from admission.store.tables import SCHEMA_VERSION, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +133,7 @@ def test_an_installed_wheel_migrates_without_a_checkout(tmp_path: Path):
     program = (
         "import asyncio, admission\n"
         f"assert admission.__file__.startswith({str(site)!r}), admission.__file__\n"
-        "from admission.store.migrate import migrate\n"
+        "from admission.store.database.migrations import migrate\n"
         f"print(asyncio.run(migrate('sqlite:///{tmp_path}/sluice.db')))\n"
     )
     done = subprocess.run(

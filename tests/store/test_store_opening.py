@@ -15,7 +15,9 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from store_examples import admission, admitted, flavor, pending, workload
 
-from admission.store.audit import Author
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready, migrate
+from admission.store.database.tables import SCHEMA_VERSION
 from admission.store.errors import (
     AlreadyRunning,
     DatabaseRefusesWrites,
@@ -24,10 +26,8 @@ from admission.store.errors import (
     InvalidDatabaseUrl,
     SchemaMismatch,
 )
-from admission.store.migrate import ensure_ready, migrate
 from admission.store.records import Changes
 from admission.store.store import Store
-from admission.store.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

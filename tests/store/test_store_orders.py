@@ -10,10 +10,10 @@ from store_examples import admission, admitted, cluster_queue, finished, flavor,
 
 from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.errors import Conflict, NotFound
-from admission.store.orders import Place
 from admission.store.records import Changes, CheckRecord
+from admission.store.workloads.orders import Place
 
 ADA = Author("ada", reason="because")
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from store_examples import flavor, pending, workload
 
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.errors import DatabaseBusy, DatabaseUnusable
 from admission.store.records import Changes
 from admission.store.store import Store

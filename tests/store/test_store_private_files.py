@@ -14,8 +14,8 @@ from store_examples import flavor
 
 from admission.cli.main import main
 from admission.model.errors import SluiceError
-from admission.store.audit import Author
-from admission.store.migrate import ensure_ready, migrate
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready, migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:

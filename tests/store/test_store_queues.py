@@ -21,7 +21,7 @@ from store_examples import (
 
 from admission.model.errors import InvalidObject
 from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.records import Changes
 

@@ -11,15 +11,15 @@ import pytest
 from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
 
-from admission.store import holdings, rollup
-from admission.store.audit import Author
-from admission.store.bookkeeping import bookkeeping
+from admission.store.audit_log import Author
+from admission.store.database.tables import admissions, head, usage_days, usage_rollups
 from admission.store.errors import StaleEpoch
+from admission.store.ledger import rollup, usage_rows
+from admission.store.ledger.usage import MICROSECONDS, usage
+from admission.store.ledger.usage_reports import GROUPINGS
+from admission.store.maintenance import bookkeeping
 from admission.store.records import Changes, Closed, Resized
-from admission.store.reports import GROUPINGS
 from admission.store.retention import Retention
-from admission.store.tables import admissions, head, usage_days, usage_rollups
-from admission.store.usage import MICROSECONDS, usage
 
 if TYPE_CHECKING:
     from conftest import Clock
@@ -36,11 +36,11 @@ async def from_the_ledger(
 ) -> dict[tuple[Any, ...], tuple[float, float]]:
     """Nominal and borrowed seconds by a sweep over all rows at once."""
     async with store._database.read() as connection:
-        held, quotas = await holdings.during(connection, 0, EVER), await holdings.nominal_quotas(connection)
+        held, quotas = await usage_rows.during(connection, 0, EVER), await usage_rows.nominal_quotas(connection)
     columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
     sums: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for account, used in usage(held, quotas, start=holdings.micros(start), end=holdings.micros(end)).items():
-        values = account.pot._asdict() | dict(zip(holdings.HOLDER, account.holder, strict=True))
+    for account, used in usage(held, quotas, start=usage_rows.micros(start), end=usage_rows.micros(end)).items():
+        values = account.pot._asdict() | dict(zip(usage_rows.HOLDER, account.holder, strict=True))
         seconds = sums[tuple(values[column] for column in columns)]
         seconds[0] += used.nominal
         seconds[1] += used.borrowed
@@ -269,7 +269,7 @@ async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:
 async def counts(store: Store) -> dict[str, int]:
     from sqlalchemy import func
 
-    from admission.store.tables import audit_records, pod_sets, transitions, workloads
+    from admission.store.database.tables import audit_records, pod_sets, transitions, workloads
 
     async with store._database.read() as connection:
         tables = (workloads, admissions, transitions, pod_sets, audit_records)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from store_examples import flavor, pending, workload
 
-from admission.store.audit import Author
+from admission.store.audit_log import Author
+from admission.store.objects.revisions import Revisions
 from admission.store.records import Changes
-from admission.store.revisions import Revisions
 from admission.store.store import Store
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.store.usage import Account, Holding, Pot, Usage, usage
+from admission.store.ledger.usage import Account, Holding, Pot, Usage, usage
 
 POTS = [Pot("cq", "default", "cpu"), Pot("other", "default", "cpu")]
 MOMENTS = st.integers(0, 20)

@@ -12,12 +12,12 @@ from sqlalchemy import update
 from store_examples import admission, admitted, cluster_queue, cohort, finished, workload
 
 from admission.model.queues import ClusterQueue
-from admission.store.audit import Author
+from admission.store.audit_log import Author
+from admission.store.database.tables import admissions
+from admission.store.ledger.usage import Pot
+from admission.store.ledger.violations import Row, Version, Violation, violations
 from admission.store.records import Changes, Resized
 from admission.store.store import Store
-from admission.store.tables import admissions
-from admission.store.usage import Pot
-from admission.store.violations import Row, Version, Violation, violations
 
 if TYPE_CHECKING:
     from conftest import Clock

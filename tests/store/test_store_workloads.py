@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from store_examples import admission, admitted, cluster_queue, finished, local_queue, pending, requeued, workload
 
 from admission.model.workload import Admission, PodSetAssignment
-from admission.store.audit import Author
+from admission.store.audit_log import Author
 from admission.store.records import Changes, QueueStatus, State
-from admission.store.workloads import Condition
+from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
     from admission.store.store import Store

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from admission.machinery.tls import DoorContext
+from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
 from webhooks.errors import CertificateError
 

@@ -10,9 +10,9 @@ import pytest
 from admission.cluster.client import Client
 from admission.cluster.errors import Invalid
 from admission.kinds import all_kinds
-from admission.machinery.listener import open_sockets
-from admission.machinery.tls import DoorContext
 from admission.sandbox import Sandbox, User
+from admission.serving.listener import open_sockets
+from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
 from webhooks.policies import Scope
 from webhooks.registration import Registration

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from admission.cluster.client import Client
 from admission.cluster.errors import Invalid, NotFound
 from admission.kinds import all_kinds
-from admission.machinery.listener import open_sockets
-from admission.machinery.tls import DoorContext
-from admission.sandbox.auth import User
-from admission.sandbox.cel import MATCH_VARIABLES, compile_expression, evaluate
+from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
+from admission.sandbox.auth.users import User
 from admission.sandbox.sandbox import Sandbox
+from admission.serving.listener import open_sockets
+from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
 from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from admission.kinds import all_kinds
-from admission.machinery.listener import open_sockets
-from admission.machinery.tls import DoorContext
+from admission.serving.listener import open_sockets
+from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
 from webhooks.review import Reviewer
 from webhooks.server import MAX_BODY, answering

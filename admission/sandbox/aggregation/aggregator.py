@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.aggregation.api_services import GROUP, PLURAL, condition
 from admission.sandbox.aggregation.backend import Backend, Unavailable
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.background import background
-from admission.sandbox.errors import ApiError
 from admission.sandbox.local import LocalClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from admission.sandbox.aggregation.front_proxy import FrontProxy
-    from admission.sandbox.auth import User
-    from admission.sandbox.registry import Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.auth.users import User
 
 # Seconds, of the wall's clock: the servers behind live in real time, whatever the speed of the sandbox.
 PROBE_INTERVAL = 2.0

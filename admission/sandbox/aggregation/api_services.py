@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.sandbox.errors import Cause, invalid, required
-from admission.sandbox.strategy import Strategy
+from admission.sandbox.apiserver.errors import Cause, invalid, required
+from admission.sandbox.apiserver.strategy import Strategy
 
 if TYPE_CHECKING:
-    from admission.sandbox.objects import Object
-    from admission.sandbox.registry import Registry
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
 
 GROUP, PLURAL = "apiregistration.k8s.io", "apiservices"
 

@@ -13,13 +13,13 @@ import orjson
 from yarl import URL
 
 from admission.sandbox.aggregation.front_proxy import remote_headers
-from admission.sandbox.auth import MASTERS, User
-from admission.sandbox.errors import SandboxError
+from admission.sandbox.apiserver.errors import SandboxError
+from admission.sandbox.auth.users import MASTERS, User
 
 if TYPE_CHECKING:
     from admission.sandbox.aggregation.front_proxy import FrontProxy
-    from admission.sandbox.objects import Object
-    from admission.sandbox.registry import Registry
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
 
 # How long a server may take to answer the probe, in seconds.
 PROBE_TIMEOUT = 5.0

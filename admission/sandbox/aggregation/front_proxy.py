@@ -8,13 +8,13 @@ from urllib.parse import quote
 import orjson
 from multidict import CIMultiDict
 
-from admission.sandbox.certificates import Authority
+from admission.sandbox.auth.certificates import Authority
 
 if TYPE_CHECKING:
     import ssl
 
-    from admission.sandbox.auth import User
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.auth.users import User
 
 NAME = "front-proxy-client"
 CONFIG_MAP = "extension-apiserver-authentication"

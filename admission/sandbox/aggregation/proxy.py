@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from admission.sandbox.aggregation.backend import Backend
-    from admission.sandbox.auth import User
-    from admission.sandbox.registry import Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.auth.users import User
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from admission.sandbox.errors import ApiError
+from admission.sandbox.apiserver.errors import ApiError
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 K = TypeVar("K", bound=tuple[str, ...] | str)
 

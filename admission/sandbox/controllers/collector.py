@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from admission.sandbox.controllers.base import Controller
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 # Never owned, and by far the most numerous.

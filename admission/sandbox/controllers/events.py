@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.errors import ApiError
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 
 class Recorder:

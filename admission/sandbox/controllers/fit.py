@@ -12,7 +12,7 @@ from admission.model.quantity import amount
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 _BLOCKING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -12,7 +12,7 @@ from admission.sandbox.controllers.base import condition, is_ready
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers import jobstate
 from admission.sandbox.controllers.base import Controller, condition, controller_of, is_over, is_ready
@@ -25,13 +26,12 @@ from admission.sandbox.controllers.jobpods import (
     surplus,
 )
 from admission.sandbox.controllers.policies import judge_failure
-from admission.sandbox.errors import ApiError
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.controllers.jobstate import Tally, Verdict
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 # Changes of pods are counted together: after a second, as upstream does, but never more often than this (wall seconds).
 _BATCH = 1.0

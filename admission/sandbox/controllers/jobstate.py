@@ -12,7 +12,7 @@ from admission.sandbox.controllers.jobpods import ended_at, failures_of, index_o
 from admission.sandbox.controllers.policies import judge_failure, met_success_policy
 
 if TYPE_CHECKING:
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 
 class Verdict(NamedTuple):

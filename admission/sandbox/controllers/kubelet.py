@@ -11,9 +11,9 @@ from admission.sandbox.controllers.podlife import exit_code, run_seconds, start_
 from admission.sandbox.controllers.scheduler import is_pretend
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 # The taint of a node that nobody has seen ready yet.
 _NOT_READY = "node.kubernetes.io/not-ready"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import Controller
-from admission.sandbox.errors import ApiError
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 # How often a namespace that does not get empty is looked at: sandbox seconds, and wall seconds at least.
 _AGAIN = 1.0

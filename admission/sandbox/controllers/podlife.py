@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 RUN_SECONDS = "sandbox.sluice.dev/run-seconds"
 EXIT_CODE = "sandbox.sluice.dev/exit-code"

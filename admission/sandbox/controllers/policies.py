@@ -9,7 +9,7 @@ from admission.sandbox.controllers.base import condition
 from admission.sandbox.controllers.indexes import parse_indexes
 
 if TYPE_CHECKING:
-    from admission.sandbox.objects import Object
+    from admission.sandbox.apiserver.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

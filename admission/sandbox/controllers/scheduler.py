@@ -11,9 +11,9 @@ from admission.sandbox.controllers.fit import Shape, has_room, matches_node, roo
 from admission.sandbox.controllers.podlife import start_of
 
 if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
-    from admission.sandbox.objects import Object
 
 Key = tuple[str, str]
 

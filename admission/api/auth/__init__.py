@@ -1,0 +1,1 @@
+"""Authentication and authorization of API requests: tokens, sessions, the front proxy, SubjectAccessReviews."""

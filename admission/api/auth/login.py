@@ -1,0 +1,63 @@
+"""`POST /login`, `POST /logout` and `GET /session`: how a browser gets a session, ends it, and learns whose it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.api.auth.authentication import identity
+from admission.api.auth.sessions import check_sender, session_cookie, set_session_cookie
+from admission.api.errors import BadRequest, TooManyRequests, Unauthorized
+from admission.api.http.bodies import read_anonymous
+from admission.api.http.rate_limits import Limits
+from admission.api.http.responses import reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp import web
+
+    from admission.api.auth.authentication import Authentication, Identity
+    from admission.api.auth.sessions import Sessions
+    from admission.api.http.responses import Document
+
+_LOGINS_PER_SECOND, _LOGINS_AT_ONCE = 1.0, 20.0
+
+
+class Login:
+    """The three of them. `clock` gives seconds that never go back."""
+
+    def __init__(self, authentication: Authentication, sessions: Sessions, *, clock: Callable[[], float]) -> None:
+        self._authentication = authentication
+        self._sessions = sessions
+        self._limits = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
+
+    async def login(self, request: web.Request) -> web.Response:
+        """A session for the owner of the token in `{"token": "..."}`."""
+        check_sender(request)
+        if wait := self._limits.wait(request.remote):
+            raise TooManyRequests(f"too many logins; wait {wait} s", retry_after=wait)
+        token = (await read_anonymous(request)).get("token")
+        if not isinstance(token, str) or not token:
+            raise BadRequest('token: send {"token": "..."} with a bearer token of the cluster')
+        who = await self._authentication.owner(token.strip(), request)
+        if who is None:
+            raise Unauthorized("the token is not the right one")
+        response = reply(_shown(who))
+        set_session_cookie(request, response, self._sessions.open(token.strip()))
+        return response
+
+    async def logout(self, request: web.Request) -> web.Response:
+        """The session is over, and the browser forgets it."""
+        if secret := session_cookie(request):
+            self._sessions.close(secret)
+        response = reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+        set_session_cookie(request, response, "")
+        return response
+
+    async def session(self, request: web.Request) -> web.Response:
+        """Who the caller is."""
+        return reply(_shown(identity(request)))
+
+
+def _shown(who: Identity) -> Document:
+    return {"user": who.name, "groups": list(who.groups)}

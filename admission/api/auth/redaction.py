@@ -1,0 +1,51 @@
+"""Names of workloads of other namespaces: for who may read those, and for nobody else.
+
+What the engine and the controller say about a workload is read by the people of its namespace, and so has uids there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from admission.api.auth.authorization import may_read
+from admission.engine.vocabulary import FOREIGN
+from admission.store.workloads.queries import Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiohttp import web
+
+    from admission.store.store import Store
+
+_MENTION = re.compile(rf"{FOREIGN} \(UID: ([^)\s]+)\)")
+
+
+async def named_keys(request: web.Request, own: str, keys: Iterable[str]) -> list[str]:
+    """Each key (NAMESPACE/NAME) in a namespace that the request's user may read, and a phrase for every other one.
+
+    Who may ask about a workload of the namespace `own` may also see the others there. Raises ReviewUnavailable.
+    """
+    found = [(key.partition("/")[0], key) for key in keys]
+    readable = {each for each in {namespace for namespace, _ in found} if each == own or await may_read(request, each)}
+    return [key if namespace in readable else FOREIGN for namespace, key in found]
+
+
+async def named_messages(request: web.Request, store: Store, messages: Iterable[str]) -> list[str]:
+    """The messages; for who may read all namespaces, with the names of those that they mention by uid.
+
+    Raises ReviewUnavailable and StoreError.
+    """
+    texts = [*messages]
+    uids = frozenset(uid for text in texts for uid in _MENTION.findall(text))
+    if not uids or not await may_read(request, ""):
+        return texts
+    page = await store.workloads.list(where=(Condition("uid", uids),), limit=len(uids))
+    keys = {record.workload.uid: record.workload.key for record in page.workloads}
+
+    def name(match: re.Match[str]) -> str:
+        key = keys.get(match[1])
+        return match[0] if key is None else f"workload {key} (UID: {match[1]})"
+
+    return [_MENTION.sub(name, text) for text in texts]

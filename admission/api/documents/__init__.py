@@ -1,0 +1,1 @@
+"""Objects as the API shows them: documents with status, printer columns, representations, selections."""

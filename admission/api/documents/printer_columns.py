@@ -1,0 +1,202 @@
+"""The columns of tables, as `kubectl get` prints them: those of Kueue's kinds, then a few that answer more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from admission.apimachinery.tables import duration, partial
+from admission.model.quantity import amount, format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.api.http.responses import Document
+
+Cell: TypeAlias = Callable[["Document", float], object]
+"""What a cell shows of an object at a time, in seconds since the epoch."""
+
+NO_COLUMNS = b'"columnDefinitions":null'
+"""In a watch only the first table tells its columns; the others say so."""
+
+
+class Column(NamedTuple):
+    """A header and how its cell is read from an object. `wide` ones are shown by `-o wide` only."""
+
+    name: str
+    cell: Cell
+    about: str
+    type: str = "string"
+    wide: bool = False
+
+    def definition(self) -> Document:
+        """As a Table describes it."""
+        form = "name" if self.name == "Name" else ""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": form,
+            "description": self.about,
+            "priority": int(self.wide),
+        }
+
+
+def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: float, include: str) -> Document:
+    """A Table of objects of a kind. `include` says what of each comes along: None, Metadata or Object."""
+    columns = _COLUMNS[kind]
+    rows = []
+    for obj in objects:
+        age = duration(now - _seconds(obj["metadata"]["creationTimestamp"]))
+        cells = [obj["metadata"]["name"], *(column.cell(obj, now) for column in columns), age]
+        rows.append({"cells": cells, "object": _included(obj, include)})
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": definitions(kind),
+        "rows": rows,
+    }
+
+
+def definitions(kind: str) -> list[Document]:
+    """What a Table says about its columns."""
+    return [column.definition() for column in (_NAME, *_COLUMNS[kind], _AGE)]
+
+
+def _included(obj: Document, include: str) -> Document | None:
+    if include == "Object":
+        return obj
+    return None if include == "None" else partial(obj)
+
+
+def _at(*path: str) -> Cell:
+    def read(document: Document, now: float) -> object:
+        del now
+        value: Any = document
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    return read
+
+
+def _condition(kind: str) -> Cell:
+    def read(document: Document, now: float) -> object:
+        del now
+        return (_condition_of(document, kind) or {}).get("status")
+
+    return read
+
+
+def _condition_of(document: Document, kind: str) -> Document | None:
+    found: Iterable[Document] = document["status"]["conditions"]
+    return next((condition for condition in found if condition["type"] == kind), None)
+
+
+def _labels(document: Document, now: float) -> object:
+    del now
+    return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
+
+
+def _why_pending(document: Document, now: float) -> object:
+    del now
+    reserved = _condition_of(document, "QuotaReserved")
+    return reserved["reason"] if reserved is not None and reserved["status"] == "False" else None
+
+
+def _assigned(document: Document) -> list[Document]:
+    found: list[Document] = (document["status"].get("admission") or {}).get("podSetAssignments", [])
+    return found
+
+
+def _flavors(document: Document, now: float) -> object:
+    del now
+    names = (name for assigned in _assigned(document) for name in assigned["flavors"].values())
+    return ",".join(dict.fromkeys(names)) or None
+
+
+def _pods(document: Document, now: float) -> object:
+    """How many it asks for; `2/3` if only some of them were admitted."""
+    del now
+    wanted = sum(pod_set["count"] for pod_set in document["spec"]["podSets"])
+    assigned = _assigned(document)
+    admitted = sum(one["count"] for one in assigned) if assigned else wanted
+    return str(wanted) if admitted == wanted else f"{admitted}/{wanted}"
+
+
+def _requests(document: Document, now: float) -> object:
+    """What all its pods ask for together; once it holds quota, what it holds."""
+    del now
+    totals: dict[str, int] = {}
+    held = [(one["resourceUsage"], 1) for one in _assigned(document)]
+    for quantities, count in held or [(one["requests"], one["count"]) for one in document["spec"]["podSets"]]:
+        for resource, quantity in quantities.items():
+            totals[resource] = totals.get(resource, 0) + amount(resource, quantity) * count
+    return ",".join(f"{resource}={format_amount(resource, total)}" for resource, total in totals.items()) or None
+
+
+def _waited(document: Document, now: float) -> object:
+    """Until quota was reserved, or until now; of what has finished it is not known any more."""
+    reserved = _condition_of(document, "QuotaReserved")
+    if reserved is None:
+        return None
+    ended = _seconds(reserved["lastTransitionTime"]) if reserved["status"] == "True" else now
+    return duration(ended - _seconds(document["status"]["queuedAt"]))
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+_NAME = Column("Name", _at("metadata", "name"), "Name of the object, unique in its namespace")
+_AGE = Column("Age", _at("metadata", "creationTimestamp"), "Time since the object was created")
+_QUEUED = (
+    Column("Pending Workloads", _at("status", "pendingWorkloads"), "Workloads that wait for quota", "integer"),
+    Column(
+        "Admitted Workloads", _at("status", "admittedWorkloads"), "Workloads that hold quota and may run", "integer"
+    ),
+)
+_ACTIVE = Column("Active", _condition("Active"), "Whether it can be used as it is", wide=True)
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "ClusterQueue": (
+        Column("Cohort", _at("spec", "cohortName"), "Cohort that the ClusterQueue belongs to"),
+        Column("Strategy", _at("spec", "queueingStrategy"), "Whether one that does not fit blocks the rest", wide=True),
+        *_QUEUED,
+        _ACTIVE,
+    ),
+    "Cohort": (Column("Parent", _at("spec", "parentName"), "Cohort that the Cohort belongs to"),),
+    "LocalQueue": (
+        Column("ClusterQueue", _at("spec", "clusterQueue"), "Backing ClusterQueue"),
+        *_QUEUED,
+        _ACTIVE,
+    ),
+    "ResourceFlavor": (Column("Node Labels", _labels, "Labels of the nodes of the flavor", wide=True),),
+    "WorkloadPriorityClass": (Column("Value", _at("value"), "Priority of its workloads", "integer"),),
+    "AdmissionCheck": (
+        Column("Controller", _at("spec", "controllerName"), "Who answers the check", wide=True),
+        _ACTIVE,
+    ),
+    "AuditRecord": (
+        Column("User", _at("user"), "Who wrote"),
+        Column("Verb", _at("verb"), "How"),
+        Column("Kind", _at("object", "kind"), "Kind of what was written"),
+        Column("Namespace", _at("object", "namespace"), "Namespace of what was written"),
+        Column("Object", _at("object", "name"), "Name of what was written"),
+        Column("Reason", _at("reason"), "Why, in the words of the user"),
+    ),
+    "Workload": (
+        Column("Queue", _at("spec", "queueName"), "Name of the LocalQueue"),
+        Column("Reserved in", _at("status", "admission", "clusterQueue"), "ClusterQueue where it has reserved quota"),
+        Column("Admitted", _condition("Admitted"), "Whether it may run"),
+        Column("Finished", _condition("Finished"), "Whether it has ended"),
+        Column("Priority", _at("spec", "priority"), "Who comes first within a queue", "integer", wide=True),
+        Column("User", _at("spec", "user"), "Who submitted it", wide=True),
+        Column("Waits for", _why_pending, "Why it is not admitted", wide=True),
+        Column("State", _at("status", "state"), "pending, admitted, evicting or finished", wide=True),
+        Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
+        Column("Pods", _pods, "How many pods it asks for, and before a slash how many were admitted", wide=True),
+        Column("Requests", _requests, "What its pods ask for together, or hold", wide=True),
+        Column("Waited", _waited, "How long it waited for quota since it was last queued", wide=True),
+    ),
+}

@@ -1,0 +1,154 @@
+"""The `status` of queue objects, computed at each read from other objects and the ledger, in Kueue's field names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from admission.model.quantity import format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from admission.api.http.responses import Document
+    from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
+    from admission.store.records import QueueStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the activity of queues depends on beside themselves."""
+
+    flavors: AbstractSet[str]
+    """The names of all ResourceFlavors."""
+    checks: AbstractSet[str]
+    """The names of all AdmissionChecks."""
+    cluster_queues: Mapping[str, ClusterQueue]
+    """All of them, by name; only LocalQueues ask."""
+
+
+def missing_flavors(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
+    """The flavors that the ClusterQueue has quota in and that do not exist."""
+    named = (quotas.name for group in queue.spec.resource_groups for quotas in group.flavors)
+    return [name for name in named if name not in surroundings.flavors]
+
+
+def missing_checks(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
+    """The admission checks that the ClusterQueue asks for and that do not exist."""
+    strategy = queue.spec.admission_checks_strategy
+    return [rule.name for rule in strategy.admission_checks if rule.name not in surroundings.checks] if strategy else []
+
+
+def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, surroundings: Surroundings) -> Document:
+    """The status of a ClusterQueue."""
+    reason, message = _activity(queue, surroundings)
+    usage = _flavor_usage(queue, numbers.usage or {})
+    return {
+        "conditions": [_condition("Active", reason == "Ready", reason, message, queue.metadata.generation)],
+        "flavorsReservation": usage,
+        "flavorsUsage": usage,
+        **_counts(numbers),
+    }
+
+
+def local_queue_status(queue: LocalQueue, numbers: QueueStatus, surroundings: Surroundings) -> Document:
+    """The status of a LocalQueue."""
+    target = surroundings.cluster_queues.get(queue.spec.cluster_queue)
+    if queue.spec.stop_policy != "None":
+        reason, message = "Stopped", "LocalQueue is stopped"
+    elif target is None:
+        reason, message = "ClusterQueueDoesNotExist", f"there is no ClusterQueue {queue.spec.cluster_queue}"
+    elif _activity(target, surroundings)[0] != "Ready":
+        reason, message = "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
+    else:
+        reason, message = "Ready", "Can submit new workloads to localQueue"
+    usage = _amounts(numbers.usage or {})
+    return {
+        "conditions": [_condition("Active", reason == "Ready", reason, message, queue.metadata.generation)],
+        "flavorsReservation": usage,
+        "flavorsUsage": usage,
+        **_counts(numbers),
+    }
+
+
+def is_answered_by_kueue(check: AdmissionCheck) -> bool:
+    """Whether its controller is one of those inside of Kueue, which answer to Kueue alone."""
+    return check.spec.controller_name.startswith("kueue.x-k8s.io/")
+
+
+def admission_check_status(check: AdmissionCheck, answered: Collection[str]) -> Document:
+    """The status of an AdmissionCheck; `answered` are the names of those whose controllers were heard of."""
+    controller, generation = check.spec.controller_name, check.metadata.generation
+    if check.name in answered:
+        condition = _condition("Active", True, "Active", f"{controller} answers it", generation)
+    elif is_answered_by_kueue(check):
+        text = f"{controller} is a part of Kueue and does not answer to Sluice; workloads would wait for ever"
+        condition = _condition("Active", False, "NoController", text, generation)
+    else:
+        text = f"{controller} has not answered for any workload yet"
+        condition = _condition("Active", False, "NotAnswered", text, generation) | {"status": "Unknown"}
+    return {"conditions": [condition]}
+
+
+def _activity(queue: ClusterQueue, surroundings: Surroundings) -> tuple[str, str]:
+    """Reason and message of the condition Active, in Kueue's words; the reason is Ready if it is."""
+    found = []
+    if queue.spec.stop_policy != "None":
+        found.append(("Stopped", "is stopped"))
+    if missing := missing_flavors(queue, surroundings):
+        found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"))
+    if missing := missing_checks(queue, surroundings):
+        found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {', '.join(missing)}"))
+    if not found:
+        return "Ready", "Can admit new workloads"
+    return found[0][0], f"Can't admit new workloads: {', '.join(message for _, message in found)}."
+
+
+def _flavor_usage(queue: ClusterQueue, usage: Mapping[tuple[str, str], int]) -> list[Document]:
+    """Total and borrowed amounts by flavor: those of the spec in its order, then what is still held in others."""
+    nominal = {
+        (quotas.name, quota.name): quota.nominal
+        for group in queue.spec.resource_groups
+        for quotas in group.flavors
+        for quota in quotas.resources
+    }
+    keys = [*nominal, *sorted(key for key in usage if key not in nominal)]
+    borrowed = {key: max(0, usage.get(key, 0) - nominal.get(key, 0)) for key in keys}
+    return _by_flavor(
+        (flavor, _amount(resource, usage.get((flavor, resource), 0)) | {"borrowed": format_amount(resource, over)})
+        for (flavor, resource), over in borrowed.items()
+    )
+
+
+def _amounts(usage: Mapping[tuple[str, str], int]) -> list[Document]:
+    return _by_flavor((flavor, _amount(resource, total)) for (flavor, resource), total in sorted(usage.items()))
+
+
+def _amount(resource: str, total: int) -> Document:
+    return {"name": resource, "total": format_amount(resource, total)}
+
+
+def _by_flavor(entries: Iterable[tuple[str, Document]]) -> list[Document]:
+    flavors: dict[str, list[Document]] = {}
+    for flavor, entry in entries:
+        flavors.setdefault(flavor, []).append(entry)
+    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()]
+
+
+def _counts(numbers: QueueStatus) -> Document:
+    return {
+        "pendingWorkloads": numbers.pending,
+        "reservingWorkloads": numbers.reserving,
+        "admittedWorkloads": numbers.admitted,
+    }
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, generation: int) -> Document:
+    return {
+        "type": kind,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message,
+        "observedGeneration": generation,
+    }

@@ -1,0 +1,153 @@
+"""Every exception as a Kubernetes `Status`, in one place, so that no client ever sees anything else."""
+
+from __future__ import annotations
+
+import http
+import logging
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from admission.api.errors import ApiError, BadRequest
+from admission.api.http.responses import reply
+from admission.api.registry import GROUP, Resource
+from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed
+from admission.model.errors import InvalidObject, StoreError
+from admission.store.errors import AlreadyExists, Conflict, DatabaseUnavailable, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from admission.api.http.responses import Document
+
+RESOURCE = web.RequestKey("resource", Resource)
+"""What a request is about, for the details of its Status; set by the route."""
+
+NAME = web.RequestKey("name", str)
+"""That of the object in the body, if there is none in the path."""
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1
+_HTTP_REASONS = {
+    404: ("NotFound", "the server could not find the requested resource"),
+    405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
+    413: ("RequestEntityTooLarge", "the body is larger than what is accepted"),
+}
+
+
+@web.middleware
+async def failures(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Answer with a Status whatever goes wrong further in."""
+    try:
+        _check_text(request)
+        return await handler(request)
+    except web.HTTPException as error:
+        reason, message = _HTTP_REASONS.get(error.status, (_camel(error.reason), error.reason))
+        kept = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return _failure(request, error.status, reason, message, headers=kept)
+    except ApiError as error:
+        headers = {"WWW-Authenticate": "Bearer"} if error.code == http.HTTPStatus.UNAUTHORIZED else {}
+        details: Document = {"causes": list(error.causes)} if error.causes else {}
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+            details["retryAfterSeconds"] = error.retry_after
+        metadata = {"continue": error.continuation} if error.continuation else {}
+        return _failure(request, error.code, error.reason, str(error), headers=headers, metadata=metadata, **details)
+    except InvalidSelector as error:
+        return _failure(request, 400, "BadRequest", str(error))
+    except NotAcceptable as error:
+        return _failure(request, 406, "NotAcceptable", str(error))
+    except PatchFailed as error:
+        # kubectl shows the causes of what is invalid, and not the message.
+        causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]
+        return _failure(request, 422, "Invalid", str(error), causes=causes)
+    except InvalidObject as error:
+        causes = [{"reason": "FieldValueInvalid", "message": text, "field": field} for field, text in error.causes]
+        return _failure(
+            request, 422, "Invalid", f"{error.subject or 'the object'} is invalid: {_faults(error)}", causes=causes
+        )
+    except StoreError as error:
+        return _store_failure(request, error)
+    except ConnectionError:  # whoever asked has gone, and wants no answer
+        raise
+    except Exception:  # noqa: BLE001  the client is owed an answer, and the log the traceback
+        _log.exception("%s %s failed", request.method, request.path)
+        return _failure(request, 500, "InternalError", "an internal error occurred; Sluice's log has the details")
+
+
+def _check_text(request: web.Request) -> None:
+    """Raises BadRequest for what no database stores and no JSON holds: U+0000, and bytes that are no UTF-8."""
+    for part in (request.path, request.query_string):
+        if "\0" in part:
+            raise BadRequest("the address holds the character U+0000 (%00), which no name may: remove it")
+        if not _is_utf8(part):
+            raise BadRequest("the address is not UTF-8")
+    for name, value in request.headers.items():
+        if not (value.isascii() or _is_utf8(value)):
+            raise BadRequest(f"the header {name} is not UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _store_failure(request: web.Request, error: StoreError) -> web.Response:
+    match error:
+        case NotFound():
+            return _failure(request, 404, "NotFound", str(error))
+        case AlreadyExists():
+            return _failure(request, 409, "AlreadyExists", str(error))
+        case Conflict():
+            return _failure(request, 409, "Conflict", str(error))
+        case DatabaseUnavailable():
+            headers = {"Retry-After": str(_RETRY_SECONDS)}
+            return _failure(
+                request, 503, "ServiceUnavailable", str(error), headers=headers, retryAfterSeconds=_RETRY_SECONDS
+            )
+        case _:
+            _log.error("%s %s failed: %s", request.method, request.path, error)
+            return _failure(request, 500, "InternalError", str(error))
+
+
+def _failure(
+    request: web.Request,
+    code: int,
+    reason: str,
+    message: str,
+    *,
+    headers: dict[str, str] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+    **details: Any,
+) -> web.Response:
+    status: Document = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": dict(metadata),
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    resource = request.get(RESOURCE)
+    if resource is not None:
+        name = request.match_info.get("name") or request.get(NAME, "")
+        about = {"name": name, "group": GROUP, "kind": resource.kind if reason == "Invalid" else resource.plural}
+        details = {key: value for key, value in about.items() if value} | details
+    if details:
+        status["details"] = details
+    return reply(status, code=code, headers=headers)
+
+
+def _faults(error: InvalidObject) -> str:
+    return "; ".join(f"{field}: {message}" if field else message for field, message in error.causes)
+
+
+def _camel(reason: str) -> str:
+    return reason.title().replace(" ", "")

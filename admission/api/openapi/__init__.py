@@ -1,0 +1,1 @@
+"""Discovery documents and OpenAPI v3: schemas of objects, reports and subresources."""

@@ -1,0 +1,243 @@
+"""Subresources and reports, described as `admission.api.openapi.object_schemas` describes objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from admission.api.openapi.object_schemas import Time
+from admission.model.base import Labels, Model, Quantity
+
+
+class Reference(Model):
+    """Which object an answer is about."""
+
+    name: str = ""
+    """Its name."""
+    namespace: str = ""
+    """Its namespace."""
+    uid: str = ""
+    """Its uid."""
+    creation_timestamp: Time = ""
+    """When it was created."""
+    labels: Labels = Field(default_factory=dict)
+    """Its labels."""
+    owner_references: tuple[Mapping[str, Any], ...] = ()
+    """The Kubernetes object that it is."""
+
+
+class PendingWorkload(Model):
+    """One that waits."""
+
+    metadata: Reference
+    """The workload."""
+    priority: int
+    """Its priority."""
+    local_queue_name: str
+    """The LocalQueue that it waits in."""
+    position_in_cluster_queue: int
+    """How many are ahead of it in the ClusterQueue."""
+    position_in_local_queue: int
+    """How many are ahead of it in the LocalQueue."""
+    reason: str
+    """Why it waits, for programs."""
+    message: str
+    """Why it waits, for people."""
+
+
+class PendingWorkloadsSummary(Model):
+    """Who waits in a queue, in order."""
+
+    items: tuple[PendingWorkload, ...]
+    """The first ones first."""
+
+
+class WorkloadExplanation(Model):
+    """Where a workload stands, and why it waits."""
+
+    state: str
+    """Pending, Admitted, ..."""
+    reason: str
+    """Why, for programs."""
+    message: str
+    """Why, for people."""
+    cluster_queue: str
+    """Where it waits."""
+    not_before: Time | None = None
+    """It takes no part in decisions until then."""
+    position_in_cluster_queue: int | None = None
+    """How many are ahead of it in the ClusterQueue."""
+    position_in_local_queue: int | None = None
+    """How many are ahead of it in the LocalQueue."""
+    ahead: int | None = None
+    """How many are ahead of it in all."""
+    ahead_first: tuple[str, ...] = ()
+    """The first of them, as NAMESPACE/NAME."""
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    """Which flavors were tried, and what was in the way of each."""
+    lacks: tuple[Mapping[str, Any], ...] = ()
+    """What is missing where: asked, free, borrowable, the most there could be, who refuses, what would help."""
+    prospects: tuple[Mapping[str, Any], ...] = ()
+    """Where what is missing could come from."""
+
+
+class HistoryLine(Model):
+    """Something that happened to a workload."""
+
+    at: Time
+    """When."""
+    state: str
+    """What it was from then on."""
+    reason: str
+    """Why, for programs."""
+    message: str
+    """Why, for people."""
+
+
+class HeldQuota(Model):
+    """Quota that a workload held."""
+
+    from_: Time = Field(alias="from")
+    """Since when."""
+    to: Time | None = None
+    """Until when; not given: it holds it."""
+    end_reason: str | None = None
+    """Why it ended."""
+    cluster_queue: str
+    """Of which ClusterQueue."""
+    pod_set: str
+    """For which pod set."""
+    count: int
+    """For how many pods."""
+    flavor: str
+    """Of which ResourceFlavor."""
+    resource: str
+    """Of which resource."""
+    amount: Quantity
+    """How much."""
+
+
+class WorkloadHistory(Model):
+    """The story of a workload."""
+
+    items: tuple[HistoryLine, ...]
+    """What happened, the oldest first."""
+    admissions: tuple[HeldQuota, ...]
+    """What it held."""
+
+
+class Difference(Model):
+    """A field that a version has changed."""
+
+    op: Literal["add", "remove", "replace"]
+    """How."""
+    path: str
+    """Which field, as in `spec.resourceGroups[0].flavors[0].name`."""
+    before: Any = None
+    """Its value before."""
+    after: Any = None
+    """Its value after."""
+
+
+class Version(Model):
+    """A version of a queue object."""
+
+    revision: str
+    """Names it, for a rollback."""
+    at: Time
+    """When it was written."""
+    operation: Literal["create", "replace", "delete"]
+    """How it came about."""
+    user: str
+    """Who wrote it."""
+    reason: str
+    """Why, in the words of the user."""
+    diff: tuple[Difference, ...]
+    """What it has changed."""
+    object: Mapping[str, Any]
+    """The object then."""
+
+
+class HistoryList(Model):
+    """The versions of a queue object."""
+
+    items: tuple[Version, ...]
+    """The newest first."""
+
+
+class Rollback(Model):
+    """Which version an object shall have again."""
+
+    revision: str
+    """Of the version, as its history tells it."""
+
+
+class Usage(Model):
+    """What was used by one of those that the report is divided by, in resource-seconds (of cpu: core-seconds)."""
+
+    flavor: str
+    """The ResourceFlavor."""
+    resource: str
+    """The resource."""
+    amount_seconds: float
+    """All of it."""
+    nominal_seconds: float
+    """The part within nominal quota."""
+    borrowed_seconds: float
+    """The part beyond it."""
+
+
+class UsageReport(Model):
+    """Who used how much."""
+
+    from_: Time = Field(alias="from")
+    """The beginning of the time that it is about ..."""
+    to: Time
+    """... and its end."""
+    by: tuple[str, ...]
+    """What it is divided by."""
+    items: tuple[Usage, ...]
+    """One for each that used something."""
+
+
+class Written(Model):
+    """The object of a write."""
+
+    kind: str
+    """Its kind."""
+    namespace: str
+    """Its namespace, if it has one."""
+    name: str
+    """Its name."""
+
+
+class AuditRecord(Model):
+    """One write through the API."""
+
+    at: Time
+    """When."""
+    user: str
+    """Who."""
+    groups: tuple[str, ...]
+    """The groups of the user."""
+    source: str
+    """The address that the request came from."""
+    verb: str
+    """create, update, patch, delete or rollback."""
+    object: Written
+    """What was written."""
+    reason: str
+    """Why, in the words of the user."""
+    before: Mapping[str, Any] | None
+    """The object before; null: it was not there."""
+    after: Mapping[str, Any] | None
+    """The object after; null: it is not there any more."""
+
+
+class Audit(Model):
+    """What differs between database, cluster and the memory of the leader."""
+
+    items: tuple[Mapping[str, Any], ...]
+    """All differences: what is found, what should be, and what a repair does about it."""

@@ -1,0 +1,1 @@
+"""The verbs of the API's resources, their subresources, and the reports."""

@@ -1,0 +1,164 @@
+"""What was: the story of a workload, the versions of a queue object, and the way back to one of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from admission.api.auth.authentication import author
+from admission.api.auth.redaction import named_messages
+from admission.api.errors import BadRequest
+from admission.api.http.bodies import read_document
+from admission.api.http.request_options import dry_run, number
+from admission.api.http.responses import reply
+from admission.api.registry import API_VERSION
+from admission.apimachinery.differences import differences
+from admission.model.manifests import to_manifest
+from admission.model.names import listed
+from admission.model.quantity import format_amount
+from admission.store.errors import NotFound
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from admission.api.http.responses import Document
+    from admission.api.registry import Resource
+    from admission.api.resources.queue_objects import QueueObjects
+    from admission.api.resources.workloads import Workloads
+    from admission.model.queues import QueueObject
+    from admission.store.records import QueueObjectVersion
+    from admission.store.store import Store
+    from admission.store.workloads.queries import LedgerRow
+
+_PAGE = 100
+
+
+class WorkloadHistories:
+    """`history` of workloads."""
+
+    def __init__(self, store: Store, workloads: Workloads) -> None:
+        self._store = store
+        self._workloads = workloads
+
+    async def get(self, request: web.Request) -> web.Response:
+        """All that happened to it, oldest first, and what it held from when to when."""
+        record = await self._workloads.asked(request)
+        uid = record.workload.uid
+        story, rows = await self._store.workloads.story(uid), await self._store.workloads.ledger(uid)
+        messages = await named_messages(request, self._store, (line.message for line in story))
+        return reply(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "WorkloadHistory",
+                "metadata": {"namespace": record.workload.namespace, "name": record.workload.name, "uid": uid},
+                "items": [
+                    {"at": _time(line.at), "state": line.state, "reason": line.reason, "message": message}
+                    for line, message in zip(story, messages, strict=True)
+                ],
+                "admissions": [_held(row) for row in rows],
+            }
+        )
+
+
+class QueueObjectHistories:
+    """`history` and `rollback` of the queue objects of one resource."""
+
+    def __init__(self, store: Store, resource: Resource, objects: QueueObjects) -> None:
+        self._store = store
+        self._resource = resource
+        self._objects = objects
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Every version that ever was under this name, newest first: who, when, why, and what was changed."""
+        limit, before = number(request, "limit") or _PAGE, number(request, "continue")
+        versions = await self._versions(request)
+        changes = [(new, old) for old, new in pairwise([None, *versions]) if new is not None]
+        found = [change for change in reversed(changes) if before is None or change[0].revision < before]
+        page = found[:limit]
+        rest = {"continue": str(page[-1][0].revision), "remainingItemCount": len(found) - limit}
+        return reply(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "HistoryList",
+                "metadata": rest if len(found) > limit else {},
+                "items": [_version(new, old) for new, old in page],
+            }
+        )
+
+    async def rollback(self, request: web.Request) -> web.Response:
+        """The object as it was at a revision, written as a new version; a deleted one comes back."""
+        wanted = await read_document(request) or {}
+        revision = wanted.get("revision")
+        if not isinstance(revision, str) or not revision.isascii() or not revision.isdecimal():
+            raise BadRequest(
+                'revision: must be a revision of the history, as in {"kind": "Rollback", "revision": "12"}'
+            )
+        versions = [version for version in await self._versions(request) if version.operation != "delete"]
+        version = next((version for version in versions if str(version.revision) == revision), None)
+        if version is None:
+            raise BadRequest(
+                f'{self._resource.singular} "{request.match_info["name"]}" has no revision {revision} to go back to; '
+                f"there are, newest first: {listed([str(version.revision) for version in reversed(versions)])}"
+            )
+
+        def back(old: QueueObject | None) -> QueueObject:
+            metadata = version.object.metadata.model_copy(
+                update={
+                    "uid": "",
+                    "resource_version": "",
+                    "managed_fields": () if old is None else old.metadata.managed_fields,
+                }
+            )
+            return version.object.model_copy(update={"metadata": metadata})
+
+        dry = dry_run(request)
+        who = author(request, verb="rollback")
+        written = await self._store.queues.write(version.object.key, back, author=who, dry_run=dry)
+        return await self._objects.written(request, written, dry_run=dry)
+
+    async def _versions(self, request: web.Request) -> tuple[QueueObjectVersion, ...]:
+        name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
+        versions = await self._store.queues.versions(self._resource.kind, name, namespace=namespace)
+        if not versions:
+            raise NotFound.of(self._resource.plural, name)
+        return versions
+
+
+def _version(new: QueueObjectVersion, old: QueueObjectVersion | None) -> Document:
+    before = {} if old is None or old.operation == "delete" else _compared(old.object)
+    after = {} if new.operation == "delete" else _compared(new.object)
+    return {
+        "revision": str(new.revision),
+        "at": _time(new.at),
+        "operation": new.operation,
+        "user": new.author,
+        "reason": new.reason,
+        "diff": list(differences(before, after)),
+        "object": to_manifest(new.object),
+    }
+
+
+def _compared(obj: QueueObject) -> Document:
+    """What users write: the rest changes by itself."""
+    manifest = to_manifest(obj)
+    metadata = {name: manifest["metadata"][name] for name in ("labels", "annotations") if name in manifest["metadata"]}
+    rest = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind", "metadata", "status")}
+    return {"metadata": metadata, **rest} if metadata else rest
+
+
+def _held(row: LedgerRow) -> Document:
+    document: Document = {
+        "from": _time(row.from_at),
+        "clusterQueue": row.cluster_queue,
+        "podSet": row.pod_set,
+        "count": row.count,
+        "flavor": row.flavor,
+        "resource": row.resource,
+        "amount": format_amount(row.resource, row.amount),
+    }
+    return document if row.to_at is None else {**document, "to": _time(row.to_at), "endReason": row.end_reason}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

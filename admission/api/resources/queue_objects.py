@@ -1,0 +1,272 @@
+"""The verbs on queue objects: what a request wants, done by the store, shown as Kubernetes shows it."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from admission.api.auth.authentication import author
+from admission.api.auth.authorization import require
+from admission.api.documents.presentation import deletion_warnings, documents, warnings
+from admission.api.documents.representation import Form
+from admission.api.documents.selection import QueueSelection
+from admission.api.errors import BadRequest
+from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, as_object, read_object, read_patch
+from admission.api.http.failures import NAME
+from admission.api.http.request_options import Deletion, Paging, WriteOptions, flag
+from admission.api.http.responses import reply
+from admission.api.registry import GROUP, Resource
+from admission.api.resources.impact import impact_document, impact_warnings
+from admission.api.resources.pagination import list_metadata, position
+from admission.api.resources.updates import Change
+from admission.store.errors import AlreadyExists, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aiohttp import web
+
+    from admission.api.http.bodies import Body
+    from admission.api.http.responses import Document
+    from admission.api.resources.dry_run import Previews
+    from admission.api.watch.broadcast import Watches
+    from admission.model.queues import QueueObject
+    from admission.store.store import Store
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Those of Kubernetes: they make no words."""
+_SUFFIX_LENGTH = 5
+_TRIES = 8
+
+
+class QueueObjects:
+    """The verbs of one kind of queue object. `now` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        store: Store,
+        resource: Resource,
+        model: type[QueueObject],
+        watches: Watches,
+        previews: Previews,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._resource = resource
+        self._model = model
+        self._watches = watches
+        self._previews = previews
+        self._now = now
+
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        """All of them, or a page, of all namespaces or one; or what becomes of them, if it is a watch."""
+        form, selection = Form.of(request, self._resource), QueueSelection.of(request, self._model.kind)
+        if flag(request, "watch"):
+            return await self._watches.serve(request, form, selection)
+        paging = Paging.of(request, now=self._now())
+        found, revision = await self._store.queues.snapshot(self._model.kind, namespace=selection.namespace)
+        await position(self._store, paging, revision)
+        start = paging.start.after if paging.start else ("", "", "")
+        selected = [item for item in found if _key(item) > start and selection.matches(item)]
+        page = selected[: paging.limit]
+        remaining = len(selected) - len(page)
+        metadata = list_metadata(
+            paging,
+            revision,
+            after=_key(page[-1]) if remaining else None,
+            remaining=None if selection.is_narrow else remaining,
+            now=self._now(),
+        )
+        return reply(form.list(metadata, await documents(self._store, page), now=self._now()))
+
+    async def get(self, request: web.Request) -> web.Response:
+        """One object."""
+        form = Form.of(request, self._resource)
+        found = await self._store.queues.get(self._model.kind, **_identity(request))
+        (document,) = await documents(self._store, [found])
+        return reply(form.one(document, now=self._now()))
+
+    async def create(self, request: web.Request) -> web.Response:
+        """A new object, perhaps under a generated name."""
+        options, body = WriteOptions.of(request), await self._body(request)
+        prefix, tries = _generate_name(body), 0
+        while True:
+            change, tries = self._change(request, options), tries + 1
+            if prefix:
+                body.value["metadata"]["name"] = prefix + _suffix()
+            request[NAME] = _name(body)
+            new = change.created(body)
+            try:
+                written = await self._store.queues.create(new, author=author(request), dry_run=options.dry_run)
+            except AlreadyExists:
+                if prefix and tries < _TRIES:
+                    continue
+                raise
+            return await self.written(request, written, change.warnings, code=201, dry_run=options.dry_run)
+
+    async def update(self, request: web.Request) -> web.Response:
+        """An object in place of the one of that name."""
+        options, body = WriteOptions.of(request), await self._body(request)
+        change = self._change(request, options)
+        new = change.replaced(body)
+        return await self._changed(request, change, lambda old: change.taken_over(old, new), options)
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """A part of an object changed; by server-side apply also a new one, if the user may create it."""
+        apply = request.content_type == APPLY_PATCH
+        options, body = WriteOptions.of(request, apply=apply), await read_patch(request)
+        change = self._change(request, options)
+        if request.content_type == JSON_PATCH:
+            return await self._changed(request, change, lambda old: change.json_patched(old, body), options)
+        if not apply:
+            return await self._changed(request, change, lambda old: change.merged(old, body), options)
+        try:
+            return await self._changed(
+                request, change, lambda old: change.applied(old, body, force=options.force), options
+            )
+        except NotFound:
+            await require(request, "create")
+        return await self._apply_anew(request, body, options)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Away with an object; the answer is a Status, as the API server gives it."""
+        wanted = await Deletion.of(request)
+        deleted = await self._store.queues.delete(
+            self._model.kind,
+            **_identity(request),
+            uid=wanted.uid,
+            resource_version=wanted.resource_version,
+            author=author(request),
+            dry_run=wanted.dry_run,
+        )
+        details: Document = {"name": deleted.name, "group": GROUP, "kind": self._resource.plural}
+        details["uid"] = deleted.metadata.uid
+        texts = await deletion_warnings(self._store, [deleted])
+        if wanted.dry_run:
+            impact = await self._previews.deleted([deleted])
+            details["impact"] = impact_document(impact)
+            texts += impact_warnings(impact)
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        return reply(status, warnings=texts)
+
+    async def deletecollection(self, request: web.Request) -> web.Response:
+        """Away with all that are selected, one after the other; the answer is the list of them.
+
+        The first that cannot be deleted ends it, as with the API server; those before are gone then.
+        """
+        form, selection = Form.of(request, self._resource), QueueSelection.of(request, self._model.kind)
+        wanted = await Deletion.of(request)
+        if wanted.uid or wanted.resource_version:
+            raise BadRequest("preconditions are for the deletion of one object")
+        found, revision = await self._store.queues.snapshot(self._model.kind, namespace=selection.namespace)
+        deleted = []
+        for item in filter(selection.matches, found):
+            try:
+                gone = await self._store.queues.delete(
+                    item.kind,
+                    item.name,
+                    namespace=item.metadata.namespace,
+                    uid=item.metadata.uid,
+                    author=author(request),
+                    dry_run=wanted.dry_run,
+                )
+            except NotFound:
+                continue
+            deleted.append(gone)
+        metadata: Document = {"resourceVersion": str(revision)}
+        texts = await deletion_warnings(self._store, deleted)
+        return reply(form.list(metadata, await documents(self._store, deleted), now=self._now()), warnings=texts)
+
+    async def _body(self, request: web.Request) -> Body:
+        body = await read_object(request)
+        if body is None:
+            raise BadRequest(f"the body is empty; send a {self._resource.kind}")
+        as_object(body.value)
+        return body
+
+    def _change(self, request: web.Request, options: WriteOptions) -> Change:
+        return Change(
+            self._resource,
+            request.match_info.get("namespace", ""),
+            request.match_info.get("name", ""),
+            options.manager or request.headers.get("User-Agent", "").partition("/")[0][:128],
+            options.validation,
+            datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+
+    async def _changed(
+        self,
+        request: web.Request,
+        change: Change,
+        make: Callable[[QueueObject], QueueObject],
+        options: WriteOptions,
+    ) -> web.Response:
+        """Make something else of the object that is there. Raises NotFound if there is none."""
+        kind, place = self._model.kind, _identity(request)
+
+        def of(old: QueueObject | None) -> QueueObject:
+            if old is None:
+                raise NotFound.of(self._resource.plural, place["name"])
+            return make(old)
+
+        key = kind, place["namespace"], place["name"]
+        written = await self._store.queues.write(key, of, author=author(request), dry_run=options.dry_run)
+        return await self.written(request, written, change.warnings, dry_run=options.dry_run)
+
+    async def _apply_anew(self, request: web.Request, body: Body, options: WriteOptions) -> web.Response:
+        change, place = self._change(request, options), _identity(request)
+        was_there = False
+
+        def of(old: QueueObject | None) -> QueueObject:
+            nonlocal was_there
+            was_there = old is not None
+            return change.applied(old, body, force=options.force)
+
+        key = self._model.kind, place["namespace"], place["name"]
+        written = await self._store.queues.write(key, of, author=author(request), dry_run=options.dry_run)
+        code = 200 if was_there else 201
+        return await self.written(request, written, change.warnings, code=code, dry_run=options.dry_run)
+
+    async def written(
+        self, request: web.Request, obj: QueueObject, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool
+    ) -> web.Response:
+        """The answer to a write; to one that was a dry run, with what would follow. `texts` are warnings."""
+        form = Form.of(request, self._resource)
+        (document,) = await documents(self._store, [obj])
+        texts = [*dict.fromkeys(texts), *await warnings(self._store, obj)]
+        if dry_run:
+            impact = await self._previews.written(obj)
+            document["status"] = {**document.get("status", {}), "impact": impact_document(impact)}
+            texts += impact_warnings(impact)
+        return reply(form.one(document, now=self._now()), code=code, warnings=texts)
+
+
+def _name(body: Body) -> str:
+    metadata = body.value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _generate_name(body: Body) -> str:
+    """What the generated name begins with; empty if the object has a name."""
+    metadata = body.value.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name"):
+        return ""
+    prefix = metadata.get("generateName") or ""
+    if not isinstance(prefix, str) or len(prefix) > 253 - _SUFFIX_LENGTH:
+        raise BadRequest("metadata.generateName must be a string that leaves room for a suffix")
+    return prefix
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+
+
+def _identity(request: web.Request) -> dict[str, str]:
+    return {"name": request.match_info["name"], "namespace": request.match_info.get("namespace", "")}
+
+
+def _key(item: QueueObject) -> tuple[str, str, str]:
+    return item.metadata.namespace, item.metadata.name, ""

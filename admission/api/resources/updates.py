@@ -1,0 +1,201 @@
+"""From what a client sent, and the object that is there, to the object that is to be written. Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from admission.api.errors import ApplyConflict, BadRequest
+from admission.api.http.bodies import as_object, check_patched
+from admission.api.registry import API_VERSION
+from admission.apimachinery.ownership import (
+    Writer,
+    applied,
+    can_be_owned,
+    conflict_causes,
+    conflict_message,
+    conflicts,
+    find,
+    updated,
+    without,
+)
+from admission.apimachinery.patches import json_patch, merge_patch
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_manifest, to_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.api.http.bodies import Body
+    from admission.api.http.request_options import Validation
+    from admission.api.http.responses import Document
+    from admission.api.registry import Resource
+    from admission.apimachinery.ownership import Entry, Path
+    from admission.model.queues import QueueObject
+
+_NOT_KEPT = ("ownerReferences", "finalizers")
+_MANAGER = "unknown"
+
+
+@dataclass(slots=True)
+class Change:
+    """One write to one path: what becomes of an object, whoever asks how."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    """Empty for a new object that names itself."""
+    manager: str
+    validation: Validation
+    now: str
+    """The time, as RFC 3339 has it."""
+    warnings: list[str] = field(default_factory=list)
+    """What the client is to be told, though the write is done."""
+
+    def created(self, body: Body) -> QueueObject:
+        """The object in the body of a POST. Raises BadRequest and InvalidObject."""
+        self._check_doubled(body)
+        document = as_object(body.value)
+        if isinstance(metadata := document.get("metadata"), dict) and metadata.get("resourceVersion"):
+            raise BadRequest("metadata.resourceVersion must not be set on an object that is to be created")
+        return self._written(None, self._parsed(document))
+
+    def replaced(self, body: Body) -> QueueObject:
+        """The object in the body of a PUT, not yet compared with the one that is there. Raises as `created`."""
+        self._check_doubled(body)
+        return self._parsed(as_object(body.value))
+
+    def taken_over(self, old: QueueObject, new: QueueObject) -> QueueObject:
+        """`new` in place of `old`, with the fields that have changed now those of this manager."""
+        return self._written(old, new)
+
+    def merged(self, old: QueueObject, body: Body) -> QueueObject:
+        """The object after a merge patch. Raises BadRequest and InvalidObject."""
+        self._check_doubled(body)
+        return self._patched(old, merge_patch(_whole(old), as_object(body.value)))
+
+    def json_patched(self, old: QueueObject, body: Body) -> QueueObject:
+        """The object after a JSON patch. Raises PatchFailed, BadRequest and InvalidObject."""
+        self._check_doubled(body)
+        result = json_patch(_whole(old), body.value)
+        check_patched(result, "the patched object")
+        return self._patched(old, result)
+
+    def applied(self, old: QueueObject | None, body: Body, *, force: bool) -> QueueObject:
+        """The object after a server-side apply. Raises ApplyConflict, BadRequest and InvalidObject."""
+        self._check_doubled(body)
+        config = _without_nulls(as_object(body.value))
+        if config.get("metadata", {}) and config["metadata"].get("managedFields"):
+            raise BadRequest("metadata.managedFields must be nil")
+        wanted = {path for path, _ in _values(config)}
+        writer = self._writer()
+        if old is None:
+            new = self._parsed(config, strictly=True)
+            return _managed(new, [writer.entry("Apply", wanted)])
+        live = to_manifest(old)
+        merged = merge_patch(live, config)
+        new = self._parsed(merged, strictly=True)
+        after = to_manifest(new)
+        entries = _entries(old)
+        found = conflicts(entries, wanted, writer, differs=lambda path: find(after, path) != find(live, path))
+        if found and not force:
+            causes = conflict_causes(found)
+            raise ApplyConflict(conflict_message(causes), causes=causes)
+        entries, dropped = applied(entries, wanted, {path for path, _ in found}, writer)
+        if dropped:
+            for path in dropped:
+                merged = without(merged, path)
+            new = self._parsed(merged)
+        return _managed(new, entries)
+
+    def _patched(self, old: QueueObject, document: Any) -> QueueObject:
+        return self._written(old, self._parsed(as_object(document), patch=True))
+
+    def _written(self, old: QueueObject | None, new: QueueObject) -> QueueObject:
+        before = {} if old is None else dict(_values(to_manifest(old)))
+        entries = [] if old is None else _entries(old)
+        return _managed(new, updated(entries, before, dict(_values(to_manifest(new))), self._writer()))
+
+    def _writer(self) -> Writer:
+        return Writer(self.manager or _MANAGER, API_VERSION, self.now)
+
+    def _check_doubled(self, body: Body) -> None:
+        texts = [f'duplicate field "{path}"' for path in body.doubled]
+        if texts and self.validation == "Strict":
+            raise BadRequest(f"strict decoding error: {', '.join(texts)}")
+        if self.validation == "Warn":
+            self.warnings.extend(texts)
+
+    def _parsed(self, document: Document, *, patch: bool = False, strictly: bool = False) -> QueueObject:
+        """The object that a document describes, made to fit the path.
+
+        `patch`: the client did not write all of it. `strictly`: a field that there is not is a fault in any case.
+        """
+        self._fit(document)
+        unknown: list[str] = []
+        parsed = parse_manifest(document, unknown=None if strictly else unknown)
+        if unknown and self.validation == "Strict":
+            text = f"strict decoding error: {', '.join(unknown)}"
+            if patch:
+                raise InvalidObject([("patch", text)])
+            raise BadRequest(
+                f'{self.resource.kind} in version "v1" cannot be handled as a {self.resource.kind}: {text}'
+            )
+        if self.validation == "Warn":
+            self.warnings.extend(unknown)
+        for name in _NOT_KEPT:
+            if document["metadata"].get(name):
+                self.warnings.append(f"metadata.{name} has no meaning for a {self.resource.kind} and is not kept")
+        return parsed
+
+    def _fit(self, document: Document) -> None:
+        for name, expected in (("apiVersion", API_VERSION), ("kind", self.resource.kind)):
+            if document.get(name) != expected:
+                raise BadRequest(f"{name} must be {expected} on this path, not {_shown(document.get(name))}")
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict):
+            return  # the model says what is wrong
+        for name, expected in (("name", self.name), ("namespace", self.namespace)):
+            if expected and metadata.setdefault(name, expected) != expected:
+                raise BadRequest(f"metadata.{name} is {_shown(metadata[name])}, but the path says {_shown(expected)}")
+
+
+def _whole(old: QueueObject) -> Document:
+    # A patch may name the status, to no effect: it is computed.
+    return {**to_manifest(old), "status": {}}
+
+
+def _entries(old: QueueObject) -> list[Entry]:
+    return [dict(entry) for entry in old.metadata.managed_fields]
+
+
+def _managed(new: QueueObject, entries: list[Entry]) -> QueueObject:
+    metadata = new.metadata.model_copy(update={"managed_fields": tuple(entries)})
+    return new.model_copy(update={"metadata": metadata})
+
+
+def _values(document: Document) -> Iterator[tuple[Path, Any]]:
+    """All fields that can be owned, with their values. A list is one value, and so is an empty object."""
+    return (
+        (path, value)
+        for path, value in _leaves(document, ())
+        if can_be_owned(path) and path[0] != "f:status" and path != ("f:metadata",)
+    )
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, f"f:{key}"))
+    elif path:
+        yield path, value
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else "missing" if value is None else "no string"

@@ -1,0 +1,95 @@
+"""`reports/usage`: who used how much, from the ledger."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from admission.api.errors import BadRequest
+from admission.api.http.responses import reply
+from admission.api.registry import API_VERSION
+from admission.store.ledger.usage_reports import GROUPINGS
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from admission.api.http.responses import Document
+    from admission.store.ledger.usage_reports import UsageReport, UsageRow
+    from admission.store.store import Store
+
+_DEFAULT_BY: Final = "queue"
+_DEFAULT_FROM: Final = "30d"
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
+"""How columns are called that go by another name in Kubernetes documents."""
+
+
+class Reports:
+    """Reports, which are computed when they are asked for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """What was used between `from` and `to`, divided by what is listed in `by`. Raises BadRequest."""
+        now = self._store.reports.now()
+        by = _groupings(request.query.getall("by", []))
+        start = _instant(request.query.get("from") or _DEFAULT_FROM, now, field="from")
+        end = _instant(request.query.get("to") or "0m", now, field="to")
+        if start >= end:
+            raise BadRequest(f"from ({_shown(start)}) must be before to ({_shown(end)})")
+        report = await self._store.reports.usage(by, start=start, end=end)
+        return reply(_document(by, report))
+
+
+def _groupings(given: list[str]) -> list[str]:
+    names = [name.strip() for part in given or [_DEFAULT_BY] for name in part.split(",")]
+    for name in names:
+        if name not in GROUPINGS:
+            raise BadRequest(f'by: "{name}" is nothing that usage can be divided by; there are {", ".join(GROUPINGS)}')
+    return list(dict.fromkeys(names))
+
+
+def _instant(text: str, now: float, *, field: str) -> float:
+    """Of an RFC 3339 time, a date (its midnight, UTC), or how long ago."""
+    if relative := re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII):
+        return max(0.0, now - int(relative[1]) * _UNITS[relative[2]])
+    try:
+        at = datetime.fromisoformat(text.upper())
+        return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(
+            f'{field}: "{text}" is no time; give one such as 2025-06-01T08:00:00Z, 2025-06-01, or 7d for seven days ago'
+        ) from error
+
+
+def _document(by: list[str], report: UsageReport) -> Document:
+    return {
+        "kind": "UsageReport",
+        "apiVersion": API_VERSION,
+        "metadata": {},
+        "from": _shown(report.start),
+        "to": _shown(report.end),
+        "by": by,
+        "items": [_item(row) for row in report.rows],
+    }
+
+
+def _item(row: UsageRow) -> Document:
+    """Seconds of cores for cpu, where the ledger counts in thousandths of them."""
+    unit = 1000 if row.of["resource"] == "cpu" else 1
+    nominal, borrowed = row.nominal_seconds / unit, row.borrowed_seconds / unit
+    return {
+        **{_FIELDS.get(name, name): value for name, value in row.of.items()},
+        "amountSeconds": nominal + borrowed,
+        "nominalSeconds": nominal,
+        "borrowedSeconds": borrowed,
+    }
+
+
+def _shown(at: float) -> str:
+    micros = round((at - math.floor(at)) * 1_000_000)
+    moment = datetime.fromtimestamp(math.floor(at), UTC) + timedelta(microseconds=micros)
+    return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace("+00:00", "Z")

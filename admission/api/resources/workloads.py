@@ -1,0 +1,190 @@
+"""The verbs on workloads: users read them; admins order something about them; admission checks report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from admission.api.auth.authentication import author
+from admission.api.documents.presentation import workload_documents
+from admission.api.documents.representation import Form
+from admission.api.documents.selection import WorkloadSelection
+from admission.api.documents.workload_documents import object_name, workload_name
+from admission.api.errors import UnknownObject, UnsupportedMediaType
+from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, as_object, check_patched, read_patch
+from admission.api.http.request_options import Paging, WriteOptions, flag
+from admission.api.http.responses import reply
+from admission.api.registry import GROUP
+from admission.api.resources.impact import Impact, impact_document, impact_warnings
+from admission.api.resources.pagination import list_metadata, position, wait_for
+from admission.api.resources.workload_patches import change_reason, check_identity, ordered, reported
+from admission.apimachinery.patches import json_patch, merge_patch
+from admission.model.errors import InvalidObject
+from admission.store.errors import Conflict
+from admission.store.records import Page
+from admission.store.workloads.orders import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
+
+    from admission.api.http.responses import Document
+    from admission.api.registry import Resource
+    from admission.api.resources.dry_run import Previews
+    from admission.api.watch.broadcast import Watches
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
+
+    _Write: TypeAlias = Callable[
+        [web.Request, WorkloadRecord, Document, Document, WriteOptions], Awaitable[Impact | None]
+    ]
+
+
+class Workloads:
+    """The verbs of workloads. `now` gives seconds since the epoch."""
+
+    def __init__(
+        self, store: Store, resource: Resource, watches: Watches, previews: Previews, *, now: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._resource = resource
+        self._watches = watches
+        self._previews = previews
+        self._now = now
+
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        """All workloads, finished ones too, or a page of them; or what becomes of them, if it is a watch."""
+        form, selection = Form.of(request, self._resource), WorkloadSelection.of(request)
+        if flag(request, "watch"):
+            return await self._watches.serve(request, form, selection)
+        paging = Paging.of(request, now=self._now())
+        await wait_for(self._store, paging)
+        page = await self._page(selection, paging)
+        await position(self._store, paging, page.revision)
+        items = await workload_documents(self._store, filter(selection.completes, page.workloads), now=self._now())
+        remaining = None if selection.is_narrow else page.remaining
+        metadata = list_metadata(paging, page.revision, after=page.after, remaining=remaining, now=self._now())
+        return reply(form.list(metadata, items, now=self._now()))
+
+    async def get(self, request: web.Request) -> web.Response:
+        """One workload, by its own name, or the newest of an object by the name of that."""
+        form = Form.of(request, self._resource)
+        return reply(form.one(await self._document(await self.asked(request)), now=self._now()))
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """Order something: another queue, priority or place, to be held, to be left out for good."""
+        return await self._patched(request, self._order)
+
+    async def patch_status(self, request: web.Request) -> web.Response:
+        """What admission checks say."""
+        return await self._patched(request, self._report)
+
+    async def asked(self, request: web.Request) -> WorkloadRecord:
+        """The workload that the path names. Raises UnknownObject."""
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        record = await self.find(namespace, name)
+        if record is None:
+            raise UnknownObject(f'{self._resource.plural}.{GROUP} "{name}" not found')
+        return record
+
+    async def find(self, namespace: str, name: str) -> WorkloadRecord | None:
+        """The workload of that name, or the newest of the object of that name."""
+        return await self._named(namespace, name) or await self._store.workloads.get(namespace, name)
+
+    async def _page(self, selection: WorkloadSelection, paging: Paging) -> Page:
+        if selection.is_nothing:
+            return Page((), await self._store.queues.revision(), None)
+        return await self._store.workloads.list(
+            namespace=selection.namespace,
+            where=selection.conditions,
+            limit=paging.limit,
+            after=paging.start.after if paging.start else None,
+        )
+
+    async def _document(self, record: WorkloadRecord) -> Document:
+        (document,) = await workload_documents(self._store, [record], now=self._now())
+        return document
+
+    async def _patched(self, request: web.Request, write: _Write) -> web.Response:
+        """Write what a patch changes in the document of a workload; anew if it changes meanwhile."""
+        form, options = Form.of(request, self._resource), WriteOptions.of(request)
+        if request.content_type == APPLY_PATCH:
+            raise UnsupportedMediaType(f"workloads are not applied; send {JSON_PATCH} or {MERGE_PATCH}")
+        body = await read_patch(request)
+        record = await self.asked(request)
+        while True:
+            before = await self._document(record)
+            if request.content_type == JSON_PATCH:
+                after = json_patch(before, body.value)
+            else:
+                after = merge_patch(before, as_object(body.value))
+            check_patched(after, "the patched workload")
+            check_identity(before, as_object(after))
+            try:
+                impact = await write(request, record, before, after, options)
+            except Conflict:
+                again = await self.asked(request)
+                if again.revision == record.revision:
+                    raise
+                record = again
+            else:
+                document = await self._document(await self.asked(request))
+                if impact is None:
+                    return reply(form.one(document, now=self._now()))
+                document["status"]["impact"] = impact_document(impact)
+                return reply(form.one(document, now=self._now()), warnings=impact_warnings(impact))
+
+    async def _order(
+        self, request: web.Request, record: WorkloadRecord, before: Document, after: Document, options: WriteOptions
+    ) -> Impact | None:
+        wanted = ordered(before, after)
+        who = author(request)
+        if not who.reason:
+            who = replace(who, reason=change_reason(before, after))
+        if wanted.place_before is not None:
+            other = await self._other(record, wanted.place_before)
+            wanted.changes["place"] = Place(other.workload.uid)
+        if not wanted.changes:
+            return Impact() if options.dry_run else None
+        order = await self._store.orders.give(
+            record.workload.uid,
+            author=who,
+            resource_version=str(record.revision),
+            dry_run=options.dry_run,
+            **wanted.changes,
+        )
+        return await self._previews.ordered(record, order) if options.dry_run else None
+
+    async def _other(self, record: WorkloadRecord, name: str) -> WorkloadRecord:
+        namespace, _, own = name.rpartition("/")
+        found = await self.find(namespace or record.workload.namespace, own)
+        if found is None:
+            raise InvalidObject([("spec.order.before", f'there is no workload "{name}"')])
+        return found
+
+    async def _report(
+        self, request: web.Request, record: WorkloadRecord, before: Document, after: Document, options: WriteOptions
+    ) -> None:
+        if reports := reported(before, after):
+            await self._store.orders.report(
+                record.workload.uid,
+                reports,
+                author=author(request),
+                resource_version=str(record.revision),
+                dry_run=options.dry_run,
+            )
+
+    async def _named(self, namespace: str, name: str) -> WorkloadRecord | None:
+        # All workloads of one object name stand together in the order of lists, and they are few.
+        after = (namespace, object_name(name), "")
+        while True:
+            page = await self._store.workloads.list(namespace=namespace, after=after, limit=10)
+            for record in page.workloads:
+                if record.workload.name != object_name(name):
+                    return None
+                if workload_name(record.workload) == name:
+                    return record
+            if page.after is None:
+                return None
+            after = page.after

@@ -1,0 +1,42 @@
+"""In which form a client wants an object: as it is, its metadata alone, or as rows of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from admission.apimachinery.errors import NotAcceptable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+JSON, YAML = "application/json", "application/yaml"
+PLAIN, PARTIAL, PARTIAL_LIST, TABLE = "", "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The form that a client asked for."""
+
+    form: str = PLAIN
+    media: str = JSON
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str, media_types: Collection[str] = (JSON, YAML)) -> Format:
+    """The first of the forms in the header `Accept` that there is. Raises NotAcceptable."""
+    if not accept.strip():
+        return Format()
+    for entry in accept.split(","):
+        media, *parts = (part.strip() for part in entry.split(";"))
+        parameters = dict(part.split("=", 1) for part in parts if "=" in part)
+        form = parameters.get("as", PLAIN)
+        if form and (parameters.get("g"), parameters.get("v")) != ("meta.k8s.io", "v1"):
+            continue
+        if form in (PLAIN, PARTIAL, PARTIAL_LIST, TABLE):
+            if media in ("*/*", "application/*"):
+                return Format(form)
+            if media in media_types:
+                return Format(form, media)
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(media_types)}")

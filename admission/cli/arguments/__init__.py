@@ -1,0 +1,1 @@
+"""Arguments that commands share: connections, databases, object names, manifest files, quota flags."""

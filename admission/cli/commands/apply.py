@@ -1,0 +1,92 @@
+"""`sluice apply`: manifests of mixed kinds, checked all before the first is written, in an order that works."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.files import filename_option, read_objects
+from admission.cli.arguments.objects import namespace_option, shown
+from admission.cli.commands.diff import comparable, present
+from admission.cli.output.printing import Writing, print_outcome, writing_options
+from admission.model.manifests import to_manifest
+
+if TYPE_CHECKING:
+    from admission.client import Sluice
+    from admission.model.queues import QueueObject
+
+
+@click.command()
+@filename_option()
+@namespace_option
+@click.option("--server-side", is_flag=True, help="Own the fields in the files only, and leave the others to others.")
+@click.option("--field-manager", default="sluice", show_default=True, help="The owner, with --server-side.")
+@click.option("--force-conflicts", is_flag=True, help="Take fields from other owners, with --server-side.")
+@writing_options
+@click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until Sluice is ready.")
+@connection_options
+def apply(
+    *,
+    paths: tuple[str, ...],
+    namespace: str | None,
+    server_side: bool,
+    field_manager: str,
+    force_conflicts: bool,
+    writing: Writing,
+    wait: float,
+    connection: Connection,
+) -> None:
+    """Create or change queue objects from manifests.
+
+    The files hold ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, AdmissionChecks
+    and WorkloadPriorityClasses of sluice.dev/v1, kueue.x-k8s.io/v1beta2 or v1beta1, in
+    any order. All are checked before the first is written. What a file says
+    replaces what was there (but see --server-side); applying it twice changes nothing.
+    With --dry-run you see which workloads would start or be evicted.
+
+    \b
+    Examples:
+      sluice apply -f queues.yaml
+      sluice apply -f queues/ --dry-run
+      kubectl get clusterqueues,localqueues -A -o yaml | sluice apply -f -
+    """
+    if not server_side and force_conflicts:
+        raise click.UsageError("--force-conflicts goes with --server-side")
+
+    async def run() -> None:
+        async with connect(connection) as sluice:
+            objects = read_objects(paths, namespace=namespace or sluice.namespace)
+            await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
+            for item in objects:
+                if server_side:
+                    await _own(sluice, item, field_manager, writing, force=force_conflicts)
+                else:
+                    await _put(sluice, item, writing)
+
+    asyncio.run(run())
+
+
+async def _put(sluice: Sluice, item: QueueObject, writing: Writing) -> None:
+    what, manifest = shown(item.kind.lower(), item.name), to_manifest(item)
+    if writing.dry_run == "client":
+        found = await present(sluice, item)
+        same = found is not None and comparable(found) == comparable(manifest)
+        print_outcome(what, "created" if found is None else "unchanged" if same else "configured", writing)
+    else:
+        outcome, document = await sluice.documents(item.plural).put(manifest, options=writing.options)
+        print_outcome(what, outcome, writing, document)
+
+
+async def _own(sluice: Sluice, item: QueueObject, manager: str, writing: Writing, *, force: bool) -> None:
+    from admission.client.collections import as_set
+
+    document = None
+    if writing.dry_run != "client":
+        fields = as_set(item, item.metadata.namespace or None)
+        document = await sluice.documents(item.plural).apply(
+            fields, manager=manager, force=force, options=writing.options
+        )
+    print_outcome(shown(item.kind.lower(), item.name), "serverside-applied", writing, document)

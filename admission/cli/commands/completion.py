@@ -1,0 +1,24 @@
+"""`sluice completion`: the script that completes commands, types and names in a shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(*, shell: str) -> None:
+    """Print the code that makes a shell complete what you type.
+
+    \b
+    Examples:
+      source <(sluice completion bash)
+      sluice completion zsh > ~/.zfunc/_sluice
+      sluice completion fish > ~/.config/fish/completions/sluice.fish
+    """
+    from admission.cli.main import main
+
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    click.echo(shell_class(main, {}, "sluice", "_SLUICE_COMPLETE").source())

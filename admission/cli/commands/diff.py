@@ -1,0 +1,85 @@
+"""`sluice diff`: what `sluice apply` of the same files would change."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import yaml
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.files import filename_option, read_objects
+from admission.cli.arguments.objects import namespace_option, shown
+from admission.cli.errors import DiffFailed
+from admission.model.errors import SluiceError
+from admission.model.manifests import to_manifest
+from admission.model.names import LAST_APPLIED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.client import Sluice
+    from admission.client.transport import Document
+    from admission.model.queues import QueueObject
+
+_USERS = ("name", "namespace", "labels", "annotations")
+
+
+@click.command()
+@filename_option()
+@namespace_option
+@connection_options
+def diff(*, paths: tuple[str, ...], namespace: str | None, connection: Connection) -> None:
+    """Show what `sluice apply` of the same files would change.
+
+    The exit code is 0 without differences, 1 with some, and 2 if something is wrong.
+
+    \b
+    Example:
+      sluice diff -f queues.yaml
+    """
+    try:
+        differs = asyncio.run(_print_differences(connection, paths, namespace))
+    except SluiceError as error:
+        raise DiffFailed(str(error)) from error
+    sys.exit(1 if differs else 0)
+
+
+async def _print_differences(connection: Connection, paths: Sequence[str], namespace: str | None) -> bool:
+    differs = False
+    async with connect(connection) as sluice:
+        for item in read_objects(paths, namespace=namespace or sluice.namespace):
+            what = shown(item.kind.lower(), item.name)
+            found = await present(sluice, item)
+            before = [] if found is None else as_lines(comparable(found))
+            after = as_lines(comparable(to_manifest(item)))
+            lines = list(difflib.unified_diff(before, after, f"live/{what}", f"files/{what}"))
+            differs = differs or bool(lines)
+            click.echo("".join(lines), nl=False)
+    return differs
+
+
+async def present(sluice: Sluice, item: QueueObject) -> Document | None:
+    """The object of that name as the server has it; None if it has none."""
+    from admission.client import NotFound
+
+    try:
+        return await sluice.documents(item.plural).get(item.name, item.metadata.namespace or None)
+    except NotFound:
+        return None
+
+
+def comparable(document: Document) -> Document:
+    """What users write of an object; what kubectl notes for itself is left out, as `sluice apply` leaves it alone."""
+    metadata = {key: document["metadata"][key] for key in _USERS if document["metadata"].get(key)}
+    annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key != LAST_APPLIED}
+    metadata |= {"annotations": annotations} if annotations else {}
+    return {key: value for key, value in document.items() if key != "status"} | {"metadata": metadata}
+
+
+def as_lines(document: Document) -> list[str]:
+    """As YAML, its keys sorted."""
+    return str(yaml.safe_dump(document, allow_unicode=True)).splitlines(keepends=True)

@@ -1,0 +1,103 @@
+"""`sluice edit`: an object in the user's editor, again and again until it is accepted or given up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.objects import complete_name, namespace_option, resolve_one, scope, what_argument
+from admission.cli.errors import CommandError
+from admission.cli.output.printing import Writing, print_outcome, serialized, writing_options
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_documents, parse_manifest, to_manifest
+
+if TYPE_CHECKING:
+    from admission.api.registry import Resource
+    from admission.client import Sluice
+    from admission.client.transport import Document
+
+_HEADER = "# Save and close to write this to Sluice; close without a change to leave it as it is.\n"
+
+
+@click.command()
+@what_argument
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
+@namespace_option
+@writing_options
+@connection_options
+def edit(*, what: str, name: str | None, namespace: str | None, writing: Writing, connection: Connection) -> None:
+    """Change a queue object in your editor ($VISUAL or $EDITOR).
+
+    What Sluice does not accept is opened again, with the reason.
+
+    \b
+    Example:
+      sluice edit cq/team-a --reason "more GPUs for the deadline"
+    """
+    target = resolve_one(what, name)
+    if "update" not in target.resource.verbs:
+        raise click.UsageError("a workload is changed by `sluice hold`, `release`, `move` and `prioritize`")
+
+    async def run() -> None:
+        async with connect(connection) as sluice:
+            where = scope(target.resource, namespace, sluice)
+            found = await sluice.documents(target.resource.plural).get(target.name, where)
+            text = serialized(_editable(found), "yaml") + "\n"
+            outcome, written = await _until_accepted(sluice, target.resource, found, text, writing)
+            print_outcome(target.shown, outcome, writing, written)
+
+    asyncio.run(run())
+
+
+async def _until_accepted(
+    sluice: Sluice, resource: Resource, found: Document, text: str, writing: Writing
+) -> tuple[str, Document | None]:
+    from admission.client import Refused
+
+    shown, fault = text, ""
+    while True:
+        header = _HEADER + "".join(f"# error: {line}\n" for line in fault.splitlines())
+        edited = click.edit(header + shown, extension=".yaml")
+        edited = None if edited is None else _without_header(edited)
+        if edited is None or edited == shown:
+            if fault:
+                raise CommandError(f"given up, nothing was written: {fault}")
+            return "unchanged", None
+        if edited == text or not edited.strip():
+            return "unchanged", None
+        shown = edited
+        try:
+            document = _read(edited, found)
+            if writing.dry_run == "client":
+                return "edited", None
+            return "edited", await sluice.documents(resource.plural).replace(document, options=writing.options)
+        except (InvalidObject, Refused) as error:
+            fault = str(error)
+
+
+def _read(text: str, found: Document) -> Document:
+    """The edited object. Raises InvalidObject if it is none, or another one."""
+    documents = parse_documents(text, source="your text")
+    if len(documents) != 1:
+        raise InvalidObject([("", "must be one object")], subject="your text")
+    body = documents[0].body
+    namespace = found["metadata"].get("namespace", "")
+    item = parse_manifest(body, namespace=namespace)
+    if item.key != (found["kind"], namespace, found["metadata"]["name"]):
+        raise InvalidObject([("", "kind, name and namespace must stay as they are")], subject="your text")
+    return to_manifest(item)
+
+
+def _editable(found: Document) -> Document:
+    metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
+    return {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
+
+
+def _without_header(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    while lines and lines[0].startswith("#"):
+        lines.pop(0)
+    return "".join(lines)

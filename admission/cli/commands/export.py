@@ -1,0 +1,101 @@
+"""`sluice export`: all that the database holds in one file, or its queue objects as manifests."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.database import DatabaseFlags, database_options
+from admission.cli.errors import CommandError
+from admission.cli.output.progress import Counter
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+
+@click.command()
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--as",
+    "group",
+    type=click.Choice(["kueue", "sluice"]),
+    help="Ask a running Sluice for its queue objects, as manifests of that group.",
+)
+@database_options
+@connection_options
+def export(
+    *,
+    file: Path | None,
+    group: Literal["kueue", "sluice"] | None,
+    database: DatabaseFlags,
+    connection: Connection,
+) -> None:
+    """Write everything in the database to FILE, for a backup or another database.
+
+    The file is one moment of the database, while Sluice may run on. `sluice import`
+    reads it into an empty database of either kind. With --as, the queue objects are
+    written as manifests instead.
+
+    \b
+    Examples:
+      sluice export --database-url sqlite:///sluice.db backup.jsonl.gz
+      sluice export --as kueue queues.yaml
+    """
+    if group is not None:
+        if database.given:
+            raise click.UsageError("--as asks a running Sluice, and --database-url a database; give one of the two")
+        asyncio.run(_manifests(connection, group, file))
+        return
+    if file is None and sys.stdout.isatty():
+        raise click.UsageError("name a FILE, or send the output to one")
+    url = database.url()
+    with _written(file) as out, gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4) as compressed:
+        asyncio.run(_dump(url, compressed))
+
+
+async def _dump(url: str, out: gzip.GzipFile) -> None:
+    async with Store.open(url) as store:
+        with Counter("exported") as counter:
+            await store.dump(out.write, counter)
+
+
+async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], file: Path | None) -> None:
+    import yaml
+
+    from admission.cli.output.manifests import manifests
+
+    async with connect(connection) as sluice:
+        documents = await manifests(sluice, group, lambda text: click.echo(f"warning: {text}", err=True))
+    text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
+    with _written(file) as out:
+        out.write(text.encode())
+
+
+@contextmanager
+def _written(file: Path | None) -> Iterator[BinaryIO]:
+    """A file, for its owner alone, that is there only once all of it is written; or standard output."""
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(file)
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written ({error.strerror or error}); name another FILE") from error
+    finally:
+        partial.unlink(missing_ok=True)

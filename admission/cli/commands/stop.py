@@ -1,0 +1,88 @@
+"""`sluice stop` and `sluice resume`: queues that admit nothing for a while."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.objects import Target, names_argument, namespace_option, resolve, scope, what_argument
+from admission.cli.output.printing import Writing, print_outcome, writing_options
+
+_STOPPABLE = ("ClusterQueue", "LocalQueue")
+
+
+@click.command()
+@what_argument
+@names_argument
+@click.option("--drain", is_flag=True, help="Evict what runs, too; it is queued again.")
+@namespace_option
+@writing_options
+@connection_options
+def stop(
+    *,
+    what: str,
+    names: tuple[str, ...],
+    drain: bool,
+    namespace: str | None,
+    writing: Writing,
+    connection: Connection,
+) -> None:
+    """Let a ClusterQueue or LocalQueue admit nothing more.
+
+    What runs runs on, unless --drain is given.
+
+    \b
+    Examples:
+      sluice stop cq/team-a --reason "maintenance of the rack"
+      sluice stop localqueue main -n team-a --drain --dry-run
+    """
+    policy = "HoldAndDrain" if drain else "Hold"
+    asyncio.run(_set_policy(_queues(what, names), policy, "stopped", namespace, writing, connection))
+
+
+@click.command()
+@what_argument
+@names_argument
+@namespace_option
+@writing_options
+@connection_options
+def resume(
+    *, what: str, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection
+) -> None:
+    """Let a stopped ClusterQueue or LocalQueue admit again.
+
+    \b
+    Example:
+      sluice resume cq/team-a
+    """
+    asyncio.run(_set_policy(_queues(what, names), "None", "resumed", namespace, writing, connection))
+
+
+def _queues(what: str, names: tuple[str, ...]) -> list[Target]:
+    targets = resolve(what, names)
+    if not isinstance(targets, list):
+        raise click.UsageError(f"which of the {targets.plural}? write {what}/NAME")
+    for target in targets:
+        if target.resource.kind == "Workload":
+            raise click.UsageError(f"a workload is held and released: sluice hold {target.name}")
+        if target.resource.kind not in _STOPPABLE:
+            raise click.UsageError(f"a {target.resource.kind} cannot be stopped; name a ClusterQueue or LocalQueue")
+    return targets
+
+
+async def _set_policy(
+    targets: list[Target], policy: str, outcome: str, namespace: str | None, writing: Writing, connection: Connection
+) -> None:
+    async with connect(connection) as sluice:
+        for target in targets:
+            document = None
+            if writing.dry_run != "client":
+                document = await sluice.documents(target.resource.plural).patch(
+                    target.name,
+                    {"spec": {"stopPolicy": policy}},
+                    scope(target.resource, namespace, sluice),
+                    options=writing.options,
+                )
+            print_outcome(target.shown, outcome, writing, document)

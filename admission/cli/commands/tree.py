@@ -1,0 +1,207 @@
+"""`sluice tree`: Cohorts and ClusterQueues as the tree that they are, with quota and its use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.objects import resource_named
+from admission.cli.errors import CommandError
+from admission.cli.output.printing import output_option, print_line, serialized
+from admission.cli.output.tables import aligned, column_widths
+from admission.model.quantity import amount, format_amount
+from admission.model.queues import ClusterQueue, Cohort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from click.shell_completion import CompletionItem
+
+    from admission.client.transport import Document
+
+_COLUMNS = ("NAME", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "PENDING")
+_WIDTH = 100
+_SHORTEST = (32, 16)  # so much of a name, and of a flavor, is always shown
+_GAPS = 2 * (len(_COLUMNS) - 1)
+_SHORT = {Cohort.kind: "co", ClusterQueue.kind: "cq"}
+
+
+@dataclass(slots=True)
+class _Quota:
+    """Amounts of a resource in a flavor; of a Cohort, with those of all below it."""
+
+    nominal: int = 0
+    used: int = 0
+
+
+@dataclass(slots=True)
+class Node:
+    """A Cohort or ClusterQueue, and what belongs to it."""
+
+    kind: str
+    name: str
+    parent: str
+    quotas: dict[tuple[str, str], _Quota] = field(default_factory=lambda: defaultdict(_Quota))
+    pending: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    def borrowed(self, quota: _Quota) -> int | None:
+        """What a ClusterQueue uses beyond its own quota; of Cohorts it depends on what their members lend."""
+        return max(0, quota.used - quota.nominal) if self.kind == ClusterQueue.kind else None
+
+    def document(self) -> Document:
+        """For `-o json` and `-o yaml`."""
+        quotas: list[Document] = []
+        for (flavor, resource), quota in self.quotas.items():
+            over = self.borrowed(quota)
+            borrowed = {} if over is None else {"borrowed": format_amount(resource, over)}
+            nominal, used = format_amount(resource, quota.nominal), format_amount(resource, quota.used)
+            quotas.append({"flavor": flavor, "resource": resource, "nominal": nominal, "used": used, **borrowed})
+        children = [child.document() for child in self.children]
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "pendingWorkloads": self.pending,
+            "quotas": quotas,
+            "children": children,
+        }
+
+
+def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from admission.cli.arguments.name_completion import names_of
+
+    known = [name for kind in _SHORT.values() for name in names_of(resource_named(kind), ctx.params)]
+    return [CompletionItem(name) for name in dict.fromkeys(known) if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete)
+@output_option("json", "yaml")
+@connection_options
+def tree(*, name: str | None, output: str | None, connection: Connection) -> None:
+    """Show Cohorts and ClusterQueues as a tree, with quota, its use, and how many workloads wait.
+
+    NAME is a Cohort or ClusterQueue, to see it and what is below it. The line of a
+    Cohort sums up all below it, and its own quota. Names that are too long for 100
+    columns are cut; -o json and -o yaml have them whole.
+
+    \b
+    Examples:
+      sluice tree
+      sluice tree research
+      sluice tree cq/team-a -o yaml
+    """
+
+    async def run() -> None:
+        async with connect(connection) as sluice:
+            cohorts = [item async for item in sluice.documents("cohorts").list()]
+            queues = [item async for item in sluice.documents("clusterqueues").list()]
+        roots = forest(cohorts, queues)
+        shown = roots if name is None else [_named(name, roots)]
+        if output is not None:
+            text = serialized({"items": [root.document() for root in shown]}, output)
+            click.echo(text, nl=not output.startswith("jsonpath="))
+        elif shown:
+            for line in _lines(shown):
+                print_line(line)
+        else:
+            click.echo("there are no Cohorts and no ClusterQueues", err=True)
+
+    asyncio.run(run())
+
+
+def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[Node]:
+    """The roots, Cohorts first, each with all below it. A Cohort that is only named by members counts, too."""
+    found = {item["metadata"]["name"]: _node(Cohort.kind, item, "parentName") for item in cohorts}
+    leaves = [_node(ClusterQueue.kind, item, "cohortName") for item in queues]
+    for node in [*found.values(), *leaves]:
+        if node.parent and node.parent not in found:
+            found[node.parent] = Node(Cohort.kind, node.parent, "")
+    roots: list[Node] = []
+    for node in sorted([*found.values(), *leaves], key=lambda node: (node.kind == ClusterQueue.kind, node.name)):
+        (found[node.parent].children if node.parent else roots).append(node)
+    for root in roots:
+        _sum_up(root)
+    return roots
+
+
+def _node(kind: str, item: Document, parent: str) -> Node:
+    spec: dict[str, Any] = item.get("spec") or {}
+    node = Node(kind, item["metadata"]["name"], spec.get(parent) or "")
+    for group in spec.get("resourceGroups", ()):
+        for flavor in group["flavors"]:
+            for quota in flavor["resources"]:
+                resource = quota["name"]
+                node.quotas[flavor["name"], resource].nominal = amount(resource, quota["nominalQuota"])
+    status: dict[str, Any] = item.get("status") or {}
+    node.pending = status.get("pendingWorkloads", 0)
+    for flavor in status.get("flavorsUsage", ()) if kind == ClusterQueue.kind else ():
+        for used in flavor["resources"]:
+            node.quotas[flavor["name"], used["name"]].used = amount(used["name"], used["total"])
+    return node
+
+
+def _sum_up(node: Node) -> None:
+    for child in node.children:
+        _sum_up(child)
+        node.pending += child.pending
+        for key, quota in child.quotas.items():
+            node.quotas[key].nominal += quota.nominal
+            node.quotas[key].used += quota.used
+
+
+def _named(text: str, roots: Iterable[Node]) -> Node:
+    """Raises UsageError and CommandError."""
+    kind, slash, name = text.rpartition("/")
+    wanted = resource_named(kind).kind if slash else None
+    if wanted is not None and wanted not in _SHORT:
+        raise click.UsageError(f"{text} is not in the tree; name a Cohort (co/NAME) or a ClusterQueue (cq/NAME)")
+    found = [node for node in _walk(roots) if node.name == name and wanted in (None, node.kind)]
+    if not found:
+        raise CommandError(f'{wanted or "a Cohort or ClusterQueue"} "{name}" does not exist')
+    if len(found) > 1:
+        raise click.UsageError(f'"{name}" is a Cohort and a ClusterQueue; write co/{name} or cq/{name}')
+    return found[0]
+
+
+def _walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        yield from _walk(node.children)
+
+
+def _lines(roots: Sequence[Node]) -> list[str]:
+    rows = [_COLUMNS, *(row for root in roots for row in _rows(root, "", ""))]
+    widths = column_widths(rows)
+    for column, shortest in enumerate(_SHORTEST):
+        over = max(0, sum(widths) + _GAPS - _WIDTH)
+        widths[column] = max(min(widths[column], shortest), widths[column] - over)
+    return aligned([tuple(map(_cut, row, widths)) for row in rows], widths)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _rows(node: Node, head: str, rest: str) -> Iterator[tuple[str, ...]]:
+    """`head` is drawn before its name, `rest` before all below it."""
+    below = rest + ("│  " if node.children else "")
+    first, pending = f"{head}{_SHORT[node.kind]}/{node.name}", str(node.pending)
+    for (flavor, resource), quota in node.quotas.items():
+        over = node.borrowed(quota)
+        amounts = (quota.nominal, quota.used, over)
+        shown = ["" if value is None else format_amount(resource, value) for value in amounts]
+        yield first, flavor, resource, *shown, pending
+        first, pending = below, ""
+    if not node.quotas:
+        yield first, "", "", "", "", "", pending
+    for child in node.children:
+        last = child is node.children[-1]
+        yield from _rows(child, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")

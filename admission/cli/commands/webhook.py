@@ -1,0 +1,97 @@
+"""`sluice webhook`: the gate without `serve`, as a Deployment of its own. It starts fast and needs no rights."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from admission.cli.configuration.addresses import split_address
+from admission.cli.errors import InvalidSettings
+from admission.serving.listener import open_sockets
+from admission.serving.logs import LogFormat, LogLevel
+from webhooks.exposition import exposition
+from webhooks.gate import Order, run
+
+
+@click.command()
+@click.option(
+    "--username",
+    required=True,
+    envvar="SLUICE_USERNAME",
+    help="The user that `sluice serve` is to the API server, who alone may start queued Jobs.  [env: SLUICE_USERNAME]",
+)
+@click.option(
+    "--webhook-address",
+    default=":9443",
+    show_default=True,
+    envvar="SLUICE_WEBHOOK_ADDRESS",
+    help="HOST:PORT to listen on.  [env: SLUICE_WEBHOOK_ADDRESS]",
+)
+@click.option(
+    "--certificate-directory",
+    default=Path("sluice-certificates"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    envvar="SLUICE_CERTIFICATE_DIRECTORY",
+    help="Holds tls.crt and tls.key, which may change.  [env: SLUICE_CERTIFICATE_DIRECTORY]",
+)
+@click.option(
+    "--accept-kueue-labels/--no-accept-kueue-labels",
+    default=True,
+    show_default=True,
+    envvar="SLUICE_ACCEPT_KUEUE_LABELS",
+    help="Queue Jobs by their kueue.x-k8s.io/queue-name label, too.  [env: SLUICE_ACCEPT_KUEUE_LABELS]",
+)
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(get_args(LogLevel), case_sensitive=False),
+    envvar="SLUICE_LOG_LEVEL",
+    help="The least of what is logged; all: debug, and what libraries say.  [env: SLUICE_LOG_LEVEL]",
+)
+@click.option(
+    "--log-format",
+    default="text",
+    show_default=True,
+    type=click.Choice(get_args(LogFormat), case_sensitive=False),
+    envvar="SLUICE_LOG_FORMAT",
+    help="How it is logged: text, or json, an object on each line.  [env: SLUICE_LOG_FORMAT]",
+)
+def webhook(
+    *,
+    username: str,
+    webhook_address: str,
+    certificate_directory: Path,
+    accept_kueue_labels: bool,
+    log_level: LogLevel,
+    log_format: LogFormat,
+) -> None:
+    """Answer the webhooks alone, for a Deployment of their own.
+
+    `sluice serve` does that by a process of its own, which is enough for most. Of several
+    replicas of this command any can answer while `serve` is being exchanged. It asks nobody
+    for anything: `serve --no-webhook-process` registers the webhooks and keeps their
+    certificate in a Secret, whose files are expected in --certificate-directory.
+
+    \b
+    Example:
+      sluice webhook --username system:serviceaccount:sluice-system:sluice \\
+        --certificate-directory /certificates
+    """
+    try:
+        host, port = split_address(webhook_address)
+    except ValueError as error:
+        raise InvalidSettings(f"--webhook-address: {error}") from error
+    try:
+        sockets = asyncio.run(open_sockets(host, port))
+    except OSError as error:
+        why = error.strerror or error
+        raise InvalidSettings(
+            f"cannot listen on {webhook_address} ({why}); choose another --webhook-address"
+        ) from error
+    order = Order(str(certificate_directory), (username,), accept_kueue_labels, log_level, log_format)
+    run(order, sockets=sockets, alone=True, expose=exposition)

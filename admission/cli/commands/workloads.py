@@ -1,0 +1,168 @@
+"""`sluice hold`, `release`, `activate`, `deactivate`, `move` and `prioritize`: an admin's hand on workloads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from admission.api.registry import WORKLOADS
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.objects import complete_workload, namespace_option, workload_argument, workload_named
+from admission.cli.arguments.workload_names import found_workload
+from admission.cli.output.printing import Writing, print_outcome, writing_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_several = click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True, shell_complete=complete_workload)
+
+
+@click.command()
+@_several
+@namespace_option
+@writing_options
+@connection_options
+def hold(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+    """Keep workloads out of the queue, or stop them, until they are released.
+
+    \b
+    Example:
+      sluice hold train -n team-a --reason "wrong data set"
+    """
+    asyncio.run(_change(names, {"hold": True}, "held", namespace, writing, connection))
+
+
+@click.command()
+@_several
+@namespace_option
+@writing_options
+@connection_options
+def release(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+    """Let workloads that are held queue again.
+
+    \b
+    Example:
+      sluice release train -n team-a
+    """
+    asyncio.run(_change(names, {"hold": False}, "released", namespace, writing, connection))
+
+
+@click.command()
+@_several
+@namespace_option
+@writing_options
+@connection_options
+def activate(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+    """Let workloads queue again that were deactivated.
+
+    Sluice itself deactivates those that were evicted too often because their pods did not
+    get ready, that ran too long, or that an admission check rejected.
+
+    \b
+    Example:
+      sluice activate train -n team-a
+    """
+    asyncio.run(_change(names, {"active": True}, "activated", namespace, writing, connection))
+
+
+@click.command()
+@_several
+@namespace_option
+@writing_options
+@connection_options
+def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+    """Take workloads out of the queue for good; those that run are stopped.
+
+    \b
+    Example:
+      sluice deactivate train -n team-a --reason "superseded"
+    """
+    asyncio.run(_change(names, {"active": False}, "deactivated", namespace, writing, connection))
+
+
+@click.command()
+@_several
+@click.option("--to", "queue", required=True, help="The LocalQueue, of the same namespace.")
+@namespace_option
+@writing_options
+@connection_options
+def move(
+    *, names: tuple[str, ...], queue: str, namespace: str | None, writing: Writing, connection: Connection
+) -> None:
+    """Queue workloads in another LocalQueue; one that runs is evicted first.
+
+    \b
+    Example:
+      sluice move train --to express -n team-a
+    """
+    asyncio.run(_change(names, {"queueName": queue}, f"moved to {queue}", namespace, writing, connection))
+
+
+@click.command()
+@workload_argument
+@click.option("--priority", type=int, help="Its priority from now on.")
+@click.option("--top", is_flag=True, help="Put it first in its ClusterQueue.")
+@click.option("--before", default="", metavar="OTHER", help="Put it directly before another workload.")
+@click.option("--reset", is_flag=True, help="Give it back the place in the line that it had by itself.")
+@namespace_option
+@writing_options
+@connection_options
+def prioritize(
+    *,
+    name: str,
+    priority: int | None,
+    top: bool,
+    before: str,
+    reset: bool,
+    namespace: str | None,
+    writing: Writing,
+    connection: Connection,
+) -> None:
+    """Change the priority of a workload, or its place in the line.
+
+    \b
+    Examples:
+      sluice prioritize train --top -n team-a
+      sluice prioritize train --before other-job -n team-a
+      sluice prioritize train --priority 1000 -n team-a --reason "paper deadline"
+    """
+    if (priority is not None) + top + bool(before) + reset != 1:
+        raise click.UsageError("say how: one of --priority N, --top, --before OTHER, --reset")
+    spec: dict[str, Any]
+    if priority is not None:
+        spec, outcome = {"priority": priority}, f"has priority {priority}"
+    elif top:
+        spec, outcome = {"order": {"top": True}}, "is first in its ClusterQueue"
+    elif before:
+        spec, outcome = {"order": {"before": before}}, f"stands before {before}"
+    else:
+        spec, outcome = {"order": None}, "has its own place again"
+    asyncio.run(_change([name], spec, outcome, namespace, writing, connection))
+
+
+def _named(names: Sequence[str]) -> list[tuple[str, str]]:
+    """`train`, `job/train`, or `workload train` as for other types."""
+    if len(names) > 1 and names[0] in WORKLOADS.names:
+        names = names[1:]
+    return [workload_named(name) for name in names]
+
+
+async def _change(
+    names: Sequence[str],
+    spec: Mapping[str, object],
+    outcome: str,
+    namespace: str | None,
+    writing: Writing,
+    connection: Connection,
+) -> None:
+    async with connect(connection) as sluice:
+        for kind, name in _named(names):
+            workload = await found_workload(sluice, name, namespace, kind)
+            document = None
+            if writing.dry_run != "client":
+                document = await sluice.workloads.documents.patch(
+                    workload.name, {"spec": spec}, workload.namespace, options=writing.options
+                )
+            print_outcome(f"workload.sluice.dev/{workload.name}", outcome, writing, document)

@@ -1,0 +1,365 @@
+"""The settings of `sluice serve`, each with one name in three spellings: flag, environment variable, file.
+
+A flag wins over the environment, the environment over the file, the file over the default:
+`--database-url`, `SLUICE_DATABASE_URL`, `databaseUrl`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
+from urllib.parse import urlsplit
+
+import click
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.policy_settings import (
+    AdmissionFairSharingSettings,
+    FairSharingSettings,
+    ResourcesSettings,
+    RetentionSettings,
+    WaitForPodsReadySettings,
+    policy,
+)
+from admission.cli.errors import InvalidSettings
+from admission.model.base import LabelSelector
+from admission.model.errors import InvalidObject, StoreError
+from admission.model.manifests import faults, parse_documents
+from admission.model.names import is_dns_label
+from admission.serving.logs import LogFormat, LogLevel
+from admission.store.database.connection import Location
+from webhooks.standing import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from pydantic.fields import FieldInfo
+
+    from admission.controller.state.policy import Policy
+
+ENVIRONMENT_PREFIX = "SLUICE_"
+
+
+def _address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+def _https_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f'"{text}" is no https://HOST:PORT; the API server calls Sluice over TLS only')
+    return text.rstrip("/")
+
+
+def _namespaced_name(text: str) -> str:
+    parts = text.split("/")
+    if len(parts) != 2 or not all(map(is_dns_label, parts)):
+        raise ValueError(f'"{text}" is no NAMESPACE/NAME')
+    return text
+
+
+def _no_blank(secret: SecretStr) -> SecretStr:
+    value = secret.get_secret_value()
+    if not value.isascii() or not value.isprintable() or " " in value or not value:
+        raise ValueError("must not be empty or hold spaces, control or non-ASCII characters")
+    return secret
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+NamespacedName = Annotated[str, AfterValidator(_namespaced_name)]
+Seconds = Annotated[float, Field(ge=0.1, le=3600)]
+
+
+class Settings(BaseSettings):
+    """What `sluice serve` can be told."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+    file: ClassVar[Mapping[str, Any]] = {}
+    """What the configuration file says, by field name; `load_settings` gives each load a class with its own."""
+
+    kubeconfig: Path | None = Field(None, description="Credentials of the cluster; in a pod its service account.")
+    context: str | None = Field(None, description="Context of the kubeconfig, if not its current one.")
+    database_url: str = Field(
+        "sqlite:///sluice.db", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
+    )
+    database_url_file: Path | None = Field(
+        None, description="A file with nothing but the database's URL, in place of it; for a URL with a password."
+    )
+    migrate: bool = Field(
+        False, description="Bring the database's tables up to date at the start, one replica at a time."
+    )
+    admin_token: Annotated[SecretStr, AfterValidator(_no_blank)] | None = Field(
+        None, description="A token for the REST API that may everything, beside those that the cluster knows."
+    )
+    api_address: Address = Field("127.0.0.1:8080", description="HOST:PORT of the REST API.")
+    api_certificate: Path | None = Field(
+        None, description="PEM file of the API's certificate; without it Sluice makes its own, except on loopback."
+    )
+    api_key: Path | None = Field(None, description="PEM file of the key of apiCertificate.")
+    api_ca: Path | None = Field(None, description="PEM file of the CA of apiCertificate, for the APIService.")
+    api_service: NamespacedName = Field(
+        "sluice-system/sluice-api", description="NAMESPACE/NAME of the Service by which the API server reaches the API."
+    )
+    apiservice: bool = Field(
+        False, description="Register the API with the API server, so that kubectl gets queues; inside a pod."
+    )
+    apiservice_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
+        None, description="The same from outside a pod: https://HOST:PORT under which the API server reaches the API."
+    )
+    token_audience: str | None = Field(
+        None, description="Whom tokens for the API must be meant for, if not for the API server."
+    )
+    webhook_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
+        None, description="https://HOST:PORT under which the API server reaches the webhooks from outside a pod."
+    )
+    webhook_service: NamespacedName = Field(
+        "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service for the webhooks, inside a pod."
+    )
+    webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
+    webhook_process: bool = Field(
+        True, description="Answer the webhooks by a process of serve's own; no if `sluice webhook` runs elsewhere."
+    )
+    webhook_ca: Path | None = Field(
+        None,
+        description="PEM file of the CA of the certificate that `sluice webhook` shows, if Sluice does not make it.",
+    )
+    certificate_directory: Path = Field(
+        Path("sluice-certificates"), description="Where the webhooks' certificates are kept."
+    )
+    certificate_secret: NamespacedName | None = Field(
+        None,
+        description="NAMESPACE/NAME of the Secret by which replicas share the webhooks' certificates; "
+        "in a pod sluice-webhook-certificates in its own namespace.",
+    )
+    lease: NamespacedName | None = Field(
+        None,
+        description="NAMESPACE/NAME of the Lease by which replicas on one PostgreSQL elect who decides; "
+        "in a pod sluice in its own namespace.",
+    )
+    lease_duration: Seconds = Field(15.0, description="Seconds without a renewal after which others take the Lease.")
+    renew_deadline: Seconds = Field(10.0, description="Seconds without a renewal after which its holder stops.")
+    retry_period: Seconds = Field(2.0, description="Seconds between two renewals of the Lease.")
+    admission: Mode = Field(
+        "webhooks",
+        description="What gates Jobs: Sluice's webhooks, admission policies in the API server (Kubernetes 1.36), or "
+        "auto: policies where the API server has them.",
+    )
+    manage_jobs_without_queue_name: bool = Field(
+        False, description="Queue Jobs without a queue label, too, in the LocalQueue default of their namespace."
+    )
+    managed_jobs_namespace_selector: LabelSelector | None = Field(
+        None, description="In which namespaces that is so; without it in all but kube-system and Sluice's own."
+    )
+    accept_kueue_labels: bool = Field(
+        True, description="Queue Jobs by their kueue.x-k8s.io/queue-name label, too, and read Kueue's other labels."
+    )
+    fair_sharing: FairSharingSettings | None = Field(
+        None, description="Fair sharing by dominant resource share, in all cohorts."
+    )
+    admission_fair_sharing: AdmissionFairSharingSettings | None = Field(
+        None, description="LocalQueues that used less lately come first."
+    )
+    resources: ResourcesSettings | None = Field(None, description="What of a pod's requests counts, and as what.")
+    wait_for_pods_ready: WaitForPodsReadySettings | None = Field(
+        None, description="Evict workloads whose pods are not all ready in time."
+    )
+    audit_interval: Annotated[float, Field(ge=0, le=86400)] = Field(
+        600.0, description="Seconds between two comparisons of database and cluster by the leader; 0: none."
+    )
+    retention: RetentionSettings = Field(
+        RetentionSettings(), description="How long finished workloads and audit records are kept."
+    )
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
+        "info", description="The least of what is logged; all: debug, and what libraries say."
+    )
+    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
+        "text", description="How it is logged: text, or json, an object on each line."
+    )
+
+    def policy(self) -> Policy:
+        """What the operator decides for all workloads."""
+        return policy(
+            fair_sharing=self.fair_sharing,
+            admission_fair_sharing=self.admission_fair_sharing,
+            resources=self.resources,
+            wait_for_pods_ready=self.wait_for_pods_ready,
+        )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, environment, file: in that order, and nothing else."""
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
+
+
+NESTED = frozenset(
+    {
+        "fair_sharing",
+        "admission_fair_sharing",
+        "managed_jobs_namespace_selector",
+        "resources",
+        "retention",
+        "wait_for_pods_ready",
+    }
+)
+"""Settings that are objects: given in the file, or as JSON in the environment."""
+
+
+_CHOICES = {"admission": get_args(Mode), "log_level": get_args(LogLevel), "log_format": get_args(LogFormat)}
+
+
+def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Settings:
+    """The settings in force. `flags` are by field name, those that were not given None; `config` is the file.
+
+    Raises InvalidSettings, which names the setting and where it was given.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    content = {} if config is None else _read(config)
+
+    class Loaded(Settings):
+        file = content
+
+    try:
+        settings = Loaded(**given)
+    except ValidationError as error:
+        causes = [_explain(path, message, given, config) for path, message in faults(error)]
+        raise InvalidSettings("; ".join(causes)) from error
+    except SettingsError as error:  # the message names the field
+        raise InvalidSettings(f"an environment variable holds no JSON: {error}") from error
+    _warn_of_password(given.get("database_url"))
+    environment = {name for name in _DATABASE if os.environ.get(_variable(name))}
+    file = _database_url_file(settings, (given.keys(), environment, content.keys()))
+    return settings if file is None else settings.model_copy(update={"database_url": _database_url(file)})
+
+
+_DATABASE: Final = ("database_url", "database_url_file")
+
+
+def _database_url_file(settings: Settings, sources: Iterable[Collection[str]]) -> Path | None:
+    """The file to read the database's URL from, by the first of the sources that says where the database is."""
+    for source in sources:
+        named = [name for name in _DATABASE if name in source]
+        if len(named) == 2:
+            raise InvalidSettings("databaseUrl and databaseUrlFile both say where the database is: give one of the two")
+        if named:
+            return settings.database_url_file if named == ["database_url_file"] else None
+    return None
+
+
+def _database_url(file: Path) -> str:
+    try:
+        url = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the file {file} with the database's URL cannot be read: {error}") from error
+    if not url:
+        raise InvalidSettings(f"the file {file} is empty; it should hold the database's URL")
+    return url
+
+
+def _warn_of_password(flag: str | None) -> None:
+    with suppress(StoreError):  # it is told where it is used
+        if flag is not None and Location.parse(flag).url.password:
+            text = "every user of this machine can read the password in --database-url while the command runs"
+            click.echo(f"warning: {text}; give SLUICE_DATABASE_URL or --database-url-file instead", err=True)
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Click options for all settings, and `--config`: the command gets them by field name, None if not given."""
+    for name, field in reversed(Settings.model_fields.items()):
+        if name == "admin_token" or name in NESTED:
+            continue  # a flag could be read by every user of the machine; an object is too much for a flag
+        command = _option(name, field)(command)
+    return click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
+        help=f"YAML file with any of these settings, as in `databaseUrl: ...`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
+    )(command)
+
+
+def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
+    flag = _flag(name)
+    default = "" if field.default is None else f"; default: {_shown(field.default)}"
+    text = f"{field.description}  [env: {_variable(name)}{default}]"
+    if field.annotation is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
+    if name in _CHOICES:
+        return click.option(flag, name, type=click.Choice(_CHOICES[name], case_sensitive=False), help=text)
+    return click.option(flag, name, help=text)
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        documents = parse_documents(config.read_text(), source=str(config))
+    except FileNotFoundError as error:
+        raise InvalidSettings(f"there is no configuration file {config}; check --config") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
+    except InvalidObject as error:
+        raise InvalidSettings(f"the configuration file {error}") from error
+    if len(documents) > 1:
+        raise InvalidSettings(f"{config} holds {len(documents)} documents; a configuration is a single one")
+    content = dict(documents[0].body) if documents else {}
+    for field, expected in (("apiVersion", "sluice.dev/v1"), ("kind", "Configuration")):
+        if content.pop(field, expected) != expected:
+            raise InvalidSettings(f"{field} in {config} must be {expected}")
+    names = {to_camel(name): name for name in Settings.model_fields}
+    for key in content:
+        if key not in names:
+            near = difflib.get_close_matches(to_camel(key.replace("-", "_")), names, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(names)}"
+            raise InvalidSettings(f'"{key}" in {config} is no setting; {hint}')
+    return {names[key]: value for key, value in content.items() if value is not None}
+
+
+def _explain(path: str, message: str, flags: Mapping[str, Any], config: Path | None) -> str:
+    name, dot, inner = path.partition(".")
+    if name in flags:
+        where = _flag(name)
+    elif os.environ.get(_variable(name)):
+        where = f"the environment variable {_variable(name)}" + (f", {inner}" if inner else "")
+    else:
+        where = f"{to_camel(name)}{dot}{inner} in {config}"
+    return f"{where}: {message}"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def _shown(default: object) -> str:
+    return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)

@@ -1,0 +1,1 @@
+"""Output of commands: tables, documents, JSONPath, sorting, progress."""

@@ -1,0 +1,91 @@
+"""Plain tables for terminals: the columns that the server has for a kind, and those of commands."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from admission.apimachinery.tables import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from admission.client.transport import Document
+
+_NONE = "<none>"
+_GAP = "  "
+
+
+class Table:
+    """The server's table of objects of one kind as text; when it grows, no column gets narrower."""
+
+    def __init__(
+        self,
+        *,
+        namespaces: bool = False,
+        wide: bool = False,
+        headers: bool = True,
+        prefix: str = "",
+        columns: Sequence[str] = (),
+    ) -> None:
+        """`namespaces` adds a column of them, `wide` shows all columns, `prefix` stands before each name.
+
+        `columns` are those to show, by name and in this order, instead of what the server proposes.
+        """
+        self._namespaces = namespaces
+        self._wide = wide
+        self._headers = headers
+        self._prefix = prefix
+        self._columns = columns
+        self._widths: list[int] = []
+
+    def lines(self, columns: Sequence[Document], rows: Iterable[Document]) -> list[str]:
+        """The rows, a line each; the first ones under the headers if they are wanted."""
+        shown = self._shown(columns)
+        lines = [self._cells(columns, row, shown) for row in rows]
+        if self._headers:
+            headers = [_header(columns[place]["name"]) for place in shown]
+            lines.insert(0, ["NAMESPACE", *headers] if self._namespaces else headers)
+            self._headers = False
+        self._widths = column_widths(lines, self._widths)
+        return aligned(lines, self._widths)
+
+    def _shown(self, columns: Sequence[Document]) -> list[int]:
+        if not self._columns:
+            return [place for place, column in enumerate(columns) if self._wide or not column.get("priority")]
+        places = {column["name"]: place for place, column in enumerate(columns)}
+        return [places[name] for name in self._columns if name in places]
+
+    def _cells(self, columns: Sequence[Document], row: Document, shown: Iterable[int]) -> list[str]:
+        before = [_text(row["metadata"].get("namespace"))] if self._namespaces else []
+        return before + [
+            (self._prefix if columns[place].get("format") == "name" else "") + _text(row["cells"][place])
+            for place in shown
+        ]
+
+
+def _header(name: str) -> str:
+    """One word, so that columns can be cut by blanks, and short enough for terminals."""
+    return name.removesuffix(" Workloads").upper().replace(" ", "-")
+
+
+def age(created: str, now: datetime) -> str:
+    """How long ago, as kubectl says it: `45s`, `5m30s`, `2h`, `3d4h`; `created` is an RFC 3339 time."""
+    return duration((now - datetime.fromisoformat(created)).total_seconds())
+
+
+def _text(value: object) -> str:
+    return _NONE if value is None or value == "" else str(value)
+
+
+def column_widths(rows: Iterable[Sequence[str]], least: Iterable[int] = ()) -> list[int]:
+    """How wide each column must be."""
+    widths = [[len(cell) for cell in row] for row in rows]
+    return [max(column) for column in zip_longest(*widths, least, fillvalue=0)]
+
+
+def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None = None) -> list[str]:
+    """The rows, a line each, in columns."""
+    widths = column_widths(rows) if widths is None else widths
+    return [_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,1 @@
+"""`sluice serve`: settings, startup, leadership, and the services that it runs."""

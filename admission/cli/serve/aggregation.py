@@ -1,0 +1,194 @@
+"""The doors of the API in `sluice serve`: TLS, the cluster's users, and the APIService by which kubectl finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from admission.api.application import create_app
+from admission.api.auth.delegation import Delegation
+from admission.api.auth.front_proxy import FrontProxy
+from admission.api.registry import GROUP, VERSION
+from admission.cli.configuration.addresses import split_address
+from admission.cli.errors import InvalidSettings
+from admission.cluster.desired import ensure
+from admission.cluster.errors import AlreadyExists, NotFound
+from admission.model.errors import SluiceError
+from admission.serving.tls import DoorContext
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
+
+    from admission.api.probes import Checks
+    from admission.api.resources.explaining_engine import Deciding
+    from admission.cli.configuration.settings import Settings
+    from admission.cli.serve.certificates import OwnCertificates
+    from admission.cluster.client import Client, Object
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_PERIOD = 60.0
+"""Seconds between two looks at certificates and at what others may have changed or deleted."""
+
+_APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LABELS = {"app.kubernetes.io/name": "sluice"}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How the cluster's API server reaches the API: by a Service, which from outside of the cluster leads to a name."""
+
+    namespace: str
+    service: str
+    port: int
+    external_name: str = ""
+    """Where Sluice listens, if not in a pod that the Service selects."""
+
+    @property
+    def host(self) -> str:
+        """Whom the API server expects to show a certificate."""
+        return f"{self.service}.{self.namespace}.svc"
+
+    def api_service(self, ca_bundle: bytes) -> Object:
+        """The APIService."""
+        return {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{VERSION}.{GROUP}", "labels": _LABELS},
+            "spec": {
+                "group": GROUP,
+                "version": VERSION,
+                "groupPriorityMinimum": 1000,
+                "versionPriority": 15,
+                "service": {"namespace": self.namespace, "name": self.service, "port": self.port},
+                "caBundle": base64.b64encode(ca_bundle).decode(),
+            },
+        }
+
+    async def ensure(self, client: Client, ca_bundle: bytes) -> bool:
+        """Create or mend what the API server needs. Whether anything had to be done. Raises ClusterError."""
+        mended = False
+        if self.external_name:
+            mended = await self._ensure_service(client)
+        return await ensure(client, _APISERVICES, self.api_service(ca_bundle)) or mended
+
+    async def _ensure_service(self, client: Client) -> bool:
+        service: Object = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": self.service, "labels": _LABELS},
+            "spec": {"type": "ExternalName", "externalName": self.external_name, "ports": [{"port": self.port}]},
+        }
+        collection = f"/api/v1/namespaces/{self.namespace}/services"
+        try:
+            return await ensure(client, collection, service)
+        except NotFound:  # the namespace
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+            try:
+                await client.create("/api/v1/namespaces", namespace)
+            except AlreadyExists:
+                log.debug("another replica has made the namespace %s", self.namespace)
+            return await ensure(client, collection, service)
+
+
+def aggregation(settings: Settings) -> Aggregation | None:
+    """What the settings ask for; None: kubectl shall not reach Sluice through the API server."""
+    namespace, _, name = settings.api_service.partition("/")
+    if settings.apiservice_url is not None:
+        parts = urlsplit(settings.apiservice_url)
+        return Aggregation(namespace, name, parts.port or 443, parts.hostname or "")
+    return Aggregation(namespace, name, 443) if settings.apiservice else None
+
+
+def api_address(settings: Settings) -> tuple[str, int]:
+    """Where the API listens: where it was told to, else where `apiservice_url` leads."""
+    if settings.apiservice_url is None or "api_address" in settings.model_fields_set:
+        return split_address(settings.api_address)
+    parts = urlsplit(settings.apiservice_url)
+    return "127.0.0.1" if parts.hostname in _LOOPBACK else "0.0.0.0", parts.port or 443  # noqa: S104  asked for
+
+
+def has_tls(settings: Settings) -> bool:
+    """Whether the API speaks TLS: always but on loopback, where nobody listens in."""
+    if (settings.api_certificate is None) != (settings.api_key is None):
+        raise InvalidSettings("apiCertificate and apiKey belong together: give both, or none")
+    given = settings.api_certificate is not None or aggregation(settings) is not None
+    return given or split_address(settings.api_address)[0] not in _LOOPBACK
+
+
+def api_hosts(settings: Settings) -> list[str]:
+    """Whom the API's certificate is for, if Sluice has to make one."""
+    if not has_tls(settings) or settings.api_certificate is not None:
+        return []
+    namespace, _, name = settings.api_service.partition("/")
+    listens, _ = api_address(settings)
+    url = urlsplit(settings.apiservice_url or "").hostname
+    named = [f"{name}.{namespace}.svc", url, *_LOOPBACK, None if listens == "0.0.0.0" else listens]  # noqa: S104
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def api_app(
+    settings: Settings, store: Store, client: Client, deciding: Deciding, doors: TlsDoors | None, checks: Checks
+) -> web.Application:
+    """The API for the users that the cluster knows, and for an admin with a token of Sluice's own, if there is one."""
+    return create_app(
+        store,
+        checks=checks,
+        token=None if settings.admin_token is None else settings.admin_token.get_secret_value(),
+        delegation=Delegation(client, audiences=(settings.token_audience,) if settings.token_audience else ()),
+        front_proxy=None if doors is None else doors.front_proxy,
+        deciding=deciding,
+    )
+
+
+async def tls_doors(settings: Settings, client: Client, certificates: OwnCertificates) -> TlsDoors | None:
+    """The API's TLS socket, ready to listen; None if it speaks plain HTTP. Raises UnusableCertificate."""
+    if not has_tls(settings):
+        return None
+    doors = TlsDoors(settings, client, certificates)
+    await doors.begin()
+    return doors
+
+
+class TlsDoors:
+    """The API's TLS socket: its certificate, the front proxy whose word counts on it, and the APIService."""
+
+    def __init__(self, settings: Settings, client: Client, certificates: OwnCertificates) -> None:
+        """Raises UnusableCertificate."""
+        self._client = client
+        self._certificates = certificates
+        self._aggregation = aggregation(settings)
+        own = settings.certificate_directory
+        certificate, key = settings.api_certificate, settings.api_key
+        self._ca_file = settings.api_ca or (own / "ca.crt")
+        self.context = DoorContext(certificate or own / "tls.crt", key or own / "tls.key")
+        self.front_proxy = FrontProxy()
+
+    async def begin(self) -> None:
+        """Know the front proxy before the first request comes. A failure is logged; `keep` tries again."""
+        await self.front_proxy.refresh(self._client)
+        self.context.refresh(self.front_proxy.client_ca)
+
+    async def register(self) -> None:
+        """Make Sluice known to the API server, if it shall be. Raises ClusterError."""
+        if self._aggregation is not None and await self._aggregation.ensure(self._client, self._ca_file.read_bytes()):
+            log.info("the API server finds Sluice as %s.%s by the Service %s", VERSION, GROUP, self._aggregation.host)
+
+    async def keep(self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """For ever: follow renewed certificates and a changed front proxy, and mend the APIService. Raises nothing."""
+        while True:
+            await sleep(_PERIOD)
+            try:
+                await self._certificates.refresh()
+                await self.begin()
+                await self.register()
+            except (SluiceError, OSError) as error:
+                log.warning("the API's certificates or its APIService could not be checked: %s", error)

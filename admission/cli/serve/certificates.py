@@ -1,0 +1,54 @@
+"""Sluice's own certificate: one for all names that webhooks and API are reached by, shared by all replicas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from admission.cli.errors import InvalidSettings
+from admission.cli.serve.aggregation import api_hosts
+from admission.cli.serve.webhook_service import own_namespace, webhook_hosts
+from webhooks.certificates import Certificates
+from webhooks.sharing import refresh_shared
+
+if TYPE_CHECKING:
+    from admission.cli.configuration.settings import Settings
+    from admission.cluster.client import Client
+
+
+class OwnCertificates:
+    """Kept in a directory, and in a Secret if there may be several replicas; nothing at all where nobody needs one."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._client = client
+        own = own_namespace()
+        self._secret = settings.certificate_secret or (f"{own}/sluice-webhook-certificates" if own else None)
+        self._webhook_ca = settings.webhook_ca
+        if settings.webhook_ca is not None and settings.webhook_process:
+            raise InvalidSettings(
+                "webhookCa is for a certificate that `sluice webhook` shows, but this process answers the webhooks "
+                "itself: set webhookProcess to false, or leave webhookCa out"
+            )
+        hosts = webhook_hosts(settings) if settings.webhook_ca is None else []
+        self._hosts = list(dict.fromkeys([*hosts, *api_hosts(settings)]))
+        self._kept = Certificates(settings.certificate_directory, self._hosts, now=lambda: datetime.now(tz=UTC))
+
+    @property
+    def webhook_ca(self) -> bytes:
+        """By what the API server knows the webhook, in PEM; after a `refresh`. Raises InvalidSettings."""
+        if self._webhook_ca is None:
+            return self._kept.ca_bundle
+        try:
+            return self._webhook_ca.read_bytes()
+        except OSError as error:
+            raise InvalidSettings(f"webhookCa: {self._webhook_ca} cannot be read: {error.strerror}") from error
+
+    async def refresh(self) -> None:
+        """Make what is missing or ends soon. Raises CertificateError, and ClusterError for the Secret."""
+        if not self._hosts:
+            return
+        if self._secret is None:
+            self._kept.renew()
+        else:
+            namespace, _, name = self._secret.partition("/")
+            await refresh_shared(self._client, self._kept, namespace=namespace, name=name)

@@ -1,0 +1,310 @@
+"""`sluice serve`: the one place where store, cluster, controller, webhooks and API are put together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import socket
+import sys
+from contextlib import AsyncExitStack, contextmanager
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from aiohttp import web
+
+from admission.api.application import listening
+from admission.api.metrics_endpoint import PATH, Metrics
+from admission.cli.configuration.settings import load_settings, settings_options
+from admission.cli.errors import InvalidSettings
+from admission.cli.serve.adoption import check
+from admission.cli.serve.aggregation import api_address, api_app, tls_doors
+from admission.cli.serve.certificates import OwnCertificates
+from admission.cli.serve.leader_roles import Role
+from admission.cli.serve.metrics import Numbers
+from admission.cli.serve.signals import until_signal
+from admission.cli.serve.startup import Starting
+from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
+from admission.cluster.claim import Claim
+from admission.cluster.client import Client
+from admission.cluster.identity import whoami
+from admission.cluster.lease import Elector, Timing
+from admission.controller import Controller
+from admission.controller.intake.local_queues import LocalQueues
+from admission.controller.intake.unqueued import Unqueued
+from admission.kinds import all_kinds
+from admission.model.base import LabelSelector
+from admission.model.errors import SluiceError
+from admission.serving.logs import log_to_stderr
+from admission.serving.loop import new_loop
+from admission.store.database.connection import Location
+from admission.store.database.migrations import ensure_ready, migrate
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from pathlib import Path
+
+    from admission.cli.configuration.settings import Settings
+    from admission.cli.serve.aggregation import TlsDoors
+    from admission.cli.serve.gate_process import Gate
+    from admission.kinds import Kind
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@settings_options
+@click.option("--adopt", is_flag=True, help="Go on with a database that is new to the cluster: running Jobs stop.")
+def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
+    """Run Sluice: controller, webhooks and REST API.
+
+    Users of the API show a token of the cluster and may what its RBAC lets them. An admin
+    may also have a token of Sluice's own, which is read from SLUICE_ADMIN_TOKEN, never from
+    a flag, which other users of the machine could see. Outside of the cluster, --webhook-url
+    registers the webhooks; without it Jobs are queued all the same if they are created
+    suspended. --apiservice-url makes `kubectl get clusterqueues` work.
+
+    \b
+    Examples:
+      SLUICE_ADMIN_TOKEN=$(openssl rand -hex 16) sluice serve --kubeconfig ~/.kube/config
+      sluice serve --config sluice.yaml --webhook-url https://192.0.2.7:9443
+    """
+    settings = load_settings(flags, config=config)
+    with log_to_stderr(settings.log_level, settings.log_format):
+        log.info("sluice %s starts, process %d", installed_version("sluice"), os.getpid())
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(until_signal(run(settings, adopt=adopt)))
+        except SluiceError as error:
+            if settings.log_format == "text":
+                raise
+            log.error("%s", error)  # a sentence that is no JSON would not be a line of this log
+            click.get_current_context().exit(1)
+        finally:
+            log.info("ended")
+
+
+async def run(settings: Settings, *, adopt: bool = False) -> None:
+    """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on."""
+    Location.parse(settings.database_url)  # what needs nobody's answer is told first
+    async with AsyncExitStack() as stack:
+        starting = Starting(settings, lambda: _client(settings))
+        stack.push_async_callback(starting.done)
+        # What is wrong with the kubeconfig is told before a database is made.
+        client = await stack.enter_async_context(_client(settings))
+        # The gate waits for the cluster, but not for the database.
+        of_cluster = await stack.enter_async_context(AsyncExitStack())
+        reaching = asyncio.create_task(_reach_cluster(of_cluster, starting, settings, client))
+        stack.push_async_callback(_cancel, reaching)
+        store = await starting.patiently(lambda: _open_store(stack, settings))
+        username, certificates, gate = await reaching
+        (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces())
+        identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
+        elector = _elector(settings, client, identity)
+        claim = await _claim(starting, store, client, holder=identity)
+        await check(starting, store, client, kind, claim, alone=elector is None, adopt=adopt)
+
+        def leads() -> bool:
+            return claim.holds() and (elector is None or elector.leads())
+
+        controller = _controller(settings, store, client, kind, leads)
+        role = Role(
+            store, controller, identity=identity, elector=elector, claim=claim, retention=settings.retention.policy()
+        )
+        await starting.patiently(role.begin)
+        background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
+        if settings.manage_jobs_without_queue_name:
+            background.append(_unqueued(settings, controller, client, kind, leads).run)
+        checks = {"database": store.health, "cluster": role.health}
+        if gate is not None:
+            background.append(LocalQueues(store, gate.tell_queues).run)
+            checks["webhook"] = gate.health
+        registered = await register_gate(
+            settings,
+            client=client,
+            kind=kind,
+            username=username,
+            certificates=certificates,
+            asked=starting.asked,
+            leads=leads,
+        )
+        if registered is not None:
+            background.append(registered)
+        doors = await tls_doors(settings, client, certificates)
+        app = api_app(settings, store, client, controller, doors, checks)
+        app.router.add_get("/debug/statistics", _statistics(store, controller, role))
+        numbers = Numbers(store, controller, role, client, gate)
+        app.router.add_get(PATH, Metrics(numbers.collectors).get)
+        url = await _open_api(stack, starting, settings, app, doors)
+        if doors is not None:
+            background.append(doors.keep)
+        log.info("API at %s, cluster at %s as %s, database %s, %s", url, client.server, username, claim, role)
+        _tune_the_interpreter()
+        await _all(background)
+
+
+def _controller(settings: Settings, store: Store, client: Client, kind: Kind, leads: Callable[[], bool]) -> Controller:
+    return Controller(
+        store=store,
+        client=client,
+        kind=kind,
+        policy=settings.policy(),
+        leads=leads,
+        loading=_without_garbage,
+        audit_interval=settings.audit_interval,
+    )
+
+
+async def _open_api(
+    stack: AsyncExitStack, starting: Starting, settings: Settings, app: web.Application, doors: TlsDoors | None
+) -> str:
+    """Serve the API until the stack is left, and register it if it is aggregated; its URL."""
+    context = None if doors is None else doors.context
+    await starting.done()
+    url = await stack.enter_async_context(listening(app, *api_address(settings), ssl_context=context))
+    if doors is not None:
+        await starting.asked(doors.register)
+    return url
+
+
+class _Cluster(NamedTuple):
+    """What `serve` has of the cluster before it decides anything."""
+
+    username: str
+    certificates: OwnCertificates
+    gate: Gate | None
+
+
+async def _reach_cluster(stack: AsyncExitStack, starting: Starting, settings: Settings, client: Client) -> _Cluster:
+    """Know who we are there, and answer the webhook that an earlier `serve` may have registered."""
+    username = await starting.asked(lambda: whoami(client))
+    certificates = OwnCertificates(settings, client)
+    await starting.asked(certificates.refresh)
+    return _Cluster(username, certificates, await start_gate(stack, settings, username))
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _unqueued(
+    settings: Settings, controller: Controller, client: Client, kind: Kind, leads: Callable[[], bool]
+) -> Unqueued:
+    return Unqueued(
+        client,
+        kind,
+        controller.watching,
+        controller.events,
+        namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
+        leads=leads,
+    )
+
+
+async def _open_store(stack: AsyncExitStack, settings: Settings) -> Store:
+    url = settings.database_url
+    if settings.migrate:
+        before, after = await migrate(url)
+        if before != after:
+            log.info("schema %s -> %s", before or "base", after)
+    else:
+        await ensure_ready(url)
+    return await stack.enter_async_context(Store.open(url))
+
+
+def _tune_the_interpreter() -> None:
+    """Two defaults of Python that cost a third of a watch event, and half of a commit, when it is busy."""
+    # The commit's thread needs the interpreter back after each statement; 5 ms each time would be most of it.
+    sys.setswitchinterval(0.0005)
+    # What was imported lives for ever, and Kubernetes objects hold no cycles: all objects are looked through after 50
+    # million new ones, the younger ones in portions of some milliseconds, for decisions and probes wait meanwhile.
+    gc.freeze()
+    gc.set_threshold(20_000, 5, 500)
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """While nearly all that is made stays: to look for garbage in 105,000 workloads, again and again, took 0.3 s."""
+    usual = gc.get_threshold()
+    gc.unfreeze()  # what an earlier lead has left
+    gc.set_threshold(1_000_000)
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(*usual)
+
+
+def _client(settings: Settings) -> Client:
+    """By kubeconfig if one is named or usual; in a pod by its service account."""
+    if settings.kubeconfig is None and in_pod() and not os.environ.get("KUBECONFIG"):
+        return Client.in_cluster()
+    return Client.from_kubeconfig(str(settings.kubeconfig) if settings.kubeconfig else None, settings.context)
+
+
+async def _claim(starting: Starting, store: Store, client: Client, *, holder: str) -> Claim:
+    identity = await starting.patiently(store.identity)
+    # The same path on two machines is two files.
+    location = store.location if store.is_shared else f"{store.location} on {socket.gethostname()}"
+    return Claim(client, database=identity.database, location=location, holder=holder)
+
+
+def _elector(settings: Settings, client: Client, identity: str) -> Elector | None:
+    """None: this is the only replica, and the database keeps a second one out."""
+    own = own_namespace()
+    on_sqlite = Location.parse(settings.database_url).path is not None
+    lease = settings.lease or (f"{own}/sluice" if own and not on_sqlite else None)
+    if lease is None:
+        return None
+    if on_sqlite:
+        raise InvalidSettings(
+            "there is a Lease for several replicas, but a SQLite database has room for one: "
+            "leave lease out, or use PostgreSQL"
+        )
+    namespace, _, name = lease.partition("/")
+    try:
+        timing = Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period)
+    except ValueError as error:
+        raise InvalidSettings(str(error)) from error
+    return Elector(client, namespace=namespace, name=name, identity=identity, timing=timing)
+
+
+def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """What Sluice has asked of others since it started, for the demo, the benchmarks and the curious."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "role": str(role),
+                "writeTransactions": store.statistics.write_transactions,
+                "patches": dict(controller.writer.outcomes),
+                "events": dict(controller.events.outcomes),
+                "flapping": controller.flapping,
+                "faults": controller.faults.count,
+                "differences": dict(controller.auditor.counts),
+            }
+        )
+
+    return answer
+
+
+async def _all(background: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    """Run all until one fails; its error alone, if it is one of ours."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in background:
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        raise _first_of_ours(errors) or errors from errors
+
+
+def _first_of_ours(errors: BaseExceptionGroup[BaseException]) -> SluiceError | None:
+    for error in errors.exceptions:
+        found = _first_of_ours(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, SluiceError):
+            return found
+    return None

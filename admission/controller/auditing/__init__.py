@@ -1,0 +1,1 @@
+"""Consistency audits: database, cluster and the leader's memory compared."""

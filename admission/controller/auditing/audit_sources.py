@@ -1,0 +1,168 @@
+"""Reads what an audit compares off database and cluster, in pieces between which others have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from admission.controller.auditing.comparison import Owner, View, differences
+from admission.controller.state.faults import cause
+from admission.controller.workloads.drain import ENDED
+from admission.kinds.base import POD_OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Container
+
+    from admission.cluster.client import Client, Object
+    from admission.controller.auditing.comparison import Difference
+    from admission.controller.state.tracked import Tracked
+    from admission.kinds.base import Kind, Observed
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+GRACE = 5.0
+"""Seconds between two looks: what only one of them finds was under way."""
+
+NAME_LABEL = "batch.kubernetes.io/job-name"
+
+PAST = 86400.0
+"""Seconds of the ledger that are searched for quota that was not there."""
+
+AT_ONCE = 100
+"""Objects that are looked at in one go, some milliseconds."""
+
+
+class Evidence:
+    """Of one database and one cluster; `clock` gives seconds since the epoch. Raises ClusterError and StoreError."""
+
+    def __init__(self, store: Store, client: Client, kind: Kind, *, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._client = client
+        self._kind = kind
+        self._clock = clock
+
+    async def view(
+        self,
+        memory: Callable[[str], Tracked | None] = lambda _: None,
+        is_elsewhere: Callable[[str, Object], bool] = lambda _, __: False,
+    ) -> View:
+        """All but what a leader has in memory.
+
+        `memory` gives what that is of a workload: where it says the same, 100,000 of them need no second place.
+        `is_elsewhere` judges whether what runs has another template than its admission would give it.
+        """
+        records: dict[str, WorkloadRecord] = {}
+        async with aclosing(self._store.unfinished()) as pieces:
+            async for piece in pieces:
+                records.update((record.workload.uid, _known(record, memory)) for record in piece)
+                await asyncio.sleep(0)
+        violations = await self._store.reports.violations(since=max(self._clock() - PAST, 0.0))
+        objects: dict[str, Observed] = {}
+        otherwise: set[str] = set()
+        async for obj in self.objects():
+            uid = obj["metadata"]["uid"]
+            try:
+                if uid in records or self._kind.queue_name(obj):
+                    objects[uid] = seen = self._observed(obj, memory(uid))
+                    if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(uid, obj):
+                        otherwise.add(uid)
+            except Exception as error:  # noqa: BLE001  one object that cannot be judged must not keep others from it
+                log.error("workload %s cannot be compared: %s", uid, cause(error))
+        return View(
+            records=records,
+            objects=objects,
+            owners=await self._owners(records, objects),
+            otherwise=otherwise,
+            violations=violations,
+        )
+
+    async def objects(self) -> AsyncIterator[Object]:
+        """All of the kind, as the API server lists them now."""
+        kind = self._kind
+        async for page in self._client.list_pages(f"/apis/{kind.group}/{kind.version}/{kind.plural}"):
+            for number, obj in enumerate(page["items"]):
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                yield obj
+
+    def _observed(self, obj: Object, tracked: Tracked | None) -> Observed:
+        seen = None if tracked is None else tracked.seen
+        if seen is not None and seen.resource_version == obj["metadata"]["resourceVersion"]:
+            return seen
+        return self._kind.observe(obj)
+
+    async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
+        pods: Counter[str] = Counter()
+        names: dict[str, str] = {}
+        async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": POD_OWNER}):
+            for pod in page["items"]:
+                metadata = pod["metadata"]
+                if pod.get("status", {}).get("phase") not in ENDED and "deletionTimestamp" not in metadata:
+                    uid, labels = metadata["labels"][POD_OWNER], metadata["labels"]
+                    pods[uid] += 1
+                    names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
+        strange = {uid for uid in pods if uid not in records and uid not in objects}
+        had = {uid for uid in strange if await self._store.workloads.ledger(uid)}
+        return {uid: Owner(names[uid], count, uid in had) for uid, count in pods.items()}
+
+
+async def compared(view: View) -> list[Difference]:
+    """`differences`, on a thread: of 100,000 workloads they take a while, and decisions go on."""
+    return await asyncio.to_thread(differences, view)
+
+
+async def lasting(look: Callable[[], Awaitable[list[Difference]]], *, grace: float) -> list[Difference]:
+    """What two looks find, `grace` seconds apart."""
+    if not (first := await look()):
+        return []
+    await asyncio.sleep(grace)
+    before = set(map(key, first))
+    return [difference for difference in await look() if key(difference) in before]
+
+
+async def without_leader(
+    store: Store, client: Client, kind: Kind, *, clock: Callable[[], float]
+) -> list[dict[str, str]]:
+    """What differs between database and cluster, for programs, when there is nobody to ask. Nothing is changed.
+
+    Raises ClusterError and StoreError.
+    """
+    evidence = Evidence(store, client, kind, clock=clock)
+
+    async def look() -> list[Difference]:
+        return await compared(await evidence.view())
+
+    return [document(difference, left=True) for difference in await lasting(look, grace=GRACE)]
+
+
+def key(difference: Difference) -> tuple[str, str, str]:
+    """By which it is known again."""
+    return difference.problem, difference.object, difference.uid
+
+
+def document(difference: Difference, *, left: bool) -> dict[str, str]:
+    """For programs; `left`: it was not repaired."""
+    return {
+        "problem": difference.problem.value,
+        "object": difference.object,
+        "uid": difference.uid,
+        "found": difference.found,
+        "expected": difference.expected,
+        "remedy": difference.problem.remedy,
+        "left": str(left).lower(),
+    }
+
+
+def _known(record: WorkloadRecord, memory: Callable[[str], Tracked | None]) -> WorkloadRecord:
+    tracked = memory(record.workload.uid)
+    return tracked.record if tracked is not None and _says(tracked.record) == _says(record) else record
+
+
+def _says(record: WorkloadRecord) -> tuple[object, ...]:
+    """All that is compared of it."""
+    return record.state, record.admission, record.checks_pending, record.evict_reason

@@ -1,0 +1,177 @@
+"""Reads what `audit` compares, now and then or when somebody asks, and has the controller look at what differs.
+
+A repair is no second way of acting: an object is read again and handled as if it had just been seen, or all is derived
+anew from the database, as after an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission.apimachinery.patches import json_patch
+from admission.cluster.informer import Change
+from admission.controller.auditing.audit_sources import GRACE, Evidence, compared, document, key, lasting
+from admission.controller.auditing.comparison import Cure
+from admission.controller.state.inbox import Due, ObjectsChanged
+from admission.kinds.patches import merged
+from admission.model.errors import ClusterError, Misconfigured, StoreError
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from admission.cluster.client import Client, Object
+    from admission.controller.auditing.comparison import Difference
+    from admission.controller.state.context import Context
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.workload_state import Desk
+    from admission.kinds.base import Kind
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+TOLD = 20
+"""How many differences are logged each time."""
+
+
+class Auditor:
+    """Of the replica that leads."""
+
+    def __init__(
+        self,
+        store: Store,
+        client: Client,
+        kind: Kind,
+        context: Context,
+        working: Callable[[], tuple[Desk, Inbox]],
+        *,
+        interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`working` gives what the leader works on now. Every `interval` seconds it audits and repairs; 0: never."""
+        self.grace = GRACE
+        """Seconds between two looks, and between a repair and the look at its effect."""
+        self.doubts = False
+        """Set for the controller: it is to derive anew what it works on."""
+        self.counts: Counter[str] = Counter()
+        """Differences that were found since the start, by kind."""
+        self.last: Counter[str] = Counter()
+        """Those that the last look found."""
+        self.looked_at: float | None = None
+        """When that was."""
+        self._evidence = Evidence(store, client, kind, clock=clock)
+        self._kind = kind
+        self._context = context
+        self._working = working
+        self._interval = interval
+        self._clock = clock
+        self._one = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Audit and repair for ever, if that is wanted."""
+        while self._interval:
+            await asyncio.sleep(self._interval)
+            try:
+                found = await self.look()
+                await self.repair(found)
+            except (ClusterError, StoreError) as error:
+                log.warning("the audit is put off: %s", error)
+                continue
+            for difference in found[:TOLD]:
+                log.warning(
+                    "audit: %s %s: %s; %s",
+                    difference.problem,
+                    difference.object,
+                    difference.found,
+                    difference.problem.remedy,
+                )
+
+    async def look(self) -> list[Difference]:
+        """What differs for longer than `grace`. Raises ClusterError and StoreError."""
+        async with self._one:
+            found = await lasting(self._differences, grace=self.grace)
+            self.last = Counter(difference.problem.value for difference in found)
+            self.counts.update(self.last)
+            self.looked_at = self._clock()
+            return found
+
+    async def repair(self, found: Iterable[Difference]) -> None:
+        """Have the leader look at all that can be cured. Raises ClusterError."""
+        found = list(found)
+        desk, inbox = self._working()
+        cures = {difference.problem.cure for difference in found}
+        if Cure.BEGIN_ANEW in cures:
+            self.doubts = True  # all objects are then compared, too
+            inbox.wake()
+            return
+        strange = set()
+        for difference in found:
+            tracked = desk.registry.get(difference.uid)
+            if difference.problem.cure is not Cure.LOOK:
+                continue
+            if tracked is None:
+                strange.add(difference.uid)
+            elif tracked.in_flight is None:
+                inbox.put(Due(difference.uid))
+        if strange:
+            desk.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
+            async for obj in self._evidence.objects():
+                if obj["metadata"]["uid"] in strange:
+                    name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+                    inbox.put(ObjectsChanged([Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
+
+    async def documents(self, *, repair: bool) -> list[dict[str, str]]:
+        """What differs, for programs; `left` is "true" unless a repair was wanted and has cured it.
+
+        Raises ClusterError and StoreError.
+        """
+        found = await self.look()
+        left = found
+        if repair and found:
+            await self.repair(found)
+            await asyncio.sleep(self.grace)
+            left = await self.look()
+        still = set(map(key, left))
+        return [document(difference, left=key(difference) in still) for difference in found]
+
+    async def _differences(self) -> list[Difference]:
+        view = await self._evidence.view(lambda uid: self._working()[0].registry.get(uid), self._is_elsewhere)
+        # Engine and memory are of one moment.
+        desk, _ = self._working()
+        view = replace(view, tracked=desk.registry.records(), engine=_flat(desk.engine.usage()))
+        return await compared(view)
+
+    def _is_elsewhere(self, uid: str, obj: Object) -> bool:
+        """Whether what runs has another template than its admission would give it now."""
+        desk, _ = self._working()
+        if (tracked := desk.registry.get(uid)) is None:
+            return False
+        record = tracked.record
+        if record.state is not State.ADMITTED or record.admission is None or record.original is None:
+            return False
+        restored = self._kind.restore_patch(obj, record.original)
+        base = obj if restored is None else merged(obj, restored)
+        try:
+            patch, _ = self._kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
+        except (Misconfigured, KeyError):
+            return True
+        return _place(json_patch(base, patch)) != _place(obj)
+
+
+def _place(obj: Object) -> tuple[object, object]:
+    """Where the pods may run, as far as flavors say."""
+    spec = obj["spec"]["template"]["spec"]
+    return spec.get("nodeSelector") or {}, spec.get("tolerations") or []
+
+
+def _flat(usage: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[tuple[str, str, str], int]:
+    return {
+        (queue, flavor, resource): amount
+        for queue, flavors in usage.items()
+        for flavor, resources in flavors.items()
+        for resource, amount in resources.items()
+    }

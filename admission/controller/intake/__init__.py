@@ -1,0 +1,1 @@
+"""What is watched in the cluster: workloads, LocalQueues, and Jobs without a queue."""

@@ -1,0 +1,89 @@
+"""All that a leader works with, made anew whenever the state is loaded from the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.controller.decisions.cycle import Deciding
+from admission.controller.dispatch import Incoming
+from admission.controller.state.isolation import Isolation
+from admission.controller.state.workload_state import Desk
+from admission.controller.workloads.acting import Acting
+from admission.controller.workloads.admitted import Upkeep
+from admission.controller.workloads.observing import Observing
+from admission.engine import Engine
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from admission.cluster.client import Client
+    from admission.cluster.events import EventRecorder
+    from admission.cluster.writer import Writer
+    from admission.controller.state.context import Context
+    from admission.controller.state.faults import Faults
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.policy import Policy
+    from admission.controller.workloads.drain import Drain
+    from admission.kinds.base import Kind, Object
+
+
+class Lead:
+    """An empty desk, and those who work at it. What is given outlasts it."""
+
+    def __init__(
+        self,
+        *,
+        kind: Kind,
+        client: Client,
+        context: Context,
+        policy: Policy,
+        inbox: Inbox,
+        drain: Drain,
+        writer: Writer,
+        events: EventRecorder,
+        faults: Faults,
+        reads: set[asyncio.Task[None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self.desk = Desk(Engine(policy.engine), clock=clock)
+        self.isolation = Isolation(kind=kind, desk=self.desk, faults=faults, clock=clock)
+        self.upkeep = Upkeep(
+            kind=kind,
+            context=context,
+            desk=self.desk,
+            pods_ready=policy.pods_ready,
+            clock=clock,
+            isolated=self.isolation.of,
+        )
+        self.observing = Observing(kind, context, self.desk, drain, self.upkeep)
+        self.acting = Acting(
+            kind=kind,
+            client=client,
+            writer=writer,
+            events=events,
+            inbox=inbox,
+            context=context,
+            desk=self.desk,
+            observing=self.observing,
+            isolation=self.isolation,
+            reads=reads,
+        )
+        self.incoming = Incoming(
+            kind=kind,
+            context=context,
+            desk=self.desk,
+            observing=self.observing,
+            isolation=self.isolation,
+            faults=faults,
+            acting=self.acting,
+            upkeep=self.upkeep,
+        )
+
+        self.deciding = Deciding(
+            desk=self.desk, acting=self.acting, upkeep=self.upkeep, isolation=self.isolation, clock=clock
+        )
+
+    def see(self, obj: Object) -> None:
+        """Take in an object as it is now, on its own."""
+        self.isolation.see(obj, self.observing.see)

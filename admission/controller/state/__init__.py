@@ -1,0 +1,1 @@
+"""What the leader keeps in memory about each workload, and what the next commit writes of it."""

@@ -1,0 +1,103 @@
+"""One place where everything arrives that the controller has to react to, so that one wakeup handles a whole burst."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from admission.cluster.informer import Change
+    from admission.controller.state.lifecycle import Step
+    from admission.model.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsChanged:
+    """A watch delivered changes of objects that may be queued."""
+
+    changes: list[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChanged:
+    """Something that requests or priorities are computed from has changed; empty `namespace`: everywhere."""
+
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A request about an object has been answered: the object as it is now, or why not."""
+
+    uid: str
+    step: Step
+    result: dict[str, Any] | ClusterError
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The time has come to look at a workload again."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodsGone:
+    """No pod of an object is left of those that `Drain` was told to wait for."""
+
+    uid: str
+    wait: int
+    """The number of the wait that is over."""
+
+
+Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone
+
+
+class Inbox:
+    """Messages since the last `take`. Sources that can wait are held back while it is full."""
+
+    def __init__(self, *, capacity: int = 2_000) -> None:
+        self._messages: list[Message] = []
+        self._contexts: set[ContextChanged] = set()
+        self._weight = 0
+        self._capacity = capacity
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        """Of equal changes of the context one is kept, so that none of this grows while nobody takes it."""
+        if isinstance(message, ContextChanged):
+            if message in self._contexts:
+                return
+            self._contexts.add(message)
+        self._messages.append(message)
+        self._arrived.set()
+
+    async def offer(self, changes: list[Change]) -> None:
+        """Put changes from a watch; while the inbox is full, wait: its connection then fills up, not our memory."""
+        while self._weight >= self._capacity:
+            self._taken.clear()
+            await self._taken.wait()
+        self._weight += len(changes)
+        self.put(ObjectsChanged(changes))
+
+    @property
+    def weight(self) -> int:
+        """How many changes from watches wait to be taken."""
+        return self._weight
+
+    def wake(self) -> None:
+        self._arrived.set()
+
+    async def wait(self) -> None:
+        """Until something has arrived, or somebody called `wake`."""
+        await self._arrived.wait()
+
+    def take(self) -> list[Message]:
+        messages, self._messages = self._messages, []
+        self._contexts = set()
+        self._weight = 0
+        self._arrived.clear()
+        self._taken.set()
+        return messages

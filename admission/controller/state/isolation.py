@@ -1,0 +1,154 @@
+"""Keeps workloads apart: an exception that one of them causes is caught, and that one alone is set aside.
+
+It is recorded as misconfigured, with the cause, without pod sets, so that nothing is decided about it, and if it runs
+it is stopped. Where even that fails it is ignored. It is tried again when its object changes. What holds quota, or
+gives it back just now, cannot be set aside in memory alone: then the leader begins anew from the database.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from admission.controller.state.tracked import Tracked
+from admission.controller.state.workload_state import MISCONFIGURED
+from admission.kinds.base import Observed
+from admission.model.workload import Workload
+from admission.store.records import State, WorkloadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from admission.controller.state.faults import Fault, Faults
+    from admission.controller.state.workload_state import Desk
+    from admission.kinds.base import Kind, Object
+
+
+class Isolation:
+    """For one desk; `faults` outlasts it. `clock` gives seconds since the epoch."""
+
+    def __init__(self, *, kind: Kind, desk: Desk, faults: Faults, clock: Callable[[], float]) -> None:
+        self._kind = kind
+        self._desk = desk
+        self._faults = faults
+        self._clock = clock
+        self._failed: dict[str, Object | None] = {}
+        """The uids of those that have to be set aside, with their objects as far as they are known."""
+
+    def see(self, obj: Object, take_in: Callable[[Object], None]) -> None:
+        """Have an object taken in as it is now, unless it is left alone."""
+        metadata = obj["metadata"]
+        uid, version = metadata["uid"], metadata["resourceVersion"]
+        if self._faults.of(uid, version) is not None:
+            self._failed[uid] = obj
+            return
+        try:
+            take_in(obj)
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
+            self._faults.note(uid, version, error)
+            self._failed[uid] = obj
+
+    @contextmanager
+    def of(self, uid: str) -> Iterator[None]:
+        """Whatever is raised within the block is the fault of this workload, and ends there."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this workload
+            self.failed(uid, error)
+
+    @contextmanager
+    def of_queue_object(self, key: tuple[str, str, str]) -> Iterator[None]:
+        """Whatever is raised within the block is the fault of this queue object, which has no effect then."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
+            self._faults.report(" ".join(filter(None, key)), error)
+
+    def failed(self, uid: str, error: Exception) -> None:
+        """A workload caused an exception."""
+        tracked = self._desk.registry.get(uid)
+        seen = None if tracked is None else tracked.seen
+        self._faults.note(uid, "" if seen is None else seen.resource_version, error)
+        self._failed[uid] = None if tracked is None else tracked.object
+
+    def settle(self) -> list[str]:
+        """Set all aside that failed since the last call; the uids of those for which the leader has to begin anew."""
+        beyond = []
+        while self._failed:
+            uid, obj = self._failed.popitem()
+            fault = self._faults.known(uid)
+            if fault is None:
+                continue
+            try:
+                done = self._set_aside(uid, obj, fault)
+            except Exception as error:  # noqa: BLE001  so it is ignored
+                self._faults.note(uid, fault.version, error)
+                done = False
+            if not done:
+                beyond.append(uid)
+        return beyond
+
+    def _set_aside(self, uid: str, obj: Object | None, fault: Fault) -> bool:
+        """Whether that was possible."""
+        desk = self._desk
+        tracked = desk.registry.get(uid)
+        if tracked is not None and (tracked.holds_quota or desk.batch.moves_quota(uid)):
+            return tracked.seen is None  # it was loaded since, and is left as it is on record
+        if tracked is not None:
+            desk.drop(tracked)
+        if fault.is_ignored:
+            return True
+        seen = None if obj is None else self._observe(obj)
+        if tracked is None:
+            if seen is None or not seen.queue or seen.finished is not None or uid in desk.ended:
+                return True
+            record = WorkloadRecord(_bare(seen, self._kind), State.PENDING, queued_at=self._clock())
+            tracked = Tracked(record=record)
+        workload = replace(tracked.record.workload, pod_sets=(), priority=0, priority_class="", user="")
+        tracked.change(workload=workload, reason=MISCONFIGURED, message=fault.message)
+        tracked.seen, tracked.object = seen, obj
+        desk.set_aside(tracked)
+        return True
+
+    def _observe(self, obj: Object) -> Observed:
+        """The object's state, or of one that cannot be read just what it takes to stop it."""
+        try:
+            return self._kind.observe(obj)
+        except Exception:  # noqa: BLE001  that was reported already
+            metadata, spec = obj["metadata"], obj.get("spec") or {}
+            labels = metadata.get("labels") or {}
+            suspended = spec.get("suspend") is True
+            return Observed(
+                uid=metadata["uid"],
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                resource_version=metadata["resourceVersion"],
+                generation=metadata.get("generation") or 0,
+                created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
+                queue=next((labels[key] for key in self._kind.conventions.queue_labels if labels.get(key)), ""),
+                priority_class="",
+                pod_priority_class="",
+                user="",
+                held=True,
+                suspended=suspended,
+                active=not suspended,
+                started=False,
+                pods=0,
+                deleting="deletionTimestamp" in metadata,
+                finished=None,
+            )
+
+
+def _bare(seen: Observed, kind: Kind) -> Workload:
+    return Workload(
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        queue=seen.queue,
+        priority=0,
+        created=seen.created,
+        pod_sets=(),
+        kind=kind.kind,
+    )

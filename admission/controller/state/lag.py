@@ -1,0 +1,56 @@
+"""How late the watch of the API server is: the time from the answer to a change of ours until the watch tells of it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Histogram
+
+from admission.serving.metrics import LATENCY_BUCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.cluster.client import Object
+    from admission.cluster.informer import Change, Informer
+
+_MOST: Final = 1000
+"""Changes that are waited for at a time; of others the time is not taken."""
+
+
+class WatchLag:
+    """Events have no time of their own, so it is taken for the objects that Sluice itself patches."""
+
+    def __init__(self, informer: Informer, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.histogram = Histogram(
+            "sluice_informer_lag_seconds",
+            "Time from the API server's answer to a patch until the watch told of it.",
+            registry=None,
+            buckets=LATENCY_BUCKETS,
+        )
+        self._informer = informer
+        self._clock = clock
+        self._awaited: dict[str, tuple[str, float]] = {}
+        """By key: the version that the answer had, and when it came."""
+
+    def answered(self, obj: Object) -> None:
+        """A patch was answered with this object."""
+        metadata = obj["metadata"]
+        key, version = f"{metadata['namespace']}/{metadata['name']}", metadata["resourceVersion"]
+        if self._informer.knows(key, version):
+            self.histogram.observe(0.0)
+        elif len(self._awaited) < _MOST:
+            self._awaited[key] = version, self._clock()
+
+    def heard(self, changes: list[Change]) -> None:
+        """The watch has told of these changes."""
+        if not self._awaited:
+            return
+        for change in changes:
+            awaited = self._awaited.get(change.key)
+            if awaited is not None and self._informer.knows(change.key, awaited[0]):
+                del self._awaited[change.key]
+                self.histogram.observe(self._clock() - awaited[1])
+            elif change.type == "DELETED":
+                self._awaited.pop(change.key, None)

@@ -1,0 +1,151 @@
+"""What the controller keeps in memory about each workload: what is committed, and what was last seen of its object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.controller.state.lifecycle import Step
+    from admission.kinds.base import Object, Observed
+    from admission.model.checks import PodSetUpdate
+    from admission.store.records import CheckRecord, Order, WorkloadRecord
+
+
+_LATE = "cameLate"
+"""In a record's `original`."""
+
+
+def packed(obj: Object) -> bytes:
+    """An object that has to be kept: as JSON it takes a quarter of the memory."""
+    obj["metadata"].pop("managedFields", None)  # nobody reads them, and they are half of many objects
+    return bytes(memoryview(orjson.dumps(obj)))  # copied, because orjson leaves its buffer as large as it was
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One workload. `record` is what the next commit writes, or the last one wrote."""
+
+    record: WorkloadRecord
+    seen: Observed | None = None
+    """None: not seen since the start, or gone."""
+    raw: bytes | None = None
+    """`object`, packed."""
+    held: bool = False
+    """Kept out of the cycles: by its user, or because it is misconfigured or still runs ungated."""
+    refused: tuple[int, str] | None = None
+    """The object's generation that the API server would not start, and what it said; another one is tried again."""
+    in_flight: Step | None = None
+    """A request for it is under way, or its outcome is not known yet."""
+    attempts: int = 0
+    """Requests for it that failed since the last one that did not."""
+    order: Order | None = None
+    """What an admin has ordered about it."""
+    own_priority: int | None = None
+    """Its priority without the order; None: not known now."""
+    checks: tuple[CheckRecord, ...] = ()
+    """What admission checks say of it, by name."""
+    deadline: float | None = None
+    """When it has to be looked at again, if it still holds quota then."""
+    unsettled: bool = False
+    """Whether it was unsuspended and its controller may not have said so yet: what its status says is from before."""
+    wait: int = 0
+    """The number of the wait for its pods that is under way (`Drain`); 0: none."""
+    in_sync: int = 0
+    """The generation that is known to be what was admitted, because Sluice made it by starting it."""
+
+    @property
+    def uid(self) -> str:
+        return self.record.workload.uid
+
+    @property
+    def object(self) -> Object | None:
+        """The Kubernetes object as last seen, unpacked anew each time: patches are made from it."""
+        return None if self.raw is None else orjson.loads(self.raw)
+
+    @object.setter  # noqa: A003
+    def object(self, obj: Object | None) -> None:
+        self.raw = None if obj is None else packed(obj)
+
+    def saw(self, seen: Observed, obj: Object) -> None:
+        """A newer version of the object was seen."""
+        before, self.seen, self.object = self.seen, seen, obj
+        if not seen.suspended:
+            self.unsettled = seen.stopped or not seen.started
+        elif seen.active:
+            self.unsettled = False
+        elif before is not None and seen.generation > before.generation + 1:
+            self.unsettled = True  # what it was meanwhile nobody knows
+        if before is None or before.generation != seen.generation:
+            self.wait = 0
+
+    @property
+    def holds_quota(self) -> bool:
+        return self.record.state in (State.ADMITTED, State.EVICTING)
+
+    @property
+    def came_late(self) -> bool:
+        """Whether it waits with what a start put in that came through after its eviction."""
+        original = self.record.original
+        return self.record.state is State.PENDING and original is not None and _LATE in original
+
+    def note_late_start(self, came_late: bool) -> None:
+        """Have `came_late` written by the commit that the caller adds the record to."""
+        if came_late and self.record.original is not None:
+            self.change(original={**self.record.original, _LATE: True})
+        elif self.came_late:
+            self.change(original=None)
+
+    @property
+    def updates(self) -> tuple[PodSetUpdate, ...]:
+        """What admission checks add to its pods."""
+        return tuple(update for check in self.checks for update in check.pod_set_updates)
+
+    def change(self, **fields: Any) -> WorkloadRecord:
+        """Replace fields of the record; it is written by the commit that the caller adds it to."""
+        self.record = replace(self.record, **fields)
+        return self.record
+
+
+class Registry:
+    """All workloads that are not finished, by uid and by the name of their object."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Tracked] = {}
+        self._uid_by_name: dict[tuple[str, str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def __iter__(self) -> Iterator[Tracked]:
+        return iter(self._by_uid.values())
+
+    def records(self) -> dict[str, WorkloadRecord]:
+        """What is on record of each, by uid, as it is at this moment."""
+        return {uid: tracked.record for uid, tracked in self._by_uid.items()}
+
+    def get(self, uid: str) -> Tracked | None:
+        return self._by_uid.get(uid)
+
+    def named(self, kind: str, namespace: str, name: str) -> Tracked | None:
+        """The workload whose object has this name: the newest, where one was deleted and created anew."""
+        uid = self._uid_by_name.get((kind, namespace, name))
+        return self._by_uid.get(uid) if uid is not None else None
+
+    def add(self, tracked: Tracked) -> Tracked:
+        workload = tracked.record.workload
+        self._by_uid[workload.uid] = tracked
+        self._uid_by_name[workload.kind, workload.namespace, workload.name] = workload.uid
+        return tracked
+
+    def remove(self, uid: str) -> None:
+        workload = self._by_uid.pop(uid).record.workload
+        name = (workload.kind, workload.namespace, workload.name)
+        if self._uid_by_name.get(name) == uid:
+            del self._uid_by_name[name]

@@ -1,0 +1,350 @@
+"""The state that one step of the controller works on, and the few moves by which a workload changes its state.
+
+Each move does the three things that belong together: it changes the record, tells the engine, and adds to the batch
+that the step commits. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from admission.controller.state.commit_batch import Batch
+from admission.controller.state.tracked import Registry, Tracked
+from admission.controller.state.workload_reader import describe
+from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
+from admission.model.quantity import UNLIMITED
+from admission.store.records import CheckRecord, State, WorkloadRecord
+from admission.store.workloads.replay import BARS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
+
+    from admission.controller.state.workload_reader import Reading
+    from admission.engine import Engine
+    from admission.engine.events import Admit, Event, Evict, Park
+    from admission.kinds.base import Object
+    from admission.store.records import Order
+
+MISCONFIGURED = "Misconfigured"
+ON_HOLD = "OnHold"
+PENDING_EVALUATION = "PendingEvaluation"
+QUOTA_RESERVED = "QuotaReserved"
+ADMITTED = "Admitted"
+DEACTIVATED = "Deactivated"
+ORDERED = "Ordered"
+
+
+class Desk:
+    """Registry, engine and batch, changed together."""
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], float]) -> None:
+        self.engine = engine
+        self.registry = Registry()
+        self.batch = Batch()
+        self.dirty: dict[str, None] = {}
+        """The workloads whose next step has to be looked at, in order."""
+        self.untold: dict[str, None] = {}
+        """The waiting workloads of which the engine has not said yet why: those behind others of their shape."""
+        self.freed = False
+        """Whether quota has become free since the last cycle."""
+        self.arrived = 0
+        """How many have arrived since then."""
+        self.ended: frozenset[str] = frozenset()
+        """The uids of workloads that are over, though an API server that lags behind may show them as they were."""
+        self._clock = clock
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether quota has become free, and somebody waits for quota who has not just arrived."""
+        return self.freed and self.engine.waiting > self.arrived
+
+    def tell(self, event: Event) -> None:
+        self.engine.observe(event, now=self._clock())
+
+    def restore(self, record: WorkloadRecord, order: Order | None, checks: tuple[CheckRecord, ...]) -> None:
+        """A workload as it is on record."""
+        if order is not None:
+            placed = replace(record.workload, rank_priority=order.rank_priority, rank_at=order.rank_at)
+            record = replace(record, workload=placed)
+        if record.state is State.ADMITTED and record.cleared_at is None and not record.checks_pending:
+            record = replace(record, cleared_at=record.admitted_at)  # written by a version that knew no checks
+        barred = record.reason in BARS or not record.active or not record.workload.pod_sets
+        held = record.state is State.PENDING and barred
+        tracked = self.registry.add(Tracked(record=record, held=held, order=order, checks=checks))
+        tracked.unsettled = tracked.holds_quota  # it may have been started and stopped a moment ago
+        if order is None or order.priority is None:
+            tracked.own_priority = record.workload.priority
+        if order is not None and order.revision == record.revision:  # written by nobody who had taken it in
+            tracked.order = None
+            self.order(tracked, order)
+        if record.admission is not None:
+            self.tell_admitted(tracked)
+        else:
+            self.tell_pending(tracked)
+
+    def arrive(self, reading: Reading, *, held: bool, reason: str, message: str) -> Tracked:
+        """An object was queued that was not known before."""
+        now = self._clock()
+        record = WorkloadRecord(
+            workload=reading.workload, state=State.PENDING, queued_at=now, reason=reason, message=message
+        )
+        tracked = self.registry.add(Tracked(record=record, held=held))
+        self.batch.write(record, at=now, reason="Queued", message=message)
+        self.tell_pending(tracked)
+        self.untold[tracked.uid] = None
+        self.arrived += 1
+        return tracked
+
+    def tell_pending(self, tracked: Tracked) -> None:
+        """Tell the engine how it waits."""
+        record = tracked.record
+        self.tell(WorkloadPending(record.workload, held=tracked.held, not_before=record.not_before or 0.0))
+
+    def tell_admitted(self, tracked: Tracked) -> None:
+        """Tell the engine what it holds: when the state is loaded, or when that has changed."""
+        record = tracked.record
+        assert record.admission is not None, record
+        at = record.admitted_at if record.admitted_at is not None else record.queued_at
+        evicting = record.state is State.EVICTING
+        self.tell(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting))
+
+    def requeue(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
+        """A waiting workload looks different: edited, moved to another queue, held or released."""
+        tracked.held = held
+        self.untold[tracked.uid] = None
+        self.write(tracked.change(workload=reading.workload, reason=reason, message=message), message=message)
+        self.tell_pending(tracked)
+
+    def write(self, record: WorkloadRecord, *, reason: str = "", message: str = "") -> None:
+        """With the next commit, and with a line of its story: what happened, by default why it is in its state."""
+        self.batch.write(record, at=self._clock(), reason=reason or record.reason, message=message)
+
+    def order(self, tracked: Tracked, order: Order) -> None:
+        """An admin has ordered something about it; what follows from that is decided when it is looked at."""
+        before, tracked.order = tracked.order, order
+        if before is not None and before.revision >= order.revision:
+            return
+        if order.active is not None and order.active != tracked.record.active:
+            fresh = {"requeues": 0, "not_before": None, "past_seconds": 0.0} if order.active else {}
+            tracked.change(active=order.active, **fresh)
+        if line := describe(order, before):
+            self.write(tracked.record, reason=ORDERED, message=line)
+
+    def admit(self, tracked: Tracked, decision: Admit, *, original: Object, checks: Collection[str] = ()) -> None:
+        """The engine gave it quota; it may run at once, or as soon as admission `checks` say so."""
+        now = self._clock()
+        queue = decision.admission.cluster_queue
+        record = tracked.change(
+            state=State.ADMITTED,
+            cluster_queue=queue,
+            admission=decision.admission,
+            original=original,
+            admitted_at=now,
+            checks_pending=bool(checks),
+            cleared_at=None if checks else now,
+            not_before=None,
+            reason=QUOTA_RESERVED if checks else ADMITTED,
+            message="",
+        )
+        asked = f"; admission checks are asked: {', '.join(checks)}" if checks else ""
+        self.write(record, message=f"by ClusterQueue {queue}{asked}")
+        self.batch.open(record, decision.admission, at=now)
+        self.dirty[tracked.uid] = None
+
+    def clear(self, tracked: Tracked, *, original: Object) -> None:
+        """All admission checks say that it may run."""
+        record = tracked.change(
+            checks_pending=False, cleared_at=self._clock(), original=original, reason=ADMITTED, message=""
+        )
+        self.write(record, message="all admission checks are ready")
+        self.dirty[tracked.uid] = None
+
+    def shrink(self, tracked: Tracked, count: int) -> None:
+        """Only `count` pods of its only pod set are needed any more: the quota of the others is free."""
+        admission = tracked.record.admission
+        assert admission is not None, tracked
+        (given,) = admission.pod_sets
+        # What was cut off at the most that can be counted is not known: of that nothing is given back early.
+        usage = {
+            resource: amount if amount >= UNLIMITED else amount * count // given.count
+            for resource, amount in given.usage.items()
+        }
+        smaller = replace(admission, pod_sets=(replace(given, usage=usage, count=count),))
+        record = tracked.change(admission=smaller)
+        self.batch.resize(record, smaller, at=self._clock())
+        self.tell_admitted(tracked)
+        self.freed = True
+
+    def amend(self, tracked: Tracked, *, original: Object) -> None:
+        """It was edited between admission and start: what will have to be restored is different now."""
+        self.write(tracked.change(original=original), reason="Edited")
+        self.dirty[tracked.uid] = None
+
+    def evict(
+        self, tracked: Tracked, *, reason: str, message: str, decided_by_engine: bool = False, **fields: Any
+    ) -> None:
+        """It must give its quota back; it holds it until its pods are gone. `fields` are of its record."""
+        workload = tracked.record.workload
+        if workload.queued_at is not None:  # that was for an earlier eviction
+            fields = {"workload": replace(workload, queued_at=None), **fields}
+        record = tracked.change(state=State.EVICTING, evict_reason=reason, reason=reason, message=message, **fields)
+        self.write(record, message=message)
+        self._ask_again(tracked)
+        if not decided_by_engine:
+            self.tell(WorkloadEvicted(tracked.uid))
+        self.dirty[tracked.uid] = None
+
+    def deactivate(self, tracked: Tracked, *, cause: str, message: str) -> None:
+        """It must give its quota back and does not queue again until somebody takes it back in."""
+        self.evict(
+            tracked,
+            reason=f"{DEACTIVATED}DueTo{cause}",
+            message=f"The workload is deactivated due to {message}",
+            active=False,
+            requeues=0,
+            not_before=None,
+        )
+        self.batch.deactivate(tracked.uid)
+        if tracked.order is not None:
+            tracked.order = replace(tracked.order, active=None)
+
+    def _ask_again(self, tracked: Tracked) -> None:
+        """As in Kueue, what checks said counts no more after an eviction."""
+        checks = []
+        for check in tracked.checks:
+            if check.state == "Pending":
+                checks.append(check)
+                continue
+            anew = CheckRecord(
+                uid=check.uid,
+                name=check.name,
+                state="Pending",
+                at=self._clock(),
+                message=f"Reset to Pending after eviction. Previously: {check.state}",
+                requeue_after_seconds=check.requeue_after_seconds,
+                retries=check.retries + (check.state == "Retry"),
+            )
+            self.batch.ask(anew)
+            checks.append(anew)
+        tracked.checks = tuple(checks)
+
+    def release(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
+        """It is stopped and restored: its quota is free, and it waits again.
+
+        Its `original` stays on record: the start of an earlier leader may still come through (`Observing`).
+        """
+        now = self._clock()
+        self.freed = True
+        before = tracked.record
+        self.batch.close(tracked.uid, at=now, reason=before.evict_reason)
+        ran = 0.0 if before.cleared_at is None else max(now - before.cleared_at, 0.0)
+        tracked.held = held
+        record = tracked.change(
+            workload=reading.workload,
+            state=State.PENDING,
+            admission=None,
+            admitted_at=None,
+            checks_pending=False,
+            cleared_at=None,
+            ready_at=None,
+            unready_at=None,
+            past_seconds=before.past_seconds + ran if before.active else 0.0,
+            queued_at=now,
+            evict_reason="",
+            reason=reason,
+            message=message,
+        )
+        self.write(record, reason="Requeued" if record.active else reason, message=message)
+        self.tell(WorkloadGone(tracked.uid, requeue=reading.workload, held=held, not_before=record.not_before or 0.0))
+        self.untold[tracked.uid] = None
+
+    def finish(self, tracked: Tracked, *, outcome: str, message: str) -> None:
+        """It is over: done, failed, deleted, or not for Sluice any more."""
+        now = self._clock()
+        if tracked.holds_quota:
+            self.freed = True
+            self.batch.close(tracked.uid, at=now, reason=outcome)
+        record = tracked.change(
+            state=State.FINISHED, admission=None, finished_at=now, outcome=outcome, reason=outcome, message=message
+        )
+        self.batch.write(record, at=now, reason=outcome, message=message)
+        self.tell(WorkloadGone(tracked.uid))
+        self.registry.remove(tracked.uid)
+
+    def refuse(self, tracked: Tracked, *, generation: int, message: str) -> None:
+        """The API server will not have it started as it is: its quota goes back, and it waits for an edit."""
+        tracked.refused = (generation, message)
+        self.evict(tracked, reason=MISCONFIGURED, message=message)
+
+    def bar(self, tracked: Tracked, *, generation: int, message: str) -> None:
+        """It waits, but cannot be started as it is; not tried again before it is edited."""
+        tracked.refused, tracked.held = (generation, message), True
+        self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
+        self.tell_pending(tracked)
+
+    def drop(self, tracked: Tracked) -> None:
+        """Forget a workload that holds nothing, and what was to be written of it."""
+        uid = tracked.uid
+        self.batch.forget(uid)
+        self.dirty.pop(uid, None)
+        self.untold.pop(uid, None)
+        if self.registry.get(uid) is not None:
+            self.registry.remove(uid)
+        self.tell(WorkloadGone(uid))
+
+    def set_aside(self, tracked: Tracked) -> None:
+        """Record a dropped workload as it is, and keep it out of all decisions; if it runs, it is stopped."""
+        tracked.held = True
+        self.registry.add(tracked)
+        self.write(tracked.record, message=tracked.record.message)
+        self.tell_pending(tracked)
+        if tracked.seen is not None and not tracked.seen.suspended:
+            self.dirty[tracked.uid] = None
+
+    def evict_by_decision(self, decision: Evict) -> None:
+        """The engine takes quota back."""
+        tracked = self.registry.get(decision.workload.uid)
+        if tracked is not None and tracked.record.state is State.ADMITTED:
+            self.evict(tracked, reason=decision.reason, message=decision.message, decided_by_engine=True)
+
+    def park(self, decision: Park) -> None:
+        """The engine says why it waits."""
+        tracked = self.registry.get(decision.workload.uid)
+        if tracked is not None:
+            self._wait_for(tracked, decision.reason, decision.message)
+
+    def ask_why(
+        self,
+        limit: int,
+        *,
+        untried: tuple[str, str] | None = None,
+        isolated: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        """Have the engine explain up to `limit` workloads that it found no occasion to speak of.
+
+        `untried`: reason and message for those that it was not let try yet. `isolated`: see `Isolation.of`.
+        """
+        for uid in list(islice(self.untold, limit)):
+            del self.untold[uid]
+            with isolated(uid):
+                self._explain(uid, untried)
+
+    def _explain(self, uid: str, untried: tuple[str, str] | None) -> None:
+        tracked = self.registry.get(uid)
+        explanation = self.engine.explain(uid)
+        if tracked is None or explanation is None or not explanation.reason:
+            return
+        if untried is not None and explanation.reason == PENDING_EVALUATION and explanation.not_before is None:
+            self._wait_for(tracked, *untried)
+        else:
+            self._wait_for(tracked, explanation.reason, explanation.message)
+
+    def _wait_for(self, tracked: Tracked, reason: str, message: str) -> None:
+        self.untold.pop(tracked.uid, None)
+        record = tracked.record
+        # Why it is held is known better here.
+        if record.state is State.PENDING and not tracked.held and (reason, message) != (record.reason, record.message):
+            self.batch.note(tracked.change(reason=reason, message=message))

@@ -1,0 +1,1 @@
+"""Workloads from observation to request: observed changes, admitted workloads, requests to the API server."""

@@ -1,0 +1,323 @@
+"""What an object's new state means for its workload: arrivals, edits, holds, moves, endings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission.controller.state.workload_reader import Reading, ordered, read
+from admission.controller.state.workload_state import DEACTIVATED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.kinds.patches import merged
+from admission.model.errors import Misconfigured
+from admission.store.records import DEQUEUED, State
+
+if TYPE_CHECKING:
+    from admission.controller.state.context import Context
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.state.workload_state import Desk
+    from admission.controller.workloads.admitted import Upkeep
+    from admission.controller.workloads.drain import Drain
+    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.limits import NamespaceContext
+    from admission.model.workload import PodSet
+    from admission.store.records import Order, WorkloadRecord
+
+OUT_OF_SYNC = "OutOfSync"
+DELETED = "Deleted"
+MOVED = "Moved"
+PRIORITIZED = "Prioritized"
+_UNLABELLED = "its queue label was removed"
+_CAME_LATE = "a start came through after its eviction: it is stopped, and given back as it was"
+
+
+class Observing:
+    """Takes objects in as they are seen, in any order and any number of times."""
+
+    def __init__(self, kind: Kind, context: Context, desk: Desk, drain: Drain, upkeep: Upkeep) -> None:
+        self._kind = kind
+        self._context = context
+        self._desk = desk
+        self._drain = drain
+        self._upkeep = upkeep
+
+    def see(self, obj: Object) -> None:
+        """An object as it is now."""
+        seen = self._kind.observe(obj)
+        tracked = self._desk.registry.get(seen.uid)
+        if tracked is None:
+            before = self._desk.registry.named(self._kind.kind, seen.namespace, seen.name)
+            if before is not None:
+                self.gone(before)
+            if seen.queue and seen.finished is None and seen.uid not in self._desk.ended:
+                self._arrive(seen, obj)
+            return
+        if tracked.seen is not None and _older(seen, tracked.seen):
+            return
+        former = (tracked.object or obj) if _may_be_edited(tracked, seen) else None
+        tracked.saw(seen, obj)
+        self._update(tracked, seen, obj, former)
+        if tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late:  # else nothing is due
+            self._desk.dirty[seen.uid] = None
+
+    def gone(self, tracked: Tracked) -> None:
+        """An object does not exist any more. Its pods may."""
+        had_pods = tracked.seen is None or tracked.unsettled or tracked.seen.active or not tracked.seen.suspended
+        if tracked.seen is None:
+            tracked.unsettled = False  # it was not started by this process
+        tracked.seen = tracked.object = tracked.in_flight = None
+        if not (tracked.holds_quota and had_pods):
+            self._desk.finish(tracked, outcome=DELETED, message="")
+            return
+        if tracked.record.state is State.ADMITTED:
+            self._desk.evict(tracked, reason=DELETED, message="it was deleted; its pods still hold the quota")
+        tracked.wait = 0
+        self.wait_for_pods(tracked)
+
+    def wait_for_pods(self, tracked: Tracked) -> None:
+        """Have `pods_gone` called when it has none; may be asked again."""
+        if not tracked.wait:
+            namespace = tracked.record.workload.namespace
+            tracked.wait = self._drain.add(tracked.uid, namespace, may_begin=tracked.unsettled)
+
+    def pods_gone(self, tracked: Tracked) -> None:
+        """Its last pod has ended, though its object is gone, or does not say so."""
+        tracked.wait, tracked.unsettled = 0, False
+        if tracked.seen is None:
+            self._desk.finish(tracked, outcome=DELETED, message="")
+        elif tracked.object is not None:
+            self._desk.dirty[tracked.uid] = None
+            self._update(tracked, tracked.seen, tracked.object, None)
+
+    def look_again(self, tracked: Tracked) -> None:
+        """Something has changed that its pod sets or its priority are computed from."""
+        if tracked.record.state is State.PENDING and tracked.seen is not None and tracked.object is not None:
+            self._wait(tracked, tracked.seen, tracked.object)
+
+    def release(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
+        """An evicted workload has stopped and is as it was: it waits again, as its object now asks."""
+        reading = self._read(tracked, seen, obj)
+        held, reason, message = _bar(seen, reading, tracked)
+        self._desk.release(tracked, reading, held=held, reason=reason, message=message)
+        if not seen.queue and not _held_by_admin(tracked):
+            self._desk.finish(tracked, outcome=DEQUEUED, message=_UNLABELLED)
+
+    def ordered(self, order: Order) -> None:
+        """An admin has ordered something about a workload."""
+        tracked = self._desk.registry.get(order.uid)
+        if tracked is None:
+            return
+        self._desk.order(tracked, order)
+        if tracked.seen is not None and tracked.object is not None:  # else it counts as soon as it is seen
+            self._update(tracked, tracked.seen, tracked.object, None)
+
+    def _arrive(self, seen: Observed, obj: Object) -> None:
+        reading = read(self._kind, seen, obj, self._context)
+        held, reason, message = _bar(seen, reading, None)
+        tracked = self._desk.arrive(reading, held=held, reason=reason, message=message)
+        tracked.saw(seen, obj)
+        tracked.own_priority = reading.workload.priority
+        self._desk.dirty[seen.uid] = None
+
+    def _update(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> None:
+        if seen.finished is not None:
+            outcome = "Succeeded" if seen.finished.succeeded else "Failed"
+            self._desk.finish(tracked, outcome=outcome, message=seen.finished.message)
+            return
+        match tracked.record.state:
+            case State.PENDING if not seen.queue and seen.suspended and not _held_by_admin(tracked):
+                self._desk.finish(tracked, outcome=DEQUEUED, message=_UNLABELLED)
+            case State.PENDING:
+                self._wait(tracked, seen, obj)
+            case State.ADMITTED:
+                self._hold(tracked, seen, obj, before)
+                self._upkeep.look(tracked)
+            case _:
+                self._upkeep.look(tracked)
+
+    def _wait(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
+        """A waiting workload was seen: does it wait for something else now?"""
+        record = tracked.record
+        reading = self._read(tracked, seen, obj)
+        held, reason, message = _bar(seen, reading, tracked)
+        came_late = self._came_late(tracked, seen, obj)
+        if came_late:
+            held, reason, message = True, PENDING_EVALUATION, _CAME_LATE
+        same = reading.workload == record.workload and held == tracked.held and came_late == tracked.came_late
+        if same and (not held or message == record.message):
+            return
+        tracked.note_late_start(came_late)
+        self._desk.requeue(tracked, reading, held=held, reason=reason, message=message)
+
+    def _came_late(self, tracked: Tracked, seen: Observed, obj: Object) -> bool:
+        """Whether it carries what a start put in that came through after its eviction.
+
+        Only such a start puts that in and unsuspends at once; a user may add the same while it waits.
+        """
+        original = tracked.record.original
+        return original is not None and (not seen.suspended or tracked.came_late) and self._kind.carries(obj, original)
+
+    def _read(self, tracked: Tracked, seen: Observed, obj: Object) -> Reading:
+        """The workload as its object asks for it now, of the age that it has, as an admin will have it."""
+        record = tracked.record
+        if not seen.queue or (record.workload.user and seen.user != record.workload.user):
+            # Its gate stays until it is seen suspended without the label; and who submitted it does not change.
+            queue, user = seen.queue or record.workload.queue, record.workload.user or seen.user
+            seen = replace(seen, queue=queue, user=user)
+        unordered = record.workload if tracked.order is None else None
+        reading = read(self._kind, seen, obj, self._context, known=unordered)
+        known = record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class
+        if not known or tracked.own_priority is None:
+            tracked.own_priority = reading.workload.priority
+        # As in Kueue, another value of a priority class counts for workloads that come after it.
+        workload, queued_at = reading.workload, record.workload.queued_at
+        if (workload.priority, workload.queued_at) != (tracked.own_priority, queued_at):
+            workload = replace(workload, priority=tracked.own_priority, queued_at=queued_at)
+        if workload is record.workload:
+            return reading
+        return Reading(ordered(workload, tracked.order), reading.fault)
+
+    def _hold(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> None:
+        """An admitted workload was seen: may it keep what it holds?"""
+        order, queue = tracked.order, tracked.record.workload.queue
+        if not tracked.record.active:
+            self._desk.evict(tracked, reason=DEACTIVATED, message="The workload is deactivated")
+        elif seen.held or (order is not None and order.held):
+            self._desk.evict(tracked, reason=ON_HOLD, message="it was put on hold")
+        elif order is not None and order.local_queue not in (None, queue):
+            self._desk.evict(tracked, reason=MOVED, message=f"it was moved to LocalQueue {order.local_queue}")
+        elif seen.deleting and not seen.active and not tracked.unsettled:
+            self._desk.evict(tracked, reason=DELETED, message="it is being deleted, and has no pods any more")
+        elif order is None and seen.queue not in ("", queue):
+            self._desk.evict(tracked, reason=MOVED, message=f"its queue label names LocalQueue {seen.queue} now")
+        elif self._edited(tracked, seen, obj, before):
+            self._desk.evict(tracked, reason=OUT_OF_SYNC, message="it was edited after it had been admitted")
+        else:
+            self._prioritize(tracked, seen)
+            self._reclaim(tracked, seen)
+
+    def _prioritize(self, tracked: Tracked, seen: Observed) -> None:
+        """Another priority counts for an admitted workload, too: it decides for whom it may be evicted."""
+        workload, order = tracked.record.workload, tracked.order
+        if tracked.own_priority is None or seen.priority_class != workload.priority_class:
+            try:
+                tracked.own_priority = self._context.priority(
+                    workload_class=seen.priority_class, pod_class=seen.pod_priority_class
+                )
+            except Misconfigured:
+                return  # while it runs it keeps what it was admitted with
+        priority = tracked.own_priority if order is None or order.priority is None else order.priority
+        if (priority, seen.priority_class) != (workload.priority, workload.priority_class):
+            changed = replace(workload, priority=priority, priority_class=seen.priority_class)
+            self._desk.write(tracked.change(workload=changed), reason=PRIORITIZED, message=f"priority {priority}")
+            self._desk.tell_admitted(tracked)
+
+    def _reclaim(self, tracked: Tracked, seen: Observed) -> None:
+        """Give back the quota of pods that are not needed any more, or not wanted, once they are gone."""
+        held = _held_pods(tracked)
+        if seen.suspended or tracked.unsettled or not seen.needed or seen.needed >= held:
+            return
+        count = max(seen.needed, min(seen.busy, held))
+        if count < held:
+            self._desk.shrink(tracked, count)
+
+    def _edited(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> bool:
+        """Whether an admitted object is not any more what it was admitted as.
+
+        `before`: the version before, if it runs and was perhaps changed by others.
+        """
+        original = tracked.record.original or {}
+        if not seen.suspended:
+            more = seen.needed > _held_pods(tracked) or (not seen.needed and bool(seen.left))
+            if before is None or tracked.record.checks_pending:  # the latter is stopped, and not yet what it will be
+                return more
+            return more or not self._is_same(before, obj, original)
+        restored = self._kind.restore_patch(obj, original)
+        now = read(self._kind, seen, obj if restored is None else merged(obj, restored), self._context)
+        whole = restored is None or self._kind.is_as_started(obj, original)
+        return now.fault != "" or not whole or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)
+
+    def _is_same(self, before: Object, obj: Object, original: Object) -> bool:
+        """Whether something that runs has still the pods that it had, and all that its start put in.
+
+        Limits of its namespace that have changed since do not count: they would stop what runs.
+        """
+        if not self._kind.is_as_started(obj, original):
+            return False
+        context = self._context.of_namespace(obj["metadata"]["namespace"])
+        had, has = (self._pods(each, original, context) for each in (before, obj))
+        return (
+            had is None
+            or has is None
+            or all(
+                replace(new, count=old.count, min_count=old.min_count) == old for old, new in zip(had, has, strict=True)
+            )
+        )
+
+    def _pods(self, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
+        """Without what its start put in; None: nobody can tell."""
+        restored = self._kind.restore_patch(obj, original)
+        try:
+            return self._kind.pod_sets(obj if restored is None else merged(obj, restored), context)
+        except Misconfigured:
+            return None
+
+
+def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:
+    """Whether what runs has another spec than the last time, that is not of Sluice's making; or was not seen yet."""
+    return (
+        tracked.record.state is State.ADMITTED
+        and not seen.suspended
+        and seen.generation != tracked.in_sync
+        and (tracked.seen is None or seen.generation != tracked.seen.generation)
+    )
+
+
+def _held_by_admin(tracked: Tracked) -> bool:
+    return not tracked.record.active or (tracked.order is not None and tracked.order.held)
+
+
+def _held_pods(tracked: Tracked) -> int:
+    admission = tracked.record.admission
+    assert admission is not None, tracked.record
+    return sum(assignment.count for assignment in admission.pod_sets)
+
+
+def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
+    """Whether pod sets are those that were admitted, of which by now fewer pods may be needed."""
+    return len(admitted) == len(now) and all(
+        replace(new, count=old.count, min_count=old.min_count) == old and new.count <= old.count
+        for old, new in zip(admitted, now, strict=True)
+    )
+
+
+def _bar(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
+    """(held, reason, message): what keeps a waiting workload out of the cycles, whatever quota there is."""
+    if tracked is not None and not tracked.record.active:
+        return _deactivated(tracked.record)
+    if reading.fault:
+        return True, MISCONFIGURED, reading.fault
+    if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
+        return True, MISCONFIGURED, tracked.refused[1]
+    if tracked is not None and tracked.order is not None and tracked.order.held:
+        return True, ON_HOLD, f"{tracked.order.author} holds it"
+    if seen.held:
+        return True, ON_HOLD, "its user holds it: remove sluice.dev/hold to let it queue"
+    if seen.deleting:
+        return True, ON_HOLD, "it is being deleted"
+    if not seen.suspended or seen.active:
+        return True, PENDING_EVALUATION, "it runs without quota and is being stopped first"
+    return False, PENDING_EVALUATION, ""
+
+
+def _deactivated(record: WorkloadRecord) -> tuple[bool, str, str]:
+    if record.reason.startswith(DEACTIVATED):
+        return True, record.reason, record.message
+    return True, DEACTIVATED, "The workload is deactivated"
+
+
+def _older(seen: Observed, known: Observed) -> bool:
+    """Whether a version is older than the known one: versions are numbers that grow (promised since 1.35)."""
+    try:
+        return int(seen.resource_version) < int(known.resource_version)
+    except ValueError:
+        return False

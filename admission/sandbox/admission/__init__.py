@@ -1,0 +1,1 @@
+"""Admission in the sandbox: webhooks, admission policies, LimitRanges."""

@@ -1,0 +1,77 @@
+"""All who admit a request in their order: policies before webhooks; and which of them are in force by now."""
+
+from __future__ import annotations
+
+import asyncio
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from admission.sandbox.admission.policies import Policies
+from admission.sandbox.admission.webhook_calls import Webhooks
+
+if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.resources import Resource
+
+
+class Admission:
+    """Admission by what was configured; `delay` in seconds is what a configuration takes until it is in force."""
+
+    def __init__(self, registry: Registry, *, delay: float) -> None:
+        self.webhooks = Webhooks(registry)
+        self._policies = Policies(registry)
+        self._delay = delay
+        self._written: dict[tuple[str, str], Object] = {}
+        self._in_force: dict[tuple[str, str], Object] = {}
+
+    def in_force(self, kind: str) -> list[Object]:
+        """The webhook configurations, policies or bindings that count now, in the order of their names."""
+        return [obj for (known, _), obj in sorted(self._in_force.items(), key=itemgetter(0)) if known == kind]
+
+    def changed(self, new: Object | None, old: Object | None) -> None:
+        """One of them was written, and counts now or after the delay; or it is gone, and counts no more at once."""
+        obj = new or old
+        assert obj is not None
+        key = obj["kind"], obj["metadata"]["name"]
+        if new is None:
+            self._written.pop(key, None)
+            self._in_force.pop(key, None)
+            self._reload()
+            return
+        self._written[key] = new
+        if self._delay:
+            asyncio.get_running_loop().call_later(self._delay, self._put_in_force, key)
+        else:
+            self._put_in_force(key)
+
+    def _put_in_force(self, key: tuple[str, str]) -> None:
+        if key in self._written:
+            self._in_force[key] = self._written[key]
+            self._reload()
+
+    def _reload(self) -> None:
+        self.webhooks.reload()
+        self._policies.reload()
+
+    async def mutate(
+        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+    ) -> Object:
+        """What all make of an object. Raises ApiError."""
+        new = self._policies.mutate(resource, subresource, operation, new, old, call)
+        changed = await self.webhooks.mutate(resource, subresource, operation, new, old, call)
+        if changed is new:
+            return new
+        return self._policies.mutate(resource, subresource, operation, changed, old, call, again=True)
+
+    async def validate(
+        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+    ) -> None:
+        """Raises ApiError if anybody has something against it."""
+        self._policies.validate(resource, subresource, operation, new, old, call)
+        await self.webhooks.validate(resource, subresource, operation, new, old, call)
+
+    async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
+        """Ask all about a deletion. Raises ApiError."""
+        self._policies.validate(resource, "", "DELETE", None, old, call, named=named)
+        await self.webhooks.review_delete(resource, old, call, named=named)

@@ -1,0 +1,181 @@
+"""Which requests webhooks and admission policies are about: rules, selectors, match conditions."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from admission.sandbox.apiserver.cel import MATCH_VARIABLES, CelError, compile_expression, evaluate
+from admission.sandbox.apiserver.objects import labels_of
+from admission.sandbox.apiserver.selectors import requirements_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import cel
+
+    from admission.apimachinery.selectors import Requirement
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.resources import Resource
+
+GROUP = "admissionregistration.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A request as those who admit it see it, but for the object that they may change."""
+
+    resource: Resource
+    subresource: str
+    operation: str
+    name: str
+    namespace: str
+    old: Object | None
+    call: Call
+
+    @classmethod
+    def of(
+        cls, resource: Resource, subresource: str, operation: str, obj: Object, old: Object | None, call: Call,
+        *, named: bool = True,
+    ) -> Self:  # fmt: skip
+        """A review about `obj`, which gives its name and namespace."""
+        metadata = obj["metadata"]
+        namespace = "" if resource.key == ("", "namespaces") else metadata.get("namespace", "")
+        return cls(resource, subresource, operation, metadata.get("name", "") if named else "", namespace, old, call)
+
+    def body(self, new: Object | None) -> Object:
+        """The AdmissionReview to send; its uid is fresh."""
+        resource = self.resource
+        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        target = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+        request: Object = {"uid": str(uuid.uuid4()), "kind": kind, "resource": target}
+        if self.subresource:
+            request["subResource"] = self.subresource
+        request["requestKind"] = kind
+        request["requestResource"] = target
+        if self.subresource:
+            request["requestSubResource"] = self.subresource
+        if self.name:
+            request["name"] = self.name
+        if self.namespace:
+            request["namespace"] = self.namespace
+        request["operation"] = self.operation
+        request["userInfo"] = self.call.user.info()
+        request["object"] = new
+        request["oldObject"] = self.old
+        request["dryRun"] = self.call.dry_run
+        request["options"] = self.call.options
+        return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+
+    def values(self, new: Object | None) -> Object:
+        """What CEL expressions may speak of."""
+        request = self.body(None)["request"]
+        return {"object": new, "oldObject": self.old, "request": {k: v for k, v in request.items() if v is not None}}
+
+    def subject(self, new: Object | None) -> str:
+        """The name of what it is about, if it has one by now."""
+        name: str = (new or self.old or {}).get("metadata", {}).get("name", "")
+        return name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constraints:
+    """Rules, and selectors of namespaces and of objects, all of which must hold."""
+
+    rules: tuple[Object, ...]
+    excluded: tuple[Object, ...]
+    namespaces: tuple[Requirement, ...]
+    objects: tuple[Requirement, ...]
+
+    @classmethod
+    def of(cls, spec: Object, rules: Sequence[Object], excluded: Sequence[Object] = ()) -> Self:
+        """Those of a webhook, or of a policy's `matchConstraints`."""
+        namespaces, objects = spec.get("namespaceSelector", {}), spec.get("objectSelector", {})
+        return cls(tuple(rules), tuple(excluded), requirements_of(namespaces), requirements_of(objects))
+
+    def hold(self, registry: Registry, review: Review, new: Object | None) -> bool:
+        """Whether a request is one of them. Nothing is asked about what configures admission itself."""
+        if review.resource.group == GROUP or not any(_rule_matches(rule, review) for rule in self.rules):
+            return False
+        if any(_rule_matches(rule, review) for rule in self.excluded):
+            return False
+        if self.namespaces and not self._namespace_matches(registry, review, new):
+            return False
+        return not self.objects or any(
+            all(requirement.holds(labels_of(obj)) for requirement in self.objects)
+            for obj in (new, review.old)
+            if obj is not None
+        )
+
+    def _namespace_matches(self, registry: Registry, review: Review, new: Object | None) -> bool:
+        if review.namespace:
+            found = registry.find("", "namespaces", "", review.namespace)
+        elif review.resource.key == ("", "namespaces"):
+            found = new or review.old
+        else:
+            return True
+        labels = labels_of(found) if found else {}
+        return all(requirement.holds(labels) for requirement in self.namespaces)
+
+
+Conditions = tuple[tuple[str, "cel.Program"], ...]
+
+
+class ConditionFailed(CelError):
+    """A match condition that could not be evaluated."""
+
+
+def conditions_of(spec: Object) -> Conditions:
+    """The match conditions of a webhook or a policy."""
+    return tuple(
+        (condition["expression"], compile_expression(condition["expression"], MATCH_VARIABLES))
+        for condition in spec.get("matchConditions", ())
+    )
+
+
+def conditions_hold(conditions: Conditions, review: Review, new: Object | None) -> bool:
+    """All of them; an error counts only if none is false. Raises ConditionFailed for it."""
+    if not conditions:
+        return True
+    values = review.values(new)
+    failed: tuple[str, CelError] | None = None
+    for text, program in conditions:
+        try:
+            if not evaluate(program, values):
+                return False
+        except CelError as error:
+            failed = failed or (text, error)
+    if failed is None:
+        return True
+    text, fault = failed
+    raise ConditionFailed(f"expression '{text}' resulted in error: {fault}") from fault
+
+
+def _rule_matches(rule: Object, review: Review) -> bool:
+    resource = review.resource
+    if not _named(rule["operations"], review.operation) or not _named(rule["apiGroups"], resource.group):
+        return False
+    if not _named(rule["apiVersions"], resource.version):
+        return False
+    scope = rule.get("scope", "*")
+    if scope != "*" and (scope == "Namespaced") != resource.namespaced:
+        return False
+    names = rule.get("resourceNames")
+    if names and review.name not in names:
+        return False
+    return any(_resource_matches(pattern, resource.plural, review.subresource) for pattern in rule["resources"])
+
+
+def _named(patterns: list[str], name: str) -> bool:
+    return "*" in patterns or name in patterns
+
+
+def _resource_matches(pattern: str, plural: str, subresource: str) -> bool:
+    parent, slash, sub = pattern.partition("/")
+    if parent not in ("*", plural):
+        return False
+    if not slash:
+        return not subresource
+    return sub in ("*", subresource)

@@ -1,0 +1,232 @@
+"""Admission policies: what CEL expressions in the API server itself make of a request, or have against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from admission.sandbox.admission.matching import (
+    ConditionFailed,
+    Conditions,
+    Constraints,
+    Review,
+    conditions_hold,
+    conditions_of,
+)
+from admission.sandbox.apiserver import errors
+from admission.sandbox.apiserver.cel import (
+    MATCH_VARIABLES,
+    CelError,
+    compile_expression,
+    evaluate,
+    structs_as_maps,
+    value_of,
+)
+from admission.sandbox.apiserver.decoding import complete
+from admission.sandbox.apiserver.patch import json_patch, strategic_merge
+from admission.sandbox.apiserver.schema import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import cel
+
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.resources import Resource
+
+POLICY_VARIABLES = (*MATCH_VARIABLES, "namespaceObject", "variables", "jsonpatch")
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
+    """A policy with one of its bindings, ready to be matched."""
+
+    kind: str
+    name: str
+    spec: Object
+    constraints: Constraints
+    conditions: Conditions
+    variables: dict[str, cel.Program]
+    binding: str
+    binding_constraints: Constraints | None
+    actions: tuple[str, ...]
+
+    @property
+    def fails_closed(self) -> bool:
+        return bool(self.spec["failurePolicy"] == "Fail")
+
+    def denial(self, message: str) -> str:
+        return f"{self.kind} '{self.name}' with binding '{self.binding}' denied request: {message}"
+
+
+class Policies:
+    """All policies that are bound."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._mutating: list[Policy] = []
+        self._validating: list[Policy] = []
+
+    def reload(self) -> None:
+        """Read the policies and their bindings again, after one changed."""
+        self._mutating = list(self._read("MutatingAdmissionPolicy"))
+        self._validating = list(self._read("ValidatingAdmissionPolicy"))
+
+    def _read(self, kind: str) -> Iterator[Policy]:
+        bindings = self._registry.admission.in_force(f"{kind}Binding")
+        for policy in self._registry.admission.in_force(kind):
+            for binding in bindings:
+                if binding["spec"]["policyName"] == policy["metadata"]["name"]:
+                    yield _policy(policy, binding)
+
+    # ------------------------------------------------------------------ the two occasions
+
+    def mutate(
+        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call,
+        *, again: bool = False,
+    ) -> Object:  # fmt: skip
+        """What the mutating policies make of the object; `again` asks only those that want to be. Raises ApiError."""
+        for policy in self._mutating:
+            review = Review.of(resource, subresource, operation, old or new, old, call)
+            if again and policy.spec["reinvocationPolicy"] != "IfNeeded":
+                continue
+            try:
+                if self._matches(policy, review, new):
+                    for mutation in policy.spec["mutations"]:
+                        new = self._mutated(policy, mutation, review, new)
+            except CelError as error:
+                if policy.fails_closed:
+                    raise _refusal(review, new, policy.denial(str(error)), "") from error
+        return new
+
+    def validate(
+        self, resource: Resource, subresource: str, operation: str, new: Object | None, old: Object | None, call: Call,
+        *, named: bool = True,
+    ) -> None:  # fmt: skip
+        """Ask all validating policies; the first denial is raised as ApiError, after all warnings were noted."""
+        denial: errors.ApiError | None = None
+        for policy in self._validating:
+            known = new if new is not None else old
+            assert known is not None
+            review = Review.of(resource, subresource, operation, known, old, call, named=named)
+            for message, reason in self._objections(policy, review, new):
+                if "Warn" in policy.actions:
+                    binding = f"{policy.kind} '{policy.name}' with binding '{policy.binding}'"
+                    call.warnings.append(f"Validation failed for {binding}: {message}")
+                if "Deny" in policy.actions and denial is None:
+                    denial = _refusal(review, new, policy.denial(message), reason)
+        if denial is not None:
+            raise denial
+
+    # ------------------------------------------------------------------ one policy
+
+    def _matches(self, policy: Policy, review: Review, new: Object | None) -> bool:
+        """Raises ConditionFailed."""
+        if not policy.constraints.hold(self._registry, review, new):
+            return False
+        narrower = policy.binding_constraints
+        if narrower is not None and not narrower.hold(self._registry, review, new):
+            return False
+        return conditions_hold(policy.conditions, review, new)
+
+    def _objections(self, policy: Policy, review: Review, new: Object | None) -> Iterator[tuple[str, str]]:
+        """(message, reason) of each validation that does not hold, or fails and must not."""
+        try:
+            if not self._matches(policy, review, new):
+                return
+        except ConditionFailed as error:
+            if policy.fails_closed:
+                yield str(error), ""
+            return
+        values = self._values(policy, review, new)
+        for validation in policy.spec.get("validations", ()):
+            text = validation["expression"]
+            try:
+                if evaluate(compile_policy_expression(text), values):
+                    continue
+            except CelError as error:
+                if policy.fails_closed:
+                    yield f"expression '{text}' resulted in error: {error}", ""
+                continue
+            yield _message(validation, values), validation.get("reason", "")
+
+    def _mutated(self, policy: Policy, mutation: Object, review: Review, new: Object) -> Object:
+        """Raises ApiError and CelError."""
+        schema, values = review.resource.schema, self._values(policy, review, new)
+        try:
+            if mutation["patchType"] == "JSONPatch":
+                program = compile_policy_expression(mutation["jsonPatch"]["expression"])
+                changed: Object = json_patch(new, value_of(program, values))
+            else:
+                program = compile_policy_expression(mutation["applyConfiguration"]["expression"])
+                changed = strategic_merge(new, value_of(program, values), schema.struct())
+            schema.decode(changed, new, [])
+        except (DecodeError, TypeError, AttributeError) as error:
+            raise CelError(f"error applying patch: {error}") from error
+        changed = complete(review.resource, changed)
+        return new if changed == new else changed
+
+    def _values(self, policy: Policy, review: Review, new: Object | None) -> Object:
+        """What the expressions of a policy may speak of."""
+        values = review.values(new)
+        namespace = self._registry.find("", "namespaces", "", review.namespace) if review.namespace else None
+        values |= {"namespaceObject": namespace, "variables": {}, "jsonpatch": {}}
+        for name, program in policy.variables.items():
+            try:
+                values["variables"][name] = value_of(program, values)
+            except CelError:
+                continue  # an expression that does not come to use it is none the worse
+        return values
+
+
+def compile_policy_expression(text: str) -> cel.Program:
+    """An expression of a policy. Raises CelError."""
+    return compile_expression(structs_as_maps(text), POLICY_VARIABLES)
+
+
+def _message(validation: Object, values: Object) -> str:
+    if "messageExpression" in validation:
+        try:
+            message = value_of(compile_policy_expression(validation["messageExpression"]), values)
+        except CelError:
+            message = None
+        if isinstance(message, str) and message.strip() and "\n" not in message:
+            return message
+    return str(validation.get("message") or f"failed expression: {validation['expression'].strip()}")
+
+
+def _policy(policy: Object, binding: Object) -> Policy:
+    spec = policy["spec"]
+    narrower = binding["spec"].get("matchResources")
+    return Policy(
+        kind=policy["kind"],
+        name=policy["metadata"]["name"],
+        spec=spec,
+        constraints=_constraints(spec["matchConstraints"]),
+        conditions=conditions_of(spec),
+        variables={each["name"]: compile_policy_expression(each["expression"]) for each in spec.get("variables", ())},
+        binding=binding["metadata"]["name"],
+        binding_constraints=_constraints(narrower) if narrower else None,
+        actions=tuple(binding["spec"].get("validationActions", ())),
+    )
+
+
+_EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*", "*/*"]}
+
+
+def _constraints(spec: Object) -> Constraints:
+    """In a binding the rules may be left out."""
+    return Constraints.of(spec, spec.get("resourceRules") or (_EVERYTHING,), spec.get("excludeResourceRules", ()))
+
+
+def _refusal(review: Review, new: Object | None, message: str, reason: str) -> errors.ApiError:
+    """The same text for every reason; without one it is Invalid."""
+    name = review.subject(new)
+    text = f'{review.resource.qualified} "{name}" is forbidden: {message}'
+    refusal = errors.denied(text, review.resource, name)
+    refusal.reason = reason or "Invalid"
+    refusal.code = _CODES.get(refusal.reason, 422)
+    refusal.details = {**(refusal.details or {}), "causes": [{"message": message}]}
+    return refusal

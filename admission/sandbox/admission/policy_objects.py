@@ -1,0 +1,138 @@
+"""Admission policies and their bindings as objects: their defaults, and what is refused before it could be in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.sandbox.admission.policies import compile_policy_expression
+from admission.sandbox.apiserver.cel import MATCH_VARIABLES, CelError, compile_expression
+from admission.sandbox.apiserver.errors import Cause, forbidden, invalid, required, unsupported
+from admission.sandbox.apiserver.strategy import Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
+
+_REASONS = ("Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge")
+
+
+class AdmissionPolicies(Strategy):
+    """MutatingAdmissionPolicy and ValidatingAdmissionPolicy."""
+
+    def __init__(self, *, mutating: bool) -> None:
+        self._mutating = mutating
+
+    def default(self, obj: Object) -> None:
+        spec = obj.get("spec", {})
+        spec.setdefault("failurePolicy", "Fail")
+        if self._mutating:
+            spec.setdefault("reinvocationPolicy", "Never")
+        if "matchConstraints" in spec:
+            _default_resources(spec["matchConstraints"])
+
+    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+        return list(self._causes(obj.get("spec", {})))
+
+    def _causes(self, spec: Object) -> Iterator[Cause]:
+        if "paramKind" in spec:
+            yield forbidden("spec.paramKind", "the sandbox knows no parameters of policies")
+        if not spec.get("matchConstraints", {}).get("resourceRules"):
+            yield required("spec.matchConstraints.resourceRules")
+        for index, condition in enumerate(spec.get("matchConditions", ())):
+            yield from _compiled(condition, f"spec.matchConditions[{index}]", MATCH_VARIABLES)
+        for index, variable in enumerate(spec.get("variables", ())):
+            yield from _compiled(variable, f"spec.variables[{index}]")
+        if self._mutating:
+            yield from _mutation_causes(spec)
+        else:
+            yield from _validation_causes(spec)
+
+    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+        return self.validate_create(registry, new)
+
+    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+        registry.admission.changed(new, old)
+
+
+class AdmissionPolicyBindings(Strategy):
+    """MutatingAdmissionPolicyBinding and ValidatingAdmissionPolicyBinding."""
+
+    def __init__(self, *, mutating: bool) -> None:
+        self._mutating = mutating
+
+    def default(self, obj: Object) -> None:
+        if (resources := obj.get("spec", {}).get("matchResources")) is not None:
+            _default_resources(resources)
+
+    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+        spec = obj.get("spec", {})
+        causes = []
+        if not spec.get("policyName"):
+            causes.append(required("spec.policyName"))
+        if "paramRef" in spec:
+            causes.append(forbidden("spec.paramRef", "the sandbox knows no parameters of policies"))
+        if not self._mutating:
+            actions = spec.get("validationActions", [])
+            if not actions:
+                causes.append(required("spec.validationActions", "at least one validation action is required"))
+            if {"Deny", "Warn"} <= set(actions):
+                text = "must not contain both Deny and Warn (repeating the same validation failure information)"
+                causes.append(invalid("spec.validationActions", actions, text))
+        return causes
+
+    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+        return self.validate_create(registry, new)
+
+    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+        registry.admission.changed(new, old)
+
+
+def _default_resources(resources: Object) -> None:
+    resources.setdefault("matchPolicy", "Equivalent")
+    resources.setdefault("namespaceSelector", {})
+    resources.setdefault("objectSelector", {})
+    for rule in (*resources.get("resourceRules", ()), *resources.get("excludeResourceRules", ())):
+        rule.setdefault("scope", "*")
+
+
+def _mutation_causes(spec: Object) -> Iterator[Cause]:
+    if not spec.get("mutations"):
+        yield required("spec.mutations", "mutations must contain at least one item")
+    for index, mutation in enumerate(spec.get("mutations", ())):
+        field, patch_type = f"spec.mutations[{index}]", mutation.get("patchType", "")
+        by_type = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
+        if patch_type not in by_type:
+            yield unsupported(f"{field}.patchType", patch_type, tuple(by_type))
+        elif by_type[patch_type] not in mutation:
+            yield required(f"{field}.{by_type[patch_type]}")
+        else:
+            yield from _compiled(mutation[by_type[patch_type]], f"{field}.{by_type[patch_type]}")
+
+
+def _validation_causes(spec: Object) -> Iterator[Cause]:
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        yield required("spec.validations", "validations or auditAnnotations must contain at least one item")
+    for index, validation in enumerate(spec.get("validations", ())):
+        field = f"spec.validations[{index}]"
+        yield from _compiled(validation, field)
+        if "messageExpression" in validation:
+            yield from _compiled({"expression": validation["messageExpression"]}, field, key="messageExpression")
+        if "\n" in validation.get("message", ""):
+            yield invalid(f"{field}.message", validation["message"], "message must not contain line breaks")
+        if (reason := validation.get("reason", "Invalid")) not in _REASONS:
+            yield unsupported(f"{field}.reason", reason, _REASONS)
+
+
+def _compiled(
+    holder: Object, field: str, variables: tuple[str, ...] | None = None, *, key: str = "expression"
+) -> Iterator[Cause]:
+    text = holder.get("expression", "")
+    try:
+        if variables is None:
+            compile_policy_expression(text)
+        else:
+            compile_expression(text, variables)
+    except CelError as error:
+        yield invalid(f"{field}.{key}", text, str(error))

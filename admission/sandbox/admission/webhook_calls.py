@@ -1,0 +1,247 @@
+"""Dynamic admission: which webhooks are asked about a request, how they are called, and what their answers do."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import orjson
+
+from admission.sandbox.admission.matching import (
+    ConditionFailed,
+    Conditions,
+    Constraints,
+    Review,
+    conditions_hold,
+    conditions_of,
+)
+from admission.sandbox.apiserver import errors
+from admission.sandbox.apiserver.decoding import complete
+from admission.sandbox.apiserver.patch import json_patch
+from admission.sandbox.apiserver.schema import DecodeError
+
+if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.resources import Resource
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hook:
+    """One webhook of a configuration, ready to be matched."""
+
+    name: str
+    spec: Object
+    constraints: Constraints
+    conditions: Conditions
+
+    @property
+    def fails_closed(self) -> bool:
+        return bool(self.spec["failurePolicy"] == "Fail")
+
+
+class HookFailed(errors.SandboxError):
+    """A webhook could not be asked, or its answer is none."""
+
+
+class Webhooks:
+    """All registered webhooks."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._mutating: list[Hook] = []
+        self._validating: list[Hook] = []
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
+
+    async def close(self) -> None:
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()
+
+    def reload(self) -> None:
+        """Read the configurations again, after one changed."""
+        self._mutating = self._read("MutatingWebhookConfiguration")
+        self._validating = self._read("ValidatingWebhookConfiguration")
+
+    def _read(self, kind: str) -> list[Hook]:
+        return [_hook(spec) for obj in self._registry.admission.in_force(kind) for spec in obj.get("webhooks", ())]
+
+    # ------------------------------------------------------------------ the three occasions
+
+    async def mutate(
+        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+    ) -> Object:
+        """What the mutating webhooks make of the object. Raises ApiError."""
+        if not self._mutating:
+            return new
+        review = Review.of(resource, subresource, operation, old or new, old, call)
+        again: list[Hook] = []
+        called: list[Hook] = []
+        for hook in self._mutating:
+            if not self._matches(hook, review, new):
+                continue
+            changed = await self._mutate_once(hook, review, new)
+            if changed is not new:
+                again += [earlier for earlier in called if earlier not in again]
+                new = changed
+            if hook.spec.get("reinvocationPolicy") == "IfNeeded":
+                called.append(hook)
+        for hook in again:
+            if self._matches(hook, review, new):
+                new = await self._mutate_once(hook, review, new)
+        return new
+
+    async def validate(
+        self, resource: Resource, subresource: str, operation: str, new: Object | None, old: Object | None, call: Call,
+        *, named: bool = True,
+    ) -> None:  # fmt: skip
+        """Ask all validating webhooks at once; the first denial, in their order, is raised as ApiError."""
+        if not self._validating:
+            return
+        known = new if new is not None else old
+        assert known is not None
+        review = Review.of(resource, subresource, operation, known, old, call, named=named)
+        hooks = [hook for hook in self._validating if self._matches(hook, review, new)]
+        if not hooks:
+            return
+        results = await asyncio.gather(
+            *(self._validate_once(hook, review, new) for hook in hooks), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
+        """Ask both kinds of webhooks about a deletion. Raises ApiError."""
+        if self._mutating:
+            review = Review.of(resource, "", "DELETE", old, old, call, named=named)
+            for hook in self._mutating:
+                if self._matches(hook, review, None):
+                    await self._answer(hook, review, None)
+        await self.validate(resource, "", "DELETE", None, old, call, named=named)
+
+    # ------------------------------------------------------------------ matching
+
+    def _matches(self, hook: Hook, review: Review, new: Object | None) -> bool:
+        if not hook.constraints.hold(self._registry, review, new):
+            return False
+        try:
+            return conditions_hold(hook.conditions, review, new)
+        except ConditionFailed as error:
+            if not hook.fails_closed:
+                return False
+            name = review.subject(new)
+            message = f'{review.resource.qualified} "{name}" is forbidden: {error}'
+            raise errors.denied(message, review.resource, name) from error
+
+    # ------------------------------------------------------------------ calling
+
+    async def _mutate_once(self, hook: Hook, review: Review, new: Object) -> Object:
+        response = await self._answer(hook, review, new)
+        patch = response.get("patch") if response else None
+        if not patch:
+            return new
+        try:
+            operations = orjson.loads(base64.b64decode(patch, validate=True))
+        except (orjson.JSONDecodeError, binascii.Error) as error:
+            raise errors.internal(
+                f'failed calling webhook "{hook.name}": received undecodable patch: {error}'
+            ) from error
+        try:
+            changed: Object = json_patch(new, operations)
+            review.resource.schema.decode(changed, new, [])
+        except (errors.ApiError, DecodeError, TypeError) as error:
+            raise errors.internal(f"the patch of webhook {hook.name} cannot be applied: {error}") from error
+        changed = complete(review.resource, changed)
+        return new if changed == new else changed
+
+    async def _validate_once(self, hook: Hook, review: Review, new: Object | None) -> None:
+        await self._answer(hook, review, new)
+
+    async def _answer(self, hook: Hook, review: Review, new: Object | None) -> Object | None:
+        """The response of an allowing webhook; None if its failure is ignored. Raises ApiError."""
+        mutating = "reinvocationPolicy" in hook.spec
+        try:
+            response = await self._call(hook, review.body(new), mutating=mutating)
+        except HookFailed as error:
+            if hook.fails_closed:
+                raise errors.internal(f'failed calling webhook "{hook.name}": {error}') from error
+            return None
+        review.call.warnings += response.get("warnings") or []
+        if not response.get("allowed"):
+            raise _denial(hook.name, response.get("status") or {})
+        return response
+
+    async def _call(self, hook: Hook, body: Object, *, mutating: bool) -> Object:
+        client = hook.spec["clientConfig"]
+        url = client.get("url")
+        if not url:
+            service = client.get("service", {})
+            raise HookFailed(f'failed to call webhook: service "{service.get("name")}" not found')
+        seconds = hook.spec["timeoutSeconds"]
+        session = self._session(client.get("caBundle", ""))
+        try:
+            async with asyncio.timeout(seconds):
+                async with session.post(
+                    url, params={"timeout": f"{seconds}s"}, data=orjson.dumps(body),
+                    headers={"Content-Type": "application/json"},
+                ) as answer:  # fmt: skip
+                    if answer.status != 200:
+                        raise HookFailed(f"failed to call webhook: the server answered {answer.status}")
+                    review = orjson.loads(await answer.read())
+        except TimeoutError as error:
+            raise HookFailed("failed to call webhook: context deadline exceeded") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise HookFailed(f"failed to call webhook: {error}") from error
+        except orjson.JSONDecodeError as error:
+            raise HookFailed("failed to call webhook: couldn't decode the response") from error
+        return _checked(review, body["request"]["uid"], mutating=mutating)
+
+    def _session(self, ca_bundle: str) -> aiohttp.ClientSession:
+        """A session that trusts the bundle; it keeps its connections."""
+        session = self._sessions.get(ca_bundle)
+        if session is None:
+            context = ssl.create_default_context()
+            if ca_bundle:
+                context = ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
+            connector = aiohttp.TCPConnector(ssl=context, limit=64, keepalive_timeout=60)
+            session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector)
+        return session
+
+
+def _hook(spec: Object) -> Hook:
+    return Hook(spec["name"], spec, Constraints.of(spec, spec.get("rules", ())), conditions_of(spec))
+
+
+def _checked(review: Any, uid: str, *, mutating: bool) -> Object:
+    """The response in an AdmissionReview. Raises HookFailed when it is no proper one."""
+    if not isinstance(review, dict):
+        raise HookFailed("received invalid webhook response: no object")
+    kind, version = review.get("kind", ""), review.get("apiVersion", "")
+    if (kind, version) != ("AdmissionReview", "admission.k8s.io/v1"):
+        raise HookFailed(f"received invalid webhook response: expected AdmissionReview, got {version}, Kind={kind}")
+    response = review.get("response")
+    if not isinstance(response, dict):
+        raise HookFailed("received invalid webhook response: webhook response was absent")
+    if response.get("uid") != uid:
+        raise HookFailed(
+            f'received invalid webhook response: expected response.uid="{uid}", got "{response.get("uid")}"'
+        )
+    has_patch = bool(response.get("patch"))
+    if has_patch and (not mutating or response.get("patchType") != "JSONPatch"):
+        text = "patchType must be JSONPatch" if mutating else "may not contain a patch"
+        raise HookFailed(f"received invalid webhook response: {text}")
+    return response
+
+
+def _denial(name: str, status: Object) -> errors.ApiError:
+    message, reason = status.get("message", ""), status.get("reason", "")
+    text = f'admission webhook "{name}" denied the request'
+    text += f": {message or reason}" if message or reason else " without explanation"
+    code = status.get("code", 0)
+    return errors.ApiError(max(code, 400), reason, text, details=status.get("details") or {})

@@ -1,0 +1,1 @@
+"""The API server of the sandbox: storage, registry, verbs, representation, schemas, watches."""

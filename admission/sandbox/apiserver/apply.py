@@ -1,0 +1,119 @@
+"""Server-side apply: who owns which field, and what follows when somebody applies less, more or something else.
+
+Ownership is kept only for objects that were applied at least once; the writer of an object that nobody applied
+is not remembered, so that ordinary writes stay cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from admission.apimachinery.ownership import (
+    Path,
+    Writer,
+    applied,
+    can_be_owned,
+    conflict_causes,
+    conflict_message,
+    conflicts,
+    find,
+    updated,
+    without,
+)
+from admission.sandbox.apiserver.decoding import complete
+from admission.sandbox.apiserver.errors import ApiError, bad_request
+from admission.sandbox.apiserver.patch import merge_key, strategic_merge
+from admission.sandbox.apiserver.schema import DecodeError, ListOf, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.resources import Resource
+
+
+def apply_patch(
+    resource: Resource, live: Object | None, body: Object, manager: str, now: str, *, force: bool
+) -> Object:
+    """The object after `manager` applied `body`. Raises ApiError (400, 409, 500)."""
+    config = _config(resource, body)
+    struct = resource.schema.struct()
+    wanted = {path for path, _ in _values(config, struct)}
+    writer = Writer(manager, resource.api_version, now)
+    if live is None:
+        new = complete(resource, resource.schema.decode(config, None, []))
+        return {**new, "metadata": {**new["metadata"], "managedFields": [writer.entry("Apply", wanted)]}}
+    entries = live["metadata"].get("managedFields", [])
+    found = conflicts(entries, wanted, writer, differs=lambda path: find(config, path) != find(live, path))
+    if found and not force:
+        causes = conflict_causes(found)
+        raise ApiError(409, "Conflict", conflict_message(causes), details={"causes": causes})
+    new = strategic_merge(live, config, struct)
+    entries, dropped = applied(entries, wanted, {path for path, _ in found}, writer)
+    for path in dropped:
+        new = without(new, path)
+    new["metadata"] = {**new["metadata"], "managedFields": entries}
+    resource.schema.decode(new, live, [])
+    return complete(resource, new)
+
+
+def _config(resource: Resource, body: Object) -> Object:
+    """What was sent, decoded; strict, as apply is."""
+    if not body.get("apiVersion") or not body.get("kind"):
+        raise bad_request(f"invalid object type: {body.get('apiVersion', '/')}, Kind={body.get('kind', '')}")
+    if body["metadata"].get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    if (body["apiVersion"], body["kind"]) != (resource.api_version, resource.kind):
+        raise bad_request(f"the object's type {body['apiVersion']}, Kind={body['kind']} does not match the URL")
+    config: Object = orjson.loads(orjson.dumps(body))
+    unknown: list[str] = []
+    try:
+        resource.schema.parse(config, unknown)
+    except DecodeError as error:
+        raise ApiError(500, "", f"failed to create typed patch object: {error}") from error
+    if unknown:
+        raise ApiError(500, "", f"failed to create typed patch object: .{unknown[0]}: field not declared in schema")
+    return config
+
+
+def track_update(old: Object, new: Object, manager: str, resource: Resource, now: str) -> None:
+    """Note in `new`, whose top level the caller owns, that an ordinary writer took over what changed."""
+    entries = old["metadata"].get("managedFields")
+    metadata = new["metadata"] = dict(new["metadata"])
+    if not entries:
+        metadata.pop("managedFields", None)
+        return
+    struct = resource.schema.struct()
+    before, after = dict(_values(old, struct)), dict(_values(new, struct))
+    metadata["managedFields"] = updated(entries, before, after, Writer(manager or "unknown", resource.api_version, now))
+
+
+# ---------------------------------------------------------------------- fields and sets of them
+
+
+def _values(value: Object, struct: Struct | None) -> Iterator[tuple[Path, Any]]:
+    """All fields that can be owned, with their values."""
+    for path, item in _walk(value, struct, ()):
+        if can_be_owned(path):
+            yield path, item
+
+
+def _walk(value: Any, kind: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if type(value) is not dict:
+        yield path, value
+        return
+    for key, item in value.items():
+        here = (*path, f"f:{key}")
+        inner = kind.fields.get(key) if isinstance(kind, Struct) else None
+        name = merge_key(kind, key)
+        if type(item) is list and name and isinstance(inner, ListOf):
+            for element in item:
+                yield from _walk(element, inner.item, (*here, _item_key(name, element)))
+        else:
+            yield from _walk(item, inner, here)
+
+
+def _item_key(name: str, element: Object) -> str:
+    return "k:" + orjson.dumps({name: element.get(name)}).decode()

@@ -1,0 +1,399 @@
+"""The life of objects: create, update, delete, with the same rules for requests over HTTP and in the process."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from admission.sandbox.admission.chain import Admission
+from admission.sandbox.apiserver import errors
+from admission.sandbox.apiserver.metadata import validate_metadata_update, validate_new_metadata
+from admission.sandbox.apiserver.objects import Object, random_suffix
+from admission.sandbox.apiserver.storage import Store, Version
+from admission.sandbox.clock import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.storage import Collection
+    from admission.sandbox.auth.users import User
+    from admission.sandbox.clock import Clock
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+# The doors through which a change of the spec is a new generation; empty is the main resource.
+MOVES_GENERATION = ("", "scale", "resize", "ephemeralcontainers")
+# How often an update that lost a race is tried again when the client named no version.
+ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Call:
+    """Who asks, and how: what all operations of one request share. `options` is what webhooks are shown."""
+
+    user: User
+    dry_run: bool = False
+    options: Object = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete. `grace` in seconds; `propagation` is Foreground, Background, Orphan or None for the default."""
+
+    grace: int | None = None
+    propagation: str | None = None
+    uid: str | None = None
+    version: str | None = None
+
+
+class Registry:
+    """All resources and their objects."""
+
+    def __init__(self, clock: Clock, *, minor: int = 36, admission_delay: float = 0.0) -> None:
+        self.clock = clock
+        self.minor = minor
+        """The version of Kubernetes is 1.`minor`."""
+        self.before_1_36 = minor < 36
+        """Templates of suspended Jobs may change only while no start time is noted."""
+        self.store = Store()
+        self.resources: dict[tuple[str, str, str], Resource] = {}
+        self.admission = Admission(self, delay=admission_delay)
+
+    def add(self, resource: Resource) -> None:
+        """Serve a resource; versions of one resource share their storage."""
+        self.resources[resource.group, resource.version, resource.plural] = resource
+        if resource.key not in self.store.collections:
+            self.store.add(resource.key, resource.strategy.show)
+
+    def drop(self, resource: Resource) -> None:
+        """Serve a resource no longer."""
+        del self.resources[resource.group, resource.version, resource.plural]
+
+    def collection(self, resource: Resource) -> Collection:
+        return self.store.collections[resource.key]
+
+    def find(self, group: str, plural: str, namespace: str, name: str) -> Object | None:
+        """One object, whatever its version."""
+        version = self.store.collections[group, plural].get(namespace, name)
+        return version.obj if version else None
+
+    def now(self) -> str:
+        """The present as Kubernetes writes it in metadata."""
+        return rfc3339(self.clock.now())
+
+    # ------------------------------------------------------------------ create
+
+    async def create(self, resource: Resource, namespace: str, obj: Object, call: Call) -> Version:
+        """Store a new object, which the caller gives up. Raises ApiError."""
+        metadata = obj["metadata"]
+        if resource.namespaced:
+            metadata["namespace"] = namespace
+            self.check_namespace(resource, namespace, metadata.get("name", ""))
+        resource.strategy.admit(self, obj, None, "")
+        obj = await self.admission.mutate(resource, "", "CREATE", obj, None, call)
+        self._prepare_create(resource, namespace, obj)
+        metadata = obj["metadata"]
+        causes = validate_new_metadata(resource, metadata) + resource.strategy.validate_create(self, obj)
+        if causes:
+            raise errors.unprocessable(resource.group, resource.kind, metadata.get("name", ""), causes)
+        call.warnings += resource.strategy.warnings(obj, None)
+        await self.admission.validate(resource, "", "CREATE", obj, None, call)
+        collection = self.collection(resource)
+        existing = collection.get(namespace, metadata["name"])
+        if existing is not None:
+            deleting = "deletionTimestamp" in existing.obj["metadata"]
+            raise errors.already_exists(resource, metadata["name"], deleting=deleting)
+        if call.dry_run:
+            return _unstored(resource, obj)
+        version = collection.put(obj, None)
+        resource.strategy.stored(self, obj, None)
+        return version
+
+    def _prepare_create(self, resource: Resource, namespace: str, obj: Object) -> None:
+        metadata = obj["metadata"] = dict(obj["metadata"])
+        if metadata.get("resourceVersion"):
+            raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
+        if resource.namespaced:
+            metadata["namespace"] = namespace
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"):
+            metadata.pop(key, None)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._free_name(resource, namespace, metadata["generateName"])
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = self.now()
+        if resource.strategy.has_generation:
+            metadata["generation"] = 1
+        resource.strategy.prepare_create(self, obj)
+
+    def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
+        """A generated name that nothing has: among thousands of pods, chance alone does not see to that."""
+        collection = self.collection(resource)
+        while collection.get(namespace, name := prefix + random_suffix()) is not None:
+            continue
+        return name
+
+    def seed(self, resource: Resource, obj: Object) -> None:
+        """Store an object of the cluster itself, which no rule is asked about."""
+        metadata = obj["metadata"]
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now()}
+        if resource.strategy.has_generation:
+            metadata["generation"] = 1
+        self.collection(resource).put(obj, None)
+
+    def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        """New objects need a namespace that exists and stays."""
+        found = self.find("", "namespaces", "", namespace)
+        if found is None:
+            raise errors.not_found(self.resources["", "v1", "namespaces"], namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            message = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = errors.Cause(
+                "NamespaceTerminating", "metadata.namespace", f"namespace {namespace} is being terminated"
+            )
+            text = f'{resource.qualified} "{name}" is forbidden: {message}'
+            raise errors.denied(text, resource, name, [cause])
+
+    # ------------------------------------------------------------------ update
+
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[Version | None], Object],
+        call: Call,
+        *,
+        subresource: str = "",
+        may_create: bool = False,
+    ) -> tuple[Version, bool]:
+        """Store what `change` makes of the current version; it must not modify it. True: the object was created.
+
+        Raises ApiError; a lost race is tried again unless the new object names its resourceVersion.
+        """
+        collection = self.collection(resource)
+        for _ in range(ATTEMPTS):
+            current = collection.get(namespace, name)
+            if current is None and not may_create:
+                raise errors.not_found(resource, name)
+            new = change(current)
+            if current is None:
+                return await self.create(resource, namespace, new, call), True
+            version = await self._update_once(resource, current, new, call, subresource)
+            if version is not None:
+                return version, False
+        raise errors.conflict(resource, name)
+
+    async def _update_once(
+        self, resource: Resource, current: Version, new: Object, call: Call, subresource: str
+    ) -> Version | None:
+        """One attempt; None if another writer came between."""
+        strategy, old, collection = resource.strategy, current.obj, self.collection(resource)
+        namespace, name = old["metadata"].get("namespace", ""), old["metadata"]["name"]
+        asked = new["metadata"].get("resourceVersion")
+        metadata = _keep_system_fields(new, old)
+        _confine(resource, new, old, subresource)
+        if not subresource:
+            strategy.admit(self, new, old, subresource)
+        new = await self.admission.mutate(resource, subresource, "UPDATE", new, old, call)
+        if new["metadata"] is not metadata:
+            metadata = _keep_system_fields(new, old)
+            _confine(resource, new, old, subresource)
+        if asked and asked != str(current.rv):
+            raise errors.conflict(resource, name)
+        if not asked and not strategy.unconditional_update:
+            fault = errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise errors.unprocessable(resource.group, resource.kind, name, [fault])
+        self._prepare_update(resource, new, old, subresource)
+        causes = validate_metadata_update(metadata, old["metadata"])
+        if subresource == "status":
+            causes += strategy.validate_status(new, old)
+        elif subresource in ("", "scale"):
+            causes += strategy.validate_update(self, new, old)
+        if causes:
+            raise errors.unprocessable(resource.group, resource.kind, name, causes)
+        if not subresource:
+            call.warnings += strategy.warnings(new, old)
+        await self.admission.validate(resource, subresource, "UPDATE", new, old, call)
+        if collection.get(namespace, name) is not current:
+            return None
+        return self._commit(resource, current, new, call)
+
+    def _prepare_update(self, resource: Resource, new: Object, old: Object, subresource: str) -> None:
+        metadata = new["metadata"]
+        metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if not subresource:
+            resource.strategy.prepare_update(new, old)
+        if resource.strategy.has_generation:
+            generation = old["metadata"].get("generation", 0)
+            moved = (
+                resource.strategy.generation_moves
+                and subresource in MOVES_GENERATION
+                and _content_differs(new, old, resource)
+            )
+            metadata["generation"] = generation + 1 if moved else generation
+
+    def _commit(self, resource: Resource, current: Version, new: Object, call: Call) -> Version:
+        metadata = new["metadata"]
+        collection = self.collection(resource)
+        done = "deletionTimestamp" in metadata and not metadata.get("finalizers")
+        if done and not metadata.get("deletionGracePeriodSeconds") and not resource.strategy.is_held(new):
+            if not call.dry_run:
+                self._remove(resource, current)
+            return _unstored(resource, new)
+        if new == current.stored:
+            return current
+        if call.dry_run:
+            return _unstored(resource, new)
+        version = collection.put(new, current)
+        resource.strategy.stored(self, new, current.obj)
+        return version
+
+    def _remove(self, resource: Resource, current: Version) -> Version:
+        version = self.collection(resource).remove(current)
+        resource.strategy.stored(self, None, current.obj)
+        return version
+
+    # ------------------------------------------------------------------ delete
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        options: DeleteOptions,
+        call: Call,
+        *,
+        in_bulk: bool = False,
+    ) -> tuple[Version, bool]:
+        """Delete or begin to; True if the object is gone. Raises ApiError."""
+        collection = self.collection(resource)
+        current = collection.get(namespace, name)
+        if current is None:
+            raise errors.not_found(resource, name)
+        self._check_preconditions(resource, current, options)
+        resource.strategy.check_delete(current.obj)
+        await self.admission.review_delete(resource, current.obj, call, named=not in_bulk)
+        current = collection.get(namespace, name)
+        if current is None:
+            raise errors.not_found(resource, name)
+        return self._delete_now(resource, current, options, call)
+
+    def _check_preconditions(self, resource: Resource, current: Version, options: DeleteOptions) -> None:
+        metadata = current.obj["metadata"]
+        for label, asked, found in (
+            ("UID", options.uid, metadata["uid"]),
+            ("ResourceVersion", options.version, metadata["resourceVersion"]),
+        ):
+            if asked is not None and asked != found:
+                message = f"Precondition failed: {label} in precondition: {asked}, {label} in object meta: {found}"
+                raise errors.conflict(resource, metadata["name"], message)
+
+    def _delete_now(
+        self, resource: Resource, current: Version, options: DeleteOptions, call: Call
+    ) -> tuple[Version, bool]:
+        old = current.obj["metadata"]
+        metadata = dict(old)
+        new = {**current.obj, "metadata": metadata}
+        finalizers = _finalizers_for(old.get("finalizers") or [], options, resource.strategy.default_propagation)
+        grace = resource.strategy.grace(current.obj, options.grace)
+        if "deletionTimestamp" in old:
+            if options.grace is not None and grace < old.get("deletionGracePeriodSeconds", 0):
+                self._set_deletion(metadata, grace)
+            grace = metadata.get("deletionGracePeriodSeconds", 0)
+        elif grace or finalizers or resource.strategy.announces_deletion or resource.strategy.is_held(new):
+            self._set_deletion(metadata, grace)
+            if "generation" in metadata and resource.strategy.generation_moves:
+                metadata["generation"] += 1
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+        if "deletionTimestamp" in metadata and "deletionTimestamp" not in old:
+            new = resource.strategy.deleting(new)
+        stays = bool(finalizers or grace) or resource.strategy.is_held(new)
+        if call.dry_run:
+            return _unstored(resource, new), not stays
+        version = current
+        if metadata != old and (stays or resource.strategy.announces_deletion):
+            version = self.collection(resource).put(new, current)
+            resource.strategy.stored(self, new, current.obj)
+        if stays:
+            return version, False
+        return self._remove(resource, version), True
+
+    def _set_deletion(self, metadata: Object, grace: int) -> None:
+        metadata["deletionTimestamp"] = rfc3339(self.clock.now() + grace)
+        metadata["deletionGracePeriodSeconds"] = grace
+
+
+def _unstored(resource: Resource, obj: Object) -> Version:
+    return Version(resource.strategy.show(obj), obj, 0)
+
+
+def _keep_system_fields(new: Object, old: Object) -> Object:
+    """Give the new object metadata of its own, with what clients cannot change."""
+    before = old["metadata"]
+    metadata: Object = dict(new["metadata"])
+    new["metadata"] = metadata
+    for key in ("creationTimestamp", "generation"):
+        if key in before:
+            metadata[key] = before[key]
+        else:
+            metadata.pop(key, None)
+    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        if key in before:
+            metadata.setdefault(key, before[key])
+    metadata.pop("selfLink", None)
+    return metadata
+
+
+def _confine(resource: Resource, new: Object, old: Object, subresource: str) -> None:
+    """Undo what this door does not let through: status in the main resource, all else in /status."""
+    strategy = resource.strategy
+    if subresource == "status":
+        for key in new.keys() | old.keys():
+            if key not in strategy.status_keys and key not in ("metadata", "apiVersion", "kind"):
+                _restore(new, old, key)
+        if not strategy.status_takes_metadata:
+            kept = {**old["metadata"]}
+            if "managedFields" in new["metadata"]:
+                kept["managedFields"] = new["metadata"]["managedFields"]
+            new["metadata"].clear()
+            new["metadata"].update(kept)
+    elif subresource == "finalize":
+        finalizers = new.get("spec", {}).get("finalizers", [])
+        new["spec"] = {**old["spec"], "finalizers": finalizers}
+        new["status"] = old["status"]
+    elif resource.has_status and not subresource:
+        for key in strategy.status_keys:
+            _restore(new, old, key)
+
+
+def _restore(new: Object, old: Object, key: str) -> None:
+    if key in old:
+        new[key] = old[key]
+    else:
+        new.pop(key, None)
+
+
+def _content_differs(new: Object, old: Object, resource: Resource) -> bool:
+    ignored = {"metadata", "apiVersion", "kind", *(resource.strategy.status_keys if resource.has_status else ())}
+    for key in new.keys() | old.keys():
+        if key not in ignored and new.get(key) is not old.get(key) and new.get(key) != old.get(key):
+            return True
+    return False
+
+
+def _finalizers_for(current: list[str], options: DeleteOptions, default: str) -> list[str]:
+    """The finalizers after a deletion with a policy: the garbage collector's two are exchanged."""
+    policy = options.propagation
+    if policy is None:
+        held = [name for name in current if name in (ORPHAN, FOREGROUND)]
+        policy = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}[held[0]] if held else default
+    wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(policy)
+    if wanted in current:
+        return [name for name in current if name == wanted or name not in (ORPHAN, FOREGROUND)]
+    rest = [name for name in current if name not in (ORPHAN, FOREGROUND)]
+    return [*rest, wanted] if wanted else rest

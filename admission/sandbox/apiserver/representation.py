@@ -1,0 +1,118 @@
+"""How objects are written in answers: as they are, as metadata alone, as a table; in JSON or YAML."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import orjson
+import yaml
+
+from admission.apimachinery import accept as accepting
+from admission.apimachinery.accept import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML, Format
+from admission.apimachinery.errors import NotAcceptable
+from admission.apimachinery.tables import partial
+from admission.sandbox.apiserver.errors import ApiError
+from admission.sandbox.apiserver.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.sandbox.apiserver.listing import Page
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.storage import Version
+
+__all__ = ["JSON", "Renderer", "dump", "negotiate"]
+
+
+def negotiate(accept: str) -> Format:
+    """The first acceptable form that the server has. Raises ApiError (406)."""
+    try:
+        return accepting.negotiate(accept)
+    except NotAcceptable as error:
+        raise ApiError(406, "NotAcceptable", str(error)) from error
+
+
+class Renderer:
+    """Writes the objects of one resource in one form. `now` is in seconds, `include` the table option of that name."""
+
+    def __init__(self, resource: Resource, wanted: Format, now: Callable[[], float], include: str) -> None:
+        self._resource = resource
+        self._format = wanted
+        self._now = now
+        self._include = include or "Metadata"
+        self._columns_told = False
+
+    def _seen(self, version: Version) -> Version:
+        """The version in the form of a view."""
+        view = self._resource.view
+        return version if view is None else version.seen_as(view.outward(version.obj))
+
+    def one(self, version: Version) -> bytes:
+        """A single object."""
+        version = self._seen(version)
+        form = self._format.form
+        if form == PARTIAL:
+            return self._dump(partial(version.obj))
+        if form == TABLE:
+            metadata = {"resourceVersion": version.obj["metadata"].get("resourceVersion", "")}
+            return self._dump(self._table(metadata, [version.obj]))
+        if form == PARTIAL_LIST:
+            text = f"you requested {PARTIAL_LIST}, but the requested object is not a list ({self._resource.kind})"
+            raise ApiError(406, "NotAcceptable", text)
+        return version.raw() if self._format.media == JSON else self._dump(version.obj)
+
+    def page(self, page: Page) -> bytes:
+        """A list."""
+        resource, metadata = self._resource, page.metadata()
+        if resource.custom:
+            metadata.setdefault("continue", "")
+        if resource.view is not None:
+            page = replace(page, versions=[self._seen(version) for version in page.versions])
+        form = self._format.form
+        if form == PARTIAL:
+            text = f"you requested {PARTIAL}, but the requested object is a list ({resource.listing})"
+            raise ApiError(406, "NotAcceptable", text)
+        if form == PARTIAL_LIST:
+            items = [partial(version.obj) for version in page.versions]
+            return self._dump(
+                {"kind": PARTIAL_LIST, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
+            )
+        if form == TABLE:
+            return self._dump(self._table(metadata, [version.obj for version in page.versions]))
+        head = {"kind": resource.listing, "apiVersion": resource.api_version, "metadata": metadata}
+        if self._format.media == YAML:
+            return self._dump({**head, "items": [_without_type(version.obj) for version in page.versions]})
+        start = orjson.dumps(head)[:-1]
+        return b"%s,%s]}" % (start, b'"items":[' + b",".join([self._item(version) for version in page.versions]))
+
+    def _item(self, version: Version) -> bytes:
+        """An object in a list: built-in kinds come without kind and apiVersion, which are their first two fields."""
+        raw = version.raw()
+        return raw if self._resource.custom else b"{" + raw[self._resource.type_length :]
+
+    def event(self, version: Version) -> bytes:
+        """The object of a watch event: a table tells its columns only once."""
+        version = self._seen(version)
+        form = self._format.form
+        if form == TABLE:
+            metadata = {"resourceVersion": version.obj["metadata"]["resourceVersion"]}
+            told, self._columns_told = self._columns_told, True
+            return orjson.dumps(self._table(metadata, [version.obj], with_columns=not told))
+        return orjson.dumps(partial(version.obj)) if form in (PARTIAL, PARTIAL_LIST) else version.raw()
+
+    def _table(self, metadata: Object, objects: list[Object], *, with_columns: bool = True) -> Object:
+        return table(self._resource, metadata, objects, self._now(), include=self._include, with_columns=with_columns)
+
+    def _dump(self, value: Object) -> bytes:
+        return dump(value, self._format.media)
+
+
+def dump(value: Object, media: str = JSON) -> bytes:
+    """A value as text of a media type."""
+    return orjson.dumps(value) if media == JSON else yaml.safe_dump(value, sort_keys=False).encode()
+
+
+def _without_type(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}

@@ -1,0 +1,98 @@
+"""What the sandbox serves: one table row for each resource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.schema import Fields
+    from admission.sandbox.apiserver.strategy import Strategy
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+STATUS_VERBS = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """One resource in one version. `schema` knows its fields, `strategy` the rules of its kind.
+
+    `subresources` maps a name to (kind, group/version or empty, verbs) as discovery shows it.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    schema: Fields
+    strategy: Strategy
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    singular: str = ""
+    list_kind: str = ""
+    custom: bool = False
+    view: View | None = None
+    selectable: tuple[str, ...] = ()
+    printer_columns: tuple[dict[str, Any], ...] = ()
+    scale_paths: tuple[str, str] = (".spec.replicas", ".status.replicas")
+
+    @cached_property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def qualified(self) -> str:
+        """The name in messages: `jobs.batch`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @cached_property
+    def key(self) -> tuple[str, str]:
+        """What names its storage: the versions of a resource share one, and a view has that of what it shows."""
+        return self.view.key if self.view else (self.group, self.plural)
+
+    @cached_property
+    def listing(self) -> str:
+        return self.list_kind or f"{self.kind}List"
+
+    @cached_property
+    def type_length(self) -> int:
+        """The length of `{"kind":...,"apiVersion":...,` at the start of a serialised object."""
+        return len(f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",')
+
+    @cached_property
+    def has_status(self) -> bool:
+        return any(sub.name == "status" for sub in self.subresources)
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((sub for sub in self.subresources if sub.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A subresource as discovery shows it; kind and group are empty where they are the parent's."""
+
+    name: str
+    verbs: tuple[str, ...]
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Another form of a stored resource: `key` names the storage, the two functions convert whole objects."""
+
+    key: tuple[str, str]
+    outward: Callable[[Object], Object]
+    inward: Callable[[Object], Object]
+
+
+STATUS = Subresource("status", STATUS_VERBS)
+SCALE = Subresource("scale", STATUS_VERBS, "Scale", "autoscaling", "v1")

@@ -1,0 +1,282 @@
+"""Tables: what `kubectl get` prints, computed by the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from admission.apimachinery.tables import duration, partial
+from admission.sandbox.clock import parse_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.resources import Resource
+
+_NAME_TEXT = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
+    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
+    "idempotence and configuration definition. Cannot be updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+_AGE_TEXT = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed "
+    "to be set in happens-before order across separate operations. Clients may not set this value. It is "
+    "represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+)
+_IP_TEXT = "podIP address allocated to the pod. Routable at least within the cluster. Empty if not yet allocated."
+_NODE_TEXT = (
+    "NodeName indicates in which node this pod is scheduled. If empty, this pod is a candidate for scheduling by the "
+    "scheduler defined in schedulerName. Once this field is set, the kubelet for this node becomes responsible for the "
+    "lifecycle of this pod. This field should not be used to express a desire for the pod to be scheduled on a "
+    "specific node. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename"
+)
+_NOMINATED_TEXT = (
+    "nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled "
+    "right away as preemption victims receive their graceful termination periods. This field does not guarantee "
+    "that the pod will be scheduled on this node. Scheduler may decide to place the pod elsewhere if other nodes "
+    "become available sooner. Scheduler may also decide to give the resources on this node to a higher priority "
+    "pod that is created after preemption. As a result, this field may be different than PodSpec.nodeName when "
+    "the pod is scheduled."
+)
+_GATES_TEXT = (
+    "If specified, all readiness gates will be evaluated for pod readiness. A pod is ready when all its containers are "
+    'ready AND all conditions specified in the readiness gates have status equal to "True" More info: '
+    "https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column and how its cell is computed from an object and the present (seconds since the epoch)."""
+
+    name: str
+    cell: Callable[[Object, float], Any]
+    text: str = ""
+    priority: int = 0
+    type: str = "string"
+
+    def definition(self) -> Object:
+        shown = "name" if self.name == "Name" else ""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": shown,
+            "description": self.text,
+            "priority": self.priority,
+        }
+
+
+def _age(obj: Object, now: float) -> str:
+    return duration(now - parse_rfc3339(obj["metadata"]["creationTimestamp"]))
+
+
+def _job_status(obj: Object, now: float) -> str:
+    status = obj.get("status", {})
+    true = {item["type"] for item in status.get("conditions", ()) if item["status"] == "True"}
+    for name in ("Complete", "Failed"):
+        if name in true:
+            return name
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    for name in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if name in true:
+            return name
+    return "Running"
+
+
+def _job_completions(obj: Object, now: float) -> str:
+    wanted, done = obj["spec"].get("completions"), obj.get("status", {}).get("succeeded", 0)
+    if wanted is not None:
+        return f"{done}/{wanted}"
+    parallelism = obj["spec"].get("parallelism", 0)
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _job_duration(obj: Object, now: float) -> str:
+    status = obj.get("status", {})
+    if "startTime" not in status:
+        return ""
+    end = parse_rfc3339(status["completionTime"]) if "completionTime" in status else now
+    return duration(end - parse_rfc3339(status["startTime"]))
+
+
+def _selector(obj: Object, now: float) -> str:
+    labels = obj["spec"].get("selector", {}).get("matchLabels", {})
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
+
+
+def _containers(key: str) -> Callable[[Object, float], str]:
+    return lambda obj, now: ",".join(item[key] for item in obj["spec"]["template"]["spec"].get("containers", ()))
+
+
+def _pod_ready(obj: Object, now: float) -> str:
+    ready = sum(1 for item in obj.get("status", {}).get("containerStatuses", ()) if item.get("ready"))
+    return f"{ready}/{len(obj['spec'].get('containers', ()))}"
+
+
+def _pod_status(obj: Object, now: float) -> str:
+    status = obj.get("status", {})
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    conditions = status.get("conditions", ())
+    if any(item["type"] == "PodScheduled" and item.get("reason") == "SchedulingGated" for item in conditions):
+        return "SchedulingGated"
+    if status.get("phase") == "Succeeded":
+        return "Completed"
+    reason: str = status.get("reason") or ("Error" if status.get("phase") == "Failed" else status.get("phase", ""))
+    return reason
+
+
+def _restarts(obj: Object, now: float) -> str:
+    return str(sum(item.get("restartCount", 0) for item in obj.get("status", {}).get("containerStatuses", ())))
+
+
+def _node_status(obj: Object, now: float) -> str:
+    ready = next((c["status"] for c in obj.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), "Unknown")
+    shown = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
+    return shown + ",SchedulingDisabled" if obj["spec"].get("unschedulable") else shown
+
+
+def _field(path: str, default: object = "<none>") -> Callable[[Object, float], Any]:
+    def cell(obj: Object, now: float) -> Any:
+        found: Any = obj
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return default if found is None else found
+
+    return cell
+
+
+def _last_seen(obj: Object, now: float) -> str:
+    seen = obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
+    return duration(now - parse_rfc3339(seen))
+
+
+def _event_object(obj: Object, now: float) -> str:
+    involved = obj.get("involvedObject", {})
+    return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
+
+
+def _api_service(obj: Object, now: float) -> str:
+    service = obj["spec"].get("service")
+    return f"{service['namespace']}/{service['name']}" if service else "Local"
+
+
+def _api_available(obj: Object, now: float) -> str:
+    """Unknown until somebody has looked."""
+    for item in obj.get("status", {}).get("conditions", ()):
+        status: str = item["status"]
+        return status if status == "True" else f"{status} ({item['reason']})"
+    return "Unknown"
+
+
+_NAME, _AGE = Column("Name", _field("metadata.name"), _NAME_TEXT), Column("Age", _age, _AGE_TEXT)
+_COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
+    ("batch", "jobs"): (
+        _NAME,
+        Column("Status", _job_status, "Status of the job."),
+        Column("Completions", _job_completions, (
+            "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. "
+            "However, it may decrease in reaction to scale down of elastic indexed jobs."
+        )),
+        Column("Duration", _job_duration, "Time required to complete the job."),
+        _AGE,
+        Column("Containers", _containers("name"), "Names of each container in the template.", 1),
+        Column("Images", _containers("image"), "Images referenced by each container in the template.", 1),
+        Column("Selector", _selector, (
+            "A label query over pods that should match the pod count. Normally, the system sets this field for "
+            "you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"
+        ), 1),
+    ),
+    ("", "pods"): (
+        _NAME,
+        Column("Ready", _pod_ready, "The aggregate readiness state of this pod for accepting traffic."),
+        Column("Status", _pod_status, "The aggregate status of the containers in this pod."),
+        Column("Restarts", _restarts, (
+            "The number of times the containers in this pod have been restarted and when the last container in "
+            "this pod has restarted."
+        )),
+        _AGE,
+        Column("IP", _field("status.podIP"), _IP_TEXT, 1),
+        Column("Node", _field("spec.nodeName"), _NODE_TEXT, 1),
+        Column("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, 1),
+        Column("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, 1),
+    ),
+    ("", "namespaces"): (_NAME, Column("Status", _field("status.phase"), "The status of the namespace"), _AGE),
+    ("", "nodes"): (
+        _NAME,
+        Column("Status", _node_status, "The status of the node"),
+        Column("Roles", lambda obj, now: "<none>", "The roles of the node"),
+        _AGE,
+        Column("Version", _field("status.nodeInfo.kubeletVersion", ""), "Kubelet Version reported by the node."),
+    ),
+    ("", "events"): (
+        Column("Last Seen", _last_seen), Column("Type", _field("type", "")), Column("Reason", _field("reason", "")),
+        Column("Object", _event_object), Column("Message", _field("message", "")),
+        Column("Name", _field("metadata.name"), _NAME_TEXT, 1),
+    ),
+    ("scheduling.k8s.io", "priorityclasses"): (
+        _NAME,
+        Column("Value", _field("value", 0), "", 0, "integer"),
+        Column("Global-Default", _field("globalDefault", default=False), "", 0, "boolean"),
+        _AGE,
+        Column("PreemptionPolicy", _field("preemptionPolicy", "")),
+    ),
+    ("apiregistration.k8s.io", "apiservices"): (
+        _NAME,
+        Column("Service", _api_service, "The reference to the service that hosts this API endpoint."),
+        Column("Available", _api_available, "Whether this service is available."),
+        _AGE,
+    ),
+}  # fmt: skip
+
+
+def columns_of(resource: Resource) -> tuple[Column, ...]:
+    """The columns of a resource: its own, those of its definition, or name and age."""
+    if resource.printer_columns:
+        return (_NAME, *(_own_column(given) for given in resource.printer_columns))
+    return _COLUMNS.get(resource.key, (_NAME, _AGE))
+
+
+def _own_column(given: Object) -> Column:
+    path, kind = given["jsonPath"], given["type"]
+    text = given.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+    return Column(given["name"], _printed(path, kind), text, given.get("priority", 0), kind)
+
+
+def _printed(path: str, kind: str) -> Callable[[Object, float], Any]:
+    find = _field(path.lstrip("."), None)
+
+    def cell(obj: Object, now: float) -> Any:
+        found = find(obj, now)
+        if kind == "date" and isinstance(found, str):
+            return duration(now - parse_rfc3339(found))
+        return found
+
+    return cell
+
+
+def table(
+    resource: Resource, metadata: Object, objects: list[Object], now: float, *, include: str, with_columns: bool = True
+) -> Object:
+    """A Table of objects; `include` says what of each object comes along: None, Metadata or Object."""
+    columns = columns_of(resource)
+    rows = [
+        {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)} for obj in objects
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": [column.definition() for column in columns] if with_columns else None,
+        "rows": rows,
+    }
+
+
+def _included(obj: Object, include: str) -> Object | None:
+    if include == "Object":
+        return obj
+    return None if include == "None" else partial(obj)

@@ -1,0 +1,1 @@
+"""Users, certificates, impersonation, RBAC and access reviews of the sandbox."""

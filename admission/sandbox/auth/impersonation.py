@@ -1,0 +1,73 @@
+"""Acting as somebody else: whom the Impersonate headers name, and the rights that each part of the name needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.sandbox.apiserver.errors import bad_request
+from admission.sandbox.auth.rbac import Attributes
+from admission.sandbox.auth.users import ANONYMOUS, AUTHENTICATED, User, named_user
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.sandbox.auth.rbac import Authorizer
+
+_AUTHENTICATION = "authentication.k8s.io"
+_EXTRA = "impersonate-extra-"
+
+
+def impersonate(headers: Mapping[str, str], user: User, asked: Attributes, authorizer: Authorizer) -> User:
+    """Whom the request is to be treated as coming from. Raises ApiError (400, 403)."""
+    if not any(header.lower().startswith("impersonate-") for header in headers):
+        return user
+    name, uid, groups, extra = _named(headers)
+    if name is None:
+        if groups or uid or extra:
+            raise bad_request("requested groups, uid or extra without impersonating a user name")
+        return user
+    for wanted in _needed(name, uid, groups, extra):
+        if authorizer.reason(user, wanted) is None:
+            raise asked.refusal(user, verb=f"impersonate-on:user-info:{asked.verb}")
+    return User(name, uid, _groups(name, groups), tuple((key, tuple(values)) for key, values in sorted(extra.items())))
+
+
+def _named(headers: Mapping[str, str]) -> tuple[str | None, str, tuple[str, ...], dict[str, list[str]]]:
+    name, uid = None, ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, list[str]] = {}
+    for header, value in headers.items():
+        lower = header.lower()
+        if lower == "impersonate-user":
+            name = value
+        elif lower == "impersonate-group":
+            groups = (*groups, value)
+        elif lower == "impersonate-uid":
+            uid = value
+        elif lower.startswith(_EXTRA):
+            extra.setdefault(lower.removeprefix(_EXTRA), []).append(value)
+    return name, uid, groups, extra
+
+
+def _needed(name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]) -> Iterator[Attributes]:
+    """The rights without which nobody is treated as this user."""
+    parts = name.split(":")
+    if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
+        yield Attributes("impersonate", "", "serviceaccounts", parts[2], parts[3])
+    else:
+        yield Attributes("impersonate", "", "users", "", name)
+    if uid:
+        yield Attributes("impersonate", _AUTHENTICATION, "uids", "", uid)
+    for group in groups:
+        yield Attributes("impersonate", "", "groups", "", group)
+    for key, values in extra.items():
+        for value in values:
+            yield Attributes("impersonate", _AUTHENTICATION, f"userextras/{key}", "", value)
+
+
+def _groups(name: str, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The groups asked for, else those that the name brings; whoever is not anonymous is authenticated."""
+    default = named_user(name).groups
+    if not asked or name == ANONYMOUS.name:
+        return default
+    return asked if AUTHENTICATED in asked else (*asked, AUTHENTICATED)

@@ -1,0 +1,1 @@
+"""Built-in kinds of the sandbox: their defaults and rules."""

@@ -1,0 +1,261 @@
+"""Jobs: defaults, generated labels and selector, and what may be created and changed when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.sandbox.apiserver.errors import Cause, invalid, required, unsupported
+from admission.sandbox.apiserver.metadata import annotation_causes, label_causes, label_fault, subdomain_fault
+from admission.sandbox.apiserver.selectors import matches_label_selector
+from admission.sandbox.apiserver.strategy import Strategy
+from admission.sandbox.builtin.job_status import status_causes
+from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
+
+if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Registry
+
+MAX_INT32 = 2**31 - 1
+MAX_INDEXED = 100_000
+_UID_LABEL, _NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
+_OLD_UID_LABEL, _OLD_NAME_LABEL = "controller-uid", "job-name"
+_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+           "backoffLimitPerIndex", "maxFailedIndexes")  # fmt: skip
+_IMMUTABLE = ("completionMode", "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "managedBy", "selector")
+_DOTS_TEXT = (
+    "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+    "a DNS label is recommended: [must not contain dots]"
+)
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+_IS_IMMUTABLE = "field is immutable"
+
+
+class Jobs(Strategy):
+    """batch/v1 Job."""
+
+    default_propagation = "Orphan"
+
+    def default(self, obj: Object) -> None:
+        spec = obj["spec"]
+        default_job_spec(spec)
+        labels = spec["template"]["metadata"].get("labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"] = {**obj["metadata"], "labels": dict(labels)}
+
+    def show(self, obj: Object) -> Object:
+        """A Job without labels shows those that its template got at its creation; they are not stored."""
+        if obj["metadata"].get("labels"):
+            return obj
+        labels = obj["spec"]["template"]["metadata"].get("labels")
+        return {**obj, "metadata": {**obj["metadata"], "labels": labels}} if labels else obj
+
+    def prepare_create(self, registry: Registry, obj: Object) -> None:
+        obj["status"] = {}
+        metadata, spec = obj["metadata"], obj["spec"]
+        if spec["manualSelector"]:
+            return
+        name, uid = metadata.get("name", ""), metadata["uid"]
+        template = spec["template"]
+        generated = {_UID_LABEL: uid, _NAME_LABEL: name, _OLD_UID_LABEL: uid, _OLD_NAME_LABEL: name}
+        shown = {**template["metadata"], "labels": {**template["metadata"].get("labels", {}), **generated}}
+        selector = spec.get("selector", {})
+        wanted = {**selector, "matchLabels": {**selector.get("matchLabels", {}), _UID_LABEL: uid}}
+        obj["spec"] = {**spec, "selector": wanted, "template": {**template, "metadata": shown}}
+
+    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+        metadata, spec = obj["metadata"], obj["spec"]
+        causes = job_spec_causes(spec)
+        causes += template_causes(spec["template"], "spec.template")
+        causes += _generated_causes(obj)
+        if spec["completionMode"] == "Indexed" and spec.get("completions", 0) > 0:
+            name = metadata.get("name", "")
+            pod = f"{name}-{spec['completions'] - 1}"
+            if not subdomain_fault(name) and label_fault(pod):
+                text = f"will not able to create pod with invalid DNS label: {pod}"
+                causes.append(invalid("metadata.name", name, text))
+        return causes
+
+    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+        spec, before = new["spec"], old["spec"]
+        if new["metadata"]["uid"] != old["metadata"]["uid"]:
+            return _generated_causes(new)
+        if spec is before or spec == before:
+            return []
+        # Kubernetes runs the rules of creation twice on an update, and reports each fault twice.
+        causes = job_spec_causes(spec) * 2
+        if "deletionTimestamp" not in old["metadata"]:
+            causes += _generated_causes(new)
+        causes += _count_change_causes(spec, before)
+        for key in _IMMUTABLE:
+            if spec.get(key) != before.get(key):
+                causes.append(invalid(f"spec.{key}", spec.get(key), _IS_IMMUTABLE))
+        return causes + _template_change_causes(new, old, already=causes, before_1_36=registry.before_1_36)
+
+    def validate_status(self, new: Object, old: Object) -> list[Cause]:
+        if new.get("status") is old.get("status"):
+            return []
+        return status_causes(new, old)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        if old is None and "." in new["metadata"]["name"]:
+            return [_DOTS_TEXT]
+        return []
+
+
+def default_job_spec(spec: Object) -> None:
+    """Fill what the user left out of a Job's spec."""
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", MAX_INT32 if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    if "podReplacementPolicy" not in spec:
+        spec["podReplacementPolicy"] = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
+    for rule in spec.get("podFailurePolicy", {}).get("rules", ()):
+        for pattern in rule.get("onPodConditions", ()):
+            pattern.setdefault("status", "True")
+    default_pod_spec(spec["template"]["spec"])
+
+
+def job_spec_causes(spec: Object) -> list[Cause]:
+    """The faults of a Job's spec, but for its template."""
+    causes = [invalid(f"spec.{key}", spec[key], _NOT_NEGATIVE) for key in _COUNTS if spec.get(key, 0) < 0]
+    mode = spec["completionMode"]
+    if mode not in ("NonIndexed", "Indexed"):
+        causes.append(unsupported("spec.completionMode", mode, ("NonIndexed", "Indexed")))
+    if mode == "Indexed":
+        causes += _indexed_causes(spec)
+    else:
+        if "successPolicy" in spec:
+            causes.append(invalid("spec.successPolicy", spec["successPolicy"], "requires indexed completion mode"))
+        if "backoffLimitPerIndex" in spec:
+            text = "requires indexed completion mode"
+            causes.append(invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], text))
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        causes.append(required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    manager = spec.get("managedBy")
+    if manager is not None and ("/" not in manager or subdomain_fault(manager.partition("/")[0]) or len(manager) > 63):
+        causes.append(invalid("spec.managedBy", manager, 'must be a domain-prefixed path (such as "acme.io/foo")'))
+    causes += _policy_causes(spec)
+    labels = spec["template"]["metadata"].get("labels") or {}
+    if "selector" not in spec:
+        causes.append(required("spec.selector"))
+    if "selector" not in spec or not matches_label_selector(spec["selector"], labels):
+        causes.append(
+            invalid("spec.template.metadata.labels", labels or None, "`selector` does not match template `labels`")
+        )
+    return causes
+
+
+def _indexed_causes(spec: Object) -> list[Cause]:
+    causes = []
+    if "completions" not in spec:
+        causes.append(required("spec.completions", "when completion mode is Indexed"))
+    if spec["parallelism"] > MAX_INDEXED:
+        text = f"must be less than or equal to {MAX_INDEXED} when completion mode is Indexed"
+        causes.append(invalid("spec.parallelism", spec["parallelism"], text))
+    return causes
+
+
+def _policy_causes(spec: Object) -> list[Cause]:
+    causes = []
+    replacement = spec["podReplacementPolicy"]
+    allowed = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    if replacement not in allowed:
+        causes.append(unsupported("spec.podReplacementPolicy", replacement, allowed))
+    for index, rule in enumerate(spec.get("podFailurePolicy", {}).get("rules", ())):
+        field = f"spec.podFailurePolicy.rules[{index}]"
+        actions = ("Count", "FailIndex", "FailJob", "Ignore")
+        if rule.get("action") not in actions:
+            causes.append(unsupported(f"{field}.action", rule.get("action", ""), actions))
+        if ("onExitCodes" in rule) == ("onPodConditions" in rule):
+            text = "specifying one of OnExitCodes and OnPodConditions is required, but not both"
+            causes.append(invalid(field, rule.get("action", ""), text))
+    return causes
+
+
+def template_causes(template: Object, field: str) -> list[Cause]:
+    """The faults of a Job's pod template."""
+    metadata, spec = template["metadata"], template["spec"]
+    causes = label_causes(metadata.get("labels", {}), f"{field}.labels")
+    causes += annotation_causes(metadata.get("annotations", {}), f"{field}.annotations")
+    policy = spec["restartPolicy"]
+    causes += pod_spec_causes(spec, f"{field}.spec")
+    if policy == "Always":
+        causes.append(required(f"{field}.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    return causes
+
+
+def _generated_causes(obj: Object) -> list[Cause]:
+    """The selector and labels that the API server generates must be there unchanged."""
+    spec, metadata = obj["spec"], obj["metadata"]
+    causes: list[Cause] = []
+    restart = spec["template"]["spec"]["restartPolicy"]
+    if "podFailurePolicy" in spec and restart == "OnFailure":
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        causes.append(invalid("spec.template.spec.restartPolicy", restart, text))
+    if spec["manualSelector"] or "selector" not in spec:
+        return causes
+    labels = spec["template"]["metadata"].get("labels") or {}
+    uid, name = metadata["uid"], metadata.get("name", "")
+    for key, value in ((_UID_LABEL, uid), (_NAME_LABEL, name), (_OLD_UID_LABEL, uid), (_OLD_NAME_LABEL, name)):
+        field = f"spec.template.metadata.labels[{key}]"
+        if key not in labels:
+            causes.append(required(field, f"must be '{value}'"))
+        elif labels[key] != value:
+            causes.append(invalid(field, labels, f"must be '{value}'"))
+    if spec.get("selector") != {"matchLabels": {_UID_LABEL: uid}}:
+        causes.append(invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated"))
+    return causes
+
+
+def _count_change_causes(new: Object, old: Object) -> list[Cause]:
+    """Completions change only for Indexed Jobs, together with parallelism and equal to it."""
+    if new.get("completions") == old.get("completions"):
+        return []
+    if new["completionMode"] != "Indexed":
+        return [invalid("spec.completions", new.get("completions"), _IS_IMMUTABLE)]
+    if new.get("completions") != new["parallelism"]:
+        return [
+            invalid("spec.completions", new.get("completions"), "can only be modified in tandem with spec.parallelism")
+        ]
+    return []
+
+
+def _template_change_causes(new: Object, old: Object, already: list[Cause], *, before_1_36: bool) -> list[Cause]:
+    """Scheduling fields of the template may change while the Job is suspended and nothing of it runs."""
+    template, before = new["spec"]["template"], old["spec"]["template"]
+    if template is before or template == before:
+        return []
+    if any(cause.field.startswith("spec.template.metadata.labels[") for cause in already):
+        return []
+    if not _may_reschedule(old, before_1_36=before_1_36):
+        return [invalid("spec.template", template, _IS_IMMUTABLE)]
+    if _fixed_part(template["spec"]) != _fixed_part(before["spec"]):
+        return [invalid("spec.template.spec", template["spec"], _IS_IMMUTABLE)]
+    return template_causes(template, "spec.template")
+
+
+def _may_reschedule(old: Object, *, before_1_36: bool) -> bool:
+    status = old.get("status", {})
+    if before_1_36:
+        return bool(old["spec"]["suspend"]) and "startTime" not in status
+    if not old["spec"]["suspend"] or status.get("active", 0):
+        return False
+    return "startTime" not in status or any(
+        condition["type"] == "Suspended" and condition["status"] == "True" for condition in status.get("conditions", ())
+    )
+
+
+def _fixed_part(spec: Object) -> Object:
+    """A pod spec without what a suspended Job may change."""
+    fixed = {key: value for key, value in spec.items() if key not in ("nodeSelector", "tolerations", "schedulingGates")}
+    affinity = {key: value for key, value in fixed.pop("affinity", {}).items() if key != "nodeAffinity"}
+    if affinity:
+        fixed["affinity"] = affinity
+    for key in ("containers", "initContainers"):
+        if key in fixed:
+            fixed[key] = [{**container, "resources": {}} for container in fixed[key]]
+    return fixed

@@ -1,0 +1,321 @@
+"""Pods: defaults, what built-in admission adds, what may change, and the subresources binding and eviction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.sandbox.admission.limit_ranges import apply_limit_ranges
+from admission.sandbox.apiserver import errors
+from admission.sandbox.apiserver.errors import Cause, forbidden, invalid
+from admission.sandbox.apiserver.registry import DeleteOptions
+from admission.sandbox.apiserver.selectors import matches_label_selector
+from admission.sandbox.apiserver.strategy import Strategy
+from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
+
+if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.storage import Version
+
+# Pods tolerate a lost node for five minutes, unless they say something else.
+_DEFAULT_TOLERATIONS = tuple(
+    {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for name in ("not-ready", "unreachable")
+)
+_FIXED_TEXT = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_NODE_TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+
+
+class Pods(Strategy):
+    """core/v1 Pod."""
+
+    announces_deletion = True
+    returns_deleted = True
+
+    def default(self, obj: Object) -> None:
+        spec = obj["spec"]
+        default_pod_spec(spec)
+        spec.setdefault("enableServiceLinks", True)
+        for key in ("containers", "initContainers"):
+            for container in spec.get(key, ()):
+                _requests_from_limits(container["resources"])
+
+    def admit(self, registry: Registry, new: Object, old: Object | None, subresource: str) -> None:
+        if old is None:
+            _resolve_priority(registry, new)
+            apply_limit_ranges(registry, new)
+        spec = new["spec"]
+        if old is None or spec.get("tolerations") is not old["spec"].get("tolerations"):
+            _add_tolerations(spec)
+
+    def prepare_create(self, registry: Registry, obj: Object) -> None:
+        status: Object = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
+        if obj["spec"].get("schedulingGates"):
+            condition = {
+                "type": "PodScheduled", "status": "False", "lastProbeTime": None,
+                "lastTransitionTime": registry.now(),
+                "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }  # fmt: skip
+            status["conditions"] = [condition]
+        obj["status"] = status
+
+    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+        spec = obj["spec"]
+        causes = pod_spec_causes(spec, "spec")
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            causes.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+        return causes
+
+    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+        spec, before = new["spec"], old["spec"]
+        if spec is before or spec == before:
+            return []
+        known = {gate["name"] for gate in before.get("schedulingGates", ())}
+        for index, gate in enumerate(spec.get("schedulingGates", ())):
+            if gate["name"] not in known:
+                text = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+                return [forbidden(f"spec.schedulingGates[{index}].name", text)]
+        causes = _deadline_causes(spec, before)
+        gated = bool(before.get("schedulingGates"))
+        if gated:
+            causes += _tightening_causes(spec, before)
+        if not causes and _fixed_part(spec, gated=gated) != _fixed_part(before, gated=gated):
+            causes.append(forbidden("spec", _FIXED_TEXT))
+        return causes
+
+    def validate_status(self, new: Object, old: Object) -> list[Cause]:
+        quality, before = new.get("status", {}).get("qosClass"), old["status"].get("qosClass")
+        if quality != before:
+            return [invalid("status.qosClass", quality, "field is immutable")]
+        return []
+
+    def grace(self, obj: Object, asked: int | None) -> int:
+        if not obj["spec"].get("nodeName") or obj.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return 0
+        default: int = obj["spec"]["terminationGracePeriodSeconds"]
+        return max(0, default if asked is None else asked)
+
+
+def _requests_from_limits(resources: Object) -> None:
+    limits = resources.get("limits")
+    if limits:
+        requests = resources.get("requests", {})
+        missing = {name: amount for name, amount in limits.items() if name not in requests}
+        if missing:
+            resources["requests"] = {**requests, **missing}
+
+
+def _resolve_priority(registry: Registry, pod: Object) -> None:
+    """Priority and preemption policy follow from the class, the default class or nothing."""
+    spec = pod["spec"]
+    resource = registry.resources["", "v1", "pods"]
+    who = pod["metadata"].get("name", "")
+    name = spec.get("priorityClassName", "")
+    if name:
+        found = registry.find("scheduling.k8s.io", "priorityclasses", "", name)
+        if found is None:
+            text = f'pods "{who}" is forbidden: no PriorityClass with name {name} was found'
+            raise errors.denied(text, resource, who)
+    else:
+        classes = registry.store.collections["scheduling.k8s.io", "priorityclasses"].versions()
+        found = next((version.obj for version in classes if version.obj.get("globalDefault")), {})
+        if found:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    priority = found.get("value", 0)
+    if spec.get("priority", priority) != priority:
+        text = (
+            f'pods "{who}" is forbidden: the integer value of priority ({spec["priority"]}) must not be provided in '
+            f"pod spec; priority admission controller computed {priority} from the given PriorityClass name"
+        )
+        raise errors.denied(text, resource, who)
+    spec["priority"] = priority
+    spec["preemptionPolicy"] = found.get("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _add_tolerations(spec: Object) -> None:
+    tolerations = spec.get("tolerations", [])
+    missing = [
+        wanted
+        for wanted in _DEFAULT_TOLERATIONS
+        if not any(
+            toleration.get("key", wanted["key"]) == wanted["key"]
+            and toleration.get("effect", "NoExecute") == "NoExecute"
+            for toleration in tolerations
+        )
+    ]
+    if missing:
+        spec["tolerations"] = [*tolerations, *missing]
+
+
+def qos_class(spec: Object) -> str:
+    """Guaranteed when all containers have equal requests and limits of cpu and memory, BestEffort with none at all."""
+    containers = [
+        container["resources"] for container in (*spec.get("containers", ()), *spec.get("initContainers", ()))
+    ]
+    amounts = [
+        (resources.get("requests", {}).get(name), resources.get("limits", {}).get(name))
+        for resources in containers
+        for name in ("cpu", "memory")
+    ]
+    if all(request is None and limit is None for request, limit in amounts):
+        return "BestEffort"
+    return "Guaranteed" if all(limit is not None and request == limit for request, limit in amounts) else "Burstable"
+
+
+def _deadline_causes(spec: Object, before: Object) -> list[Cause]:
+    new, old = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    if old is not None and (new is None or new > old):
+        return [invalid("spec.activeDeadlineSeconds", new, "must be less than or equal to previous value")]
+    return []
+
+
+def _tightening_causes(spec: Object, before: Object) -> list[Cause]:
+    """A gated pod's node selection may only become narrower."""
+    selector, old_selector = spec.get("nodeSelector", {}), before.get("nodeSelector", {})
+    if any(selector.get(key) != value for key, value in old_selector.items()):
+        return [
+            invalid(
+                "spec.nodeSelector",
+                selector,
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            )
+        ]
+    terms, old_terms = _node_terms(spec), _node_terms(before)
+    if not old_terms:
+        return []
+    if len(terms) != len(old_terms):
+        return [invalid(_NODE_TERMS, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")]
+    causes = []
+    for index, (term, old_term) in enumerate(zip(terms, old_terms, strict=True)):
+        for key in ("matchExpressions", "matchFields"):
+            if any(expression not in term.get(key, ()) for expression in old_term.get(key, ())):
+                text = "only additions are allowed (no mutations or deletions)"
+                causes.append(invalid(f"{_NODE_TERMS}[{index}]", term, text))
+    return causes
+
+
+def _node_terms(spec: Object) -> list[Object]:
+    required = (
+        spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    terms: list[Object] = required.get("nodeSelectorTerms", [])
+    return terms
+
+
+def _fixed_part(spec: Object, *, gated: bool) -> Object:
+    """A pod's spec without what may change; tolerations may only be added."""
+    open_keys = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
+    if gated:
+        open_keys.append("nodeSelector")
+    fixed = {key: value for key, value in spec.items() if key not in open_keys}
+    if gated:
+        affinity = {key: value for key, value in fixed.pop("affinity", {}).items() if key != "nodeAffinity"}
+        if affinity:
+            fixed["affinity"] = affinity
+    for key in ("containers", "initContainers"):
+        if key in fixed:
+            fixed[key] = [{**container, "image": ""} for container in fixed[key]]
+    return fixed
+
+
+# ---------------------------------------------------------------------- subresources
+
+
+async def bind(registry: Registry, namespace: str, name: str, binding: Object, call: Call) -> None:
+    """Assign a pod to a node, as the binding subresource does. The node need not exist. Raises ApiError."""
+    resource = registry.resources["", "v1", "pods"]
+    node = binding.get("target", {}).get("name", "")
+    if not node:
+        raise errors.ApiError(500, "", "target.name: Required value")
+
+    def change(current: Version | None) -> Object:
+        assert current is not None
+        return _bound(registry, resource, current.obj, binding, node)
+
+    await registry.update(resource, namespace, name, change, call, subresource="binding")
+
+
+def _bound(registry: Registry, resource: Resource, pod: Object, binding: Object, node: str) -> Object:
+    spec, metadata = pod["spec"], pod["metadata"]
+    name = metadata["name"]
+    asked = binding["metadata"].get("uid")
+    if asked and asked != metadata["uid"]:
+        text = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {metadata['uid']}"
+        raise errors.conflict(resource, name, text)
+    if "deletionTimestamp" in metadata:
+        raise _binding_conflict(resource, name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _binding_conflict(resource, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _binding_conflict(resource, name, f"pod {name} has non-empty .spec.schedulingGates")
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": registry.now()}
+    status = pod["status"]
+    others = [item for item in status.get("conditions", ()) if item["type"] != "PodScheduled"]
+    shown = dict(metadata)
+    if annotations := binding["metadata"].get("annotations"):
+        shown["annotations"] = {**metadata.get("annotations", {}), **annotations}
+    return {
+        **pod,
+        "metadata": shown,
+        "spec": {**spec, "nodeName": node},
+        "status": {**status, "conditions": [*others, scheduled]},
+    }
+
+
+def _binding_conflict(resource: Resource, name: str, text: str) -> errors.ApiError:
+    message = f'Operation cannot be fulfilled on pods/binding "{name}": {text}'
+    return errors.ApiError(409, "Conflict", message, details={"name": name, "kind": "pods/binding"})
+
+
+async def evict(registry: Registry, namespace: str, name: str, eviction: Object, call: Call) -> None:
+    """Delete a pod if no disruption budget forbids it. Raises ApiError."""
+    resource = registry.resources["", "v1", "pods"]
+    if eviction["metadata"].get("name", name) != name:
+        raise errors.bad_request("name in URL does not match name in Eviction object")
+    pod = registry.find("", "pods", namespace, name)
+    if pod is None:
+        raise errors.not_found(resource, name)
+    _check_budgets(registry, pod)
+    options = eviction.get("deleteOptions", {})
+    if options.get("dryRun"):
+        call.dry_run = True
+    target = {
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "lastProbeTime": None,
+        "lastTransitionTime": registry.now(), "message": "Eviction API: evicting",
+    }  # fmt: skip
+
+    def change(current: Version | None) -> Object:
+        assert current is not None
+        status = current.obj["status"]
+        others = [item for item in status.get("conditions", ()) if item["type"] != "DisruptionTarget"]
+        return {**current.obj, "status": {**status, "conditions": [*others, target]}}
+
+    await registry.update(resource, namespace, name, change, call, subresource="eviction")
+    delete = DeleteOptions(grace=options.get("gracePeriodSeconds"))
+    await registry.delete(resource, namespace, name, delete, call)
+
+
+def _check_budgets(registry: Registry, pod: Object) -> None:
+    """No controller counts budgets here: one that was not given `disruptionsAllowed` forbids."""
+    labels = pod["metadata"].get("labels", {})
+    namespace = pod["metadata"]["namespace"]
+    for version in registry.store.collections["policy", "poddisruptionbudgets"].versions(namespace):
+        budget = version.obj
+        if not matches_label_selector(budget.get("spec", {}).get("selector", {}), labels):
+            continue
+        if budget.get("status", {}).get("disruptionsAllowed", 0) > 0:
+            continue
+        name = budget["metadata"]["name"]
+        cause = {
+            "reason": "DisruptionBudget",
+            "message": f"The disruption budget {name} is still being processed by the server.",
+        }
+        raise errors.ApiError(
+            429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.",
+            details={"causes": [cause], "retryAfterSeconds": 10}, headers={"Retry-After": "10"},
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Serving HTTPS: listeners, bounded connections, TLS, the event loop, logging."""

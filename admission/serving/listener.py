@@ -1,0 +1,170 @@
+"""Listening sockets for an aiohttp application, whose connections are bounded in number and time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Sequence
+
+    from admission.serving.connections import Connection, Connections
+
+Address: TypeAlias = tuple[str, int]
+"""Host and port."""
+
+_BACKLOG = 1024
+_SWEEP_SECONDS = 1.0
+_TLS_SHUTDOWN_SECONDS = 5.0
+_LINGERING_SECONDS = 10.0
+"""A body that no handler wanted is read for so long before the connection is closed, so that its client sees why."""
+_PAUSE_SECONDS = 0.1
+"""After an accept that failed, as it does while the process has no file descriptor left."""
+
+_log = logging.getLogger(__name__)
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """Whether a record of aiohttp is about more than a client that sends no HTTP, or goes away half-way."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionError | web.RequestPayloadError)
+
+
+_protocol_log = logging.getLogger(f"{__name__}.http")
+_protocol_log.addFilter(_is_own_fault)  # else each stranger could fill the log with tracebacks
+
+
+@asynccontextmanager
+async def listening(
+    app: web.Application,
+    sockets: Sequence[socket.socket],
+    *,
+    connections: Connections,
+    ssl_context: ssl.SSLContext | None = None,
+    shutdown_seconds: float = 5.0,
+) -> AsyncIterator[list[Address]]:
+    """Serve `app` on `sockets` for the time of the block, close them then, and give their addresses.
+
+    At the end the requests under way have `shutdown_seconds`.
+    """
+    app.middlewares.insert(0, connections.middleware)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=shutdown_seconds,
+        keepalive_timeout=2 * connections.limits.idle,  # `connections` closes idle ones before
+        logger=_protocol_log,
+        auto_decompress=False,  # a few bytes could become any number of them
+        lingering_time=min(_LINGERING_SECONDS, connections.limits.body),
+    )
+    await runner.setup()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
+        assert runner.server is not None
+        tasks: set[asyncio.Task[None]] = set()
+        stack.push_async_callback(_cancel, tasks)
+        for each in sockets:
+            stack.callback(each.close)
+            tasks.add(asyncio.create_task(_accept(each, connections, runner.server, ssl_context, tasks)))
+        tasks.add(asyncio.create_task(_sweep(connections)))
+        yield [each.getsockname()[:2] for each in sockets]
+
+
+async def open_sockets(host: str | None, port: int) -> list[socket.socket]:
+    """A listening socket for each address that the host has.
+
+    No `host` means every interface, port 0 a free port. Raises OSError where it cannot listen.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.listen(_BACKLOG)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets
+
+
+async def _accept(
+    listener: socket.socket,
+    connections: Connections,
+    server: web.Server,
+    ssl_context: ssl.SSLContext | None,
+    tasks: set[asyncio.Task[None]],
+) -> None:
+    """Accept connections until cancelled; `tasks` gets one for each, until it has been made."""
+    loop = asyncio.get_running_loop()
+    fails = False
+    while True:
+        try:
+            sock, address = await loop.sock_accept(listener)
+        except OSError as error:
+            if not fails:
+                _log.error("connections cannot be accepted for now: %s", error.strerror or error)
+            fails = True
+            await asyncio.sleep(_PAUSE_SECONDS)
+            continue
+        fails = False
+        connection = connections.admit(server, sock, address[0])
+        if connection is None:
+            sock.close()
+        else:
+            task = asyncio.create_task(_connect(connection, connections, sock, ssl_context))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        # Where connections wait already, accepting them suspends nothing by itself.
+        await asyncio.sleep(0)
+
+
+async def _connect(
+    connection: Connection, connections: Connections, sock: socket.socket, ssl_context: ssl.SSLContext | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        if ssl_context is None:
+            await loop.connect_accepted_socket(lambda: connection, sock)
+        else:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=ssl_context,
+                ssl_handshake_timeout=connections.limits.handshake,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
+            )
+    except OSError as error:  # of TLS, too, and a handshake that took too long: the client's affair
+        _log.debug("a connection failed: %s", error)
+        connections.forget(connection)
+    except asyncio.CancelledError:
+        connections.forget(connection)
+        raise
+
+
+async def _sweep(connections: Connections) -> None:
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        connections.close_overdue()
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    under_way = [*tasks]
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)

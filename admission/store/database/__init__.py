@@ -1,0 +1,1 @@
+"""The database itself: connection, dialects, tables, migrations, driver errors."""

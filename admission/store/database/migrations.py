@@ -1,0 +1,81 @@
+"""Migrations from within: alembic without an ini file, from a checkout or from an installed wheel.
+
+All that one call does is one transaction. On PostgreSQL an advisory lock lets one process migrate at a time, and the
+lock timeout of every connection keeps a migration that has to wait for a running Sluice from holding up others behind
+it. On SQLite the transaction is lock enough.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import func, select
+
+import admission
+from admission.store.database import schema_version
+from admission.store.database.connection import Location, connect, make_private
+from admission.store.database.tables import SCHEMA_VERSION
+from admission.store.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_ADVISORY_LOCK = 0x736C756963656D
+"""Any number that no other program uses in the same database: "sluicem" in ASCII."""
+
+
+async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | None]:
+    """Bring the database at `url` up or down to `revision` ("base": without tables) and return (before, after).
+
+    A SQLite file is made if it is not there. Raises SchemaMismatch for a revision that does not exist, and all that
+    `Store.open` raises for a database that cannot be reached.
+    """
+    location = Location.parse(url)
+    if location.path is not None:
+        make_private(location.path)
+    database = connect(location, migrating=True)
+    try:
+        async with database.write() as connection:
+            if connection.dialect.name == "postgresql":
+                await connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            before = await schema_version.current(connection)
+            if revision == "head" and before is not None and before > SCHEMA_VERSION:
+                return before, before  # by a newer Sluice; whether this one can work on it is for `Store.open` to say
+            await connection.run_sync(_migrate, revision, before)
+            return before, await schema_version.current(connection)
+    finally:
+        await database.close()
+
+
+async def ensure_ready(url: str) -> None:
+    """Migrate a SQLite database that is new or empty; leave every other one to `sluice migrate`."""
+    path = Location.parse(url).path
+    if path is not None and (not path.exists() or path.stat().st_size == 0):
+        await migrate(url)
+
+
+def config() -> Config:
+    """Alembic's configuration, which in other projects is an ini file."""
+    package = Path(admission.__file__).parent
+    folders = (package / "_migrations", package.parent / "alembic")
+    settings = Config()
+    settings.set_main_option("script_location", str(next(folder for folder in folders if (folder / "env.py").exists())))
+    return settings
+
+
+def _migrate(connection: Connection, revision: str, before: str | None) -> None:
+    settings = config()
+    settings.attributes["connection"] = connection
+    # Revisions are numbered, so their order tells the direction.
+    back = before is not None and revision != "head" and (revision == "base" or revision < before)
+    try:
+        (command.downgrade if back else command.upgrade)(settings, revision)
+    except CommandError as error:
+        raise SchemaMismatch(
+            f"there is no way from schema {before or 'base'} to {revision} ({error}); `sluice migrate --to` takes "
+            "head, base or the number of a schema that this Sluice knows"
+        ) from error

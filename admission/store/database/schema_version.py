@@ -1,0 +1,54 @@
+"""Whether the tables in a database are those that this version of Sluice works with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import inspect, select, text
+
+from admission.store.database.tables import SCHEMA_VERSION, head
+from admission.store.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.store.database.connection import Database
+
+
+async def check(database: Database) -> None:
+    """Raise SchemaMismatch, or DatabaseUnusable if the database cannot be written, else return.
+
+    A newer schema will do if it says that it is compatible with ours: so replicas can be replaced one by one after an
+    upgrade of the tables, and taken back.
+    """
+    async with database.write() as connection:
+        version = await current(connection)
+        if version is not None and version >= SCHEMA_VERSION:
+            # In a database that can only be read this is where it shows.
+            oldest = await connection.scalar(select(head.c.compatible_with).with_for_update())
+            if version == SCHEMA_VERSION or str(oldest) <= SCHEMA_VERSION:
+                return
+    name = database.location
+    if version is None:
+        raise SchemaMismatch(f"the database {name} is empty or not migrated; run `sluice migrate`")
+    if version < SCHEMA_VERSION:
+        raise SchemaMismatch(
+            f"the database {name} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; run `sluice migrate`"
+        )
+    raise SchemaMismatch(
+        f"the database {name} has schema {version}, newer than this Sluice knows ({SCHEMA_VERSION}); "
+        "install the newer Sluice, or take the schema back with it by `sluice migrate --to`"
+    )
+
+
+async def current(connection: AsyncConnection) -> str | None:
+    """The revision that the database was migrated to; None if it never was."""
+
+    def read(sync: Connection) -> str | None:
+        if not inspect(sync).has_table("alembic_version"):
+            return None
+        version: str | None = sync.scalar(text("SELECT version_num FROM alembic_version"))
+        return version
+
+    return await connection.run_sync(read)

@@ -1,0 +1,135 @@
+"""Who may decide: one Sluice for each database.
+
+Where replicas elect a leader, the epoch alone fences: whoever is elected takes the next one, and every commit of an
+older epoch is refused, however late it comes. Without an election a lock keeps the second one out as well, and out of
+a database where somebody elected leads: on a file next to SQLite's, in PostgreSQL for a session. Should that be lost
+unnoticed (a restarted database, a network partition), there is still the epoch.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import func, select, text, update
+
+from admission.store.database.tables import head
+from admission.store.errors import AlreadyRunning, DatabaseBusy, DatabaseUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from admission.store.database.connection import Database
+
+_ADVISORY_LOCK = 0x736C75696365
+"""Any number that no other program uses in the same database: "sluice" in ASCII."""
+
+
+_ATTEMPTS = 3
+
+_END_STUCK_WRITERS = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "WHERE relation = 'head'::regclass AND mode = 'RowExclusiveLock' AND datname = current_database() "
+    "AND xact_start < clock_timestamp() - interval '2 seconds' AND cardinality(pg_blocking_pids(pid)) = 0"
+)
+"""Those who have locked the row for seconds and wait for nobody: a frozen process, or one that the network has lost."""
+
+
+class Lead(NamedTuple):
+    """What its taker has to know."""
+
+    epoch: int
+    last: float | None
+    """When a leader wrote last, by its clock; None: none ever did."""
+
+
+class Leadership:
+    """The lead on one database, once it is taken."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = AsyncExitStack()
+
+    async def take(self, holder: str, *, at: float, elected: bool) -> Lead:
+        """Take the lead as `holder` (host and process, for people).
+
+        Taking it again, after StaleEpoch for example, gives up the old lock first. Raises AlreadyRunning, unless the
+        holder was `elected` on PostgreSQL.
+        """
+        await self.release()
+        path = self._database.location.path
+        if path is None and elected:
+            lead = await self._depose(holder, at=at)
+            # Whoever is elected next takes no notice of it; it keeps out those who nobody has elected.
+            await self._lock.enter_async_context(_session_lock(self._database, shared=True))
+            return lead
+        lock = _file_lock(path.with_name(path.name + ".lock")) if path else _session_lock(self._database)
+        if not await self._lock.enter_async_context(lock):
+            await self.release()
+            raise AlreadyRunning(await self._who_leads())
+        try:
+            return await self._next_epoch(holder, at=at)
+        except BaseException:
+            await self.release()
+            raise
+
+    async def _depose(self, holder: str, *, at: float) -> Lead:
+        """Take the next epoch from a leader that may have been frozen in the middle of a commit."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._next_epoch(holder, at=at, lock_timeout="1s")
+            except DatabaseBusy:
+                async with self._database.session() as connection:
+                    await connection.execute(_END_STUCK_WRITERS)
+        return await self._next_epoch(holder, at=at)
+
+    async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
+        async with self._database.write() as connection:
+            if lock_timeout:
+                await connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
+            statement = update(head).values(epoch=head.c.epoch + 1, holder=holder, held_since=at)
+            row = (await connection.execute(statement.returning(head.c.epoch, head.c.decided_at))).one()
+            return Lead(*row)
+
+    async def release(self) -> None:
+        """Let another Sluice take the lead."""
+        await self._lock.aclose()
+
+    async def _who_leads(self) -> str:
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(head.c.holder, head.c.held_since))).one()
+        since = datetime.fromtimestamp(row.held_since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if row.held_since else "?"
+        return (
+            f"another Sluice ({row.holder or 'just starting'}, since {since}) uses the database "
+            f"{self._database.location}; stop it first or use another --database-url"
+        )
+
+
+@asynccontextmanager
+async def _file_lock(path: Path) -> AsyncIterator[bool]:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"the lock file {path} cannot be written ({error.strerror}); make it writable"
+        ) from error
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)
+
+
+@asynccontextmanager
+async def _session_lock(database: Database, *, shared: bool = False) -> AsyncIterator[bool]:
+    lock = func.pg_try_advisory_lock_shared if shared else func.pg_try_advisory_lock
+    async with database.session() as connection:
+        yield bool(await connection.scalar(select(lock(_ADVISORY_LOCK))))

@@ -1,0 +1,99 @@
+"""The ledger as it is written: admissions begin, are resized, and end, each row added once and closed once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import bindparam, case, func, select, update
+
+from admission.store.database.dialects import insert_all
+from admission.store.database.tables import Instant, admissions
+from admission.store.ledger.rollup import reopen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import Connection
+
+    from admission.store.records import Changes, Document, Opened, Resized
+
+
+def write(connection: Connection, changes: Changes, *, revision: int) -> None:
+    """The endings, beginnings and resizings among `changes`, in that order, within the leader's transaction."""
+    times = [change.at for part in (changes.closed, changes.opened, changes.resized) for change in part]
+    if not times:
+        return
+    if changes.closed:
+        _close(connection, [(c.uid, c.at, c.reason) for c in changes.closed], revision)
+    if changes.opened:
+        insert_all(
+            connection,
+            _OPEN,
+            [row for one in changes.opened for row in _rows(one, one.at, None, revision, changes.known)],
+        )
+    for one in changes.resized:
+        _resize(connection, one, revision, changes.known)
+    # Rarely, what is committed happened in an hour that is summed up already.
+    reopen(connection, min(times))
+
+
+def _close(connection: Connection, endings: Iterable[tuple[str, float, str]], revision: int) -> None:
+    connection.execute(_CLOSE, [{"of": uid, "end": at, "why": why, "by": revision} for uid, at, why in endings])
+
+
+def _resize(connection: Connection, resized: Resized, revision: int, known: int | None) -> None:
+    columns = admissions.c
+    latest = func.max(columns.from_at), func.min(func.coalesce(columns.began_at, columns.from_at))
+    held = select(*latest).where(columns.workload_uid == resized.workload.uid, columns.to_at.is_(None))
+    since, began = connection.execute(held).one()
+    if since is None:
+        return
+    _close(connection, [(resized.workload.uid, resized.at, resized.reason)], revision)
+    rows = list(_rows(resized, max(since, resized.at), began, revision, known))
+    if rows:
+        insert_all(connection, _OPEN, rows)
+
+
+def _rows(
+    begun: Opened | Resized, at: float, began: float | None, revision: int, known: int | None
+) -> Iterable[Document]:
+    workload = begun.workload
+    common = {
+        "workload_uid": workload.uid,
+        "cluster_queue": begun.admission.cluster_queue,
+        "local_queue": workload.queue,
+        "namespace": workload.namespace,
+        "submitted_by": workload.user,
+        "priority": workload.priority,
+        "from_at": at,
+        "began_at": began,
+        "from_revision": revision,
+        "known_revision": known,
+    }
+    for assigned in begun.admission.pod_sets:
+        # A pod set that asks for nothing has a row too: it is what says that the workload is admitted.
+        for resource in {**assigned.flavors, **assigned.usage} or ("",):
+            yield {
+                **common,
+                "pod_set": assigned.name,
+                "resource": resource,
+                "flavor": assigned.flavors.get(resource, ""),
+                "amount": assigned.usage.get(resource, 0),
+                "count": assigned.count,
+            }
+
+
+_OPEN = admissions.insert()
+# The clock may have been set back since the admission began.
+_END = bindparam("end", type_=Instant())
+# An open row is told by its missing reason, not by `to_at`: as long as it knows little of the table, PostgreSQL would
+# look through the index by `to_at`, and so through all that was ever open since the last vacuum, for each ending.
+_CLOSE = (
+    update(admissions)
+    .where(admissions.c.workload_uid == bindparam("of"), admissions.c.end_reason.is_(None))
+    .values(
+        to_at=case((admissions.c.from_at < _END, _END), else_=admissions.c.from_at),
+        end_reason=bindparam("why"),
+        to_revision=bindparam("by"),
+    )
+)

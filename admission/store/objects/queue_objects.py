@@ -1,0 +1,341 @@
+"""Queue objects: written one at a time, each write a version with its author, checked against the others.
+
+A write is one transaction: read, check, write the row, add the version. A dry run does all of it and rolls back.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, delete, insert, select, update
+
+from admission.model.errors import InvalidObject
+from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, LocalQueue
+from admission.store import audit_log
+from admission.store.database.tables import head, queue_object_versions, queue_objects
+from admission.store.errors import AlreadyExists, Conflict, NotFound
+from admission.store.ledger import rollup
+from admission.store.objects.change_log import tell_of_change
+from admission.store.objects.references import check_deletion, check_parents
+from admission.store.records import QueueObjectVersion
+from admission.store.workloads.commit import next_revision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import ColumnElement, RowMapping
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.model.queues import QueueObject
+    from admission.store.audit_log import Author
+    from admission.store.database.connection import Database
+    from admission.store.records import Document
+
+CHANGE_REASON = "sluice.dev/change-reason"
+"""The annotation by which an author says why."""
+
+_NOT_IN_VERSIONS = ("parent", "cluster_queue", "managed_fields")
+_MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
+
+
+class Queues:
+    """The ResourceFlavors, ClusterQueues, Cohorts, LocalQueues and WorkloadPriorityClasses in the database.
+
+    What is returned has uid, generation, resourceVersion and creationTimestamp in its metadata. If the author gives no
+    reason, a new value of the annotation `sluice.dev/change-reason` is one.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float], changed: Callable[[int], None]) -> None:
+        self._database = database
+        self._clock = clock
+        self._changed = changed
+
+    async def list(self, kind: str, *, namespace: str | None = None) -> tuple[QueueObject, ...]:
+        """All objects of a kind, sorted by namespace and name; of one namespace if that is given."""
+        found, _ = await self.snapshot(kind, namespace=namespace)
+        return found
+
+    async def snapshot(self, kind: str, *, namespace: str | None = None) -> tuple[tuple[QueueObject, ...], int]:
+        """What `list` gives, and the revision of the database then."""
+        columns = queue_objects.c
+        statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
+        if namespace is not None:
+            statement = statement.where(columns.namespace == namespace)
+        async with self._database.read() as connection:
+            revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
+            return tuple(map(_object, (await connection.execute(statement)).mappings())), revision
+
+    async def names(self, *kinds: str) -> dict[str, set[str]]:
+        """The names of all objects of some kinds, by kind."""
+        columns = queue_objects.c
+        found: dict[str, set[str]] = {kind: set() for kind in kinds}
+        async with self._database.read() as connection:
+            for kind, name in await connection.execute(
+                select(columns.kind, columns.name).where(columns.kind.in_(kinds))
+            ):
+                found[kind].add(name)
+        return found
+
+    async def members(self, cohort: str) -> tuple[str, ...]:
+        """What names `cohort` as its own or as its parent: `ClusterQueue team-a`, `Cohort research`."""
+        columns = queue_objects.c
+        statement = select(columns.kind, columns.name).where(columns.parent == cohort)
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement.order_by(columns.kind, columns.name))
+            return tuple(f"{kind} {name}" for kind, name in rows)
+
+    async def get(self, kind: str, name: str, *, namespace: str = "") -> QueueObject:
+        """One object. Raises NotFound."""
+        async with self._database.read() as connection:
+            return _object(await _existing(connection, (kind, namespace, name)))
+
+    async def revision(self) -> int:
+        """That of the last write to the database, of whatever kind."""
+        async with self._database.read() as connection:
+            revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
+        return revision
+
+    async def create(self, obj: QueueObject, *, author: Author, dry_run: bool = False) -> QueueObject:
+        """Write an object that is not there yet.
+
+        Raises AlreadyExists, and InvalidObject for a cycle of Cohorts.
+        """
+
+        def new(old: QueueObject | None) -> QueueObject:
+            if old is not None:
+                raise AlreadyExists(f"{_title(obj.key)} exists already; replace it, or choose another name")
+            return obj
+
+        return await self.write(obj.key, new, author=author, dry_run=dry_run)
+
+    async def replace(self, obj: QueueObject, *, author: Author, dry_run: bool = False) -> QueueObject:
+        """Write an object over the one of the same name; if nothing differs, nothing is written.
+
+        `metadata.resourceVersion` and `metadata.uid`, where given, must be those of the object that is there. Raises
+        NotFound, Conflict, and InvalidObject for a cycle of Cohorts.
+        """
+
+        def other(old: QueueObject | None) -> QueueObject:
+            if old is None:
+                raise _not_found(obj.key)
+            return obj
+
+        return await self.write(obj.key, other, author=author, dry_run=dry_run)
+
+    async def write(
+        self,
+        key: tuple[str, str, str],
+        change: Callable[[QueueObject | None], QueueObject],
+        *,
+        author: Author,
+        dry_run: bool = False,
+    ) -> QueueObject:
+        """Make the object `key` (kind, namespace, name) into what `change` makes of it; None is what is not there.
+
+        Nobody else can write between what `change` sees and what it returns, so that no update is lost. It must not
+        take long. If nothing differs, nothing is written. A resourceVersion or uid in what it returns must be that of
+        the object that is there. Raises what `change` raises, Conflict, and InvalidObject for a cycle of Cohorts.
+        """
+        async with self._database.write(dry_run=dry_run) as connection:
+            revision = await connection.run_sync(next_revision)
+            old = await _find(connection, key)
+            obj = change(None if old is None else _object(old))
+            await check_parents(connection, obj)
+            now = self._clock()
+            if old is None:
+                row = _row(obj) | {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}
+                await connection.execute(insert(queue_objects), row)
+                await _record(connection, "create", author, None, row, at=now)
+            else:
+                _check_preconditions(
+                    old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
+                )
+                row = {**old, **_row(obj)}
+                if row == old:
+                    await connection.rollback()
+                    return _object(old)
+                row |= {"generation": old["generation"] + (row["content"] != old["content"]), "revision": revision}
+                await connection.execute(update(queue_objects).where(_is(key)), row)
+                await _record(connection, "replace", author, old, row, at=now)
+        if not dry_run:
+            tell_of_change(old, row, _with_reason(author, old, row))
+        return self._announce(row, dry_run=dry_run)
+
+    async def delete(
+        self,
+        kind: str,
+        name: str,
+        *,
+        namespace: str = "",
+        resource_version: str = "",
+        uid: str = "",
+        author: Author,
+        dry_run: bool = False,
+    ) -> QueueObject:
+        """Take an object away and return what it was.
+
+        Raises NotFound, and Conflict if it is not the one of that `resource_version` or `uid`, or still in use.
+        """
+        key = kind, namespace, name
+        async with self._database.write(dry_run=dry_run) as connection:
+            revision = await connection.run_sync(next_revision)
+            old = await _existing(connection, key)
+            _check_preconditions(old, resource_version=resource_version, uid=uid, newest=revision)
+            await check_deletion(connection, _object(old))
+            await connection.execute(delete(queue_objects).where(_is(key)))
+            row = {**old, "revision": revision}
+            await _record(connection, "delete", author, old, row, at=self._clock())
+        if not dry_run:
+            tell_of_change(old, None, _with_reason(author, old, row))
+        return self._announce(row, dry_run=dry_run)
+
+    async def versions(self, kind: str, name: str, *, namespace: str = "") -> tuple[QueueObjectVersion, ...]:
+        """All that was ever written under this name, oldest first; to restore one, create or replace it."""
+        columns = queue_object_versions.c
+        return await self._versions((columns.kind == kind) & (columns.namespace == namespace) & (columns.name == name))
+
+    async def changes_since(self, revision: int, *, kind: str | None = None) -> tuple[QueueObjectVersion, ...]:
+        """All changes after `revision`, in their order, deletions included; of one kind if that is given."""
+        columns = queue_object_versions.c
+        later = columns.revision > revision
+        return await self._versions(later if kind is None else later & (columns.kind == kind))
+
+    async def _versions(self, condition: ColumnElement[bool]) -> tuple[QueueObjectVersion, ...]:
+        statement = select(queue_object_versions).where(condition).order_by(queue_object_versions.c.id)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(statement)).mappings().all()
+        return tuple(
+            QueueObjectVersion(_object(row), row["operation"], row["author"], row["reason"], row["at"], row["revision"])
+            for row in rows
+        )
+
+    def _announce(self, row: Document, *, dry_run: bool) -> QueueObject:
+        if not dry_run:
+            self._changed(row["revision"])
+        return _object(row)
+
+
+async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
+    """Every queue object there is, each kind before those that name it."""
+    rows = (
+        await connection.execute(select(queue_objects).order_by(queue_objects.c.namespace, queue_objects.c.name))
+    ).mappings()
+    order = {kind: position for position, kind in enumerate(_MODELS)}
+    return tuple(sorted(map(_object, rows), key=lambda obj: order[obj.kind]))
+
+
+def _row(obj: QueueObject) -> Document:
+    """The columns that follow from what the user wrote."""
+    kind, namespace, name = obj.key
+    return {
+        "kind": kind,
+        "namespace": namespace,
+        "name": name,
+        "parent": _parent(obj),
+        "cluster_queue": obj.spec.cluster_queue if isinstance(obj, LocalQueue) else "",
+        "labels": dict(obj.metadata.labels),
+        "annotations": dict(obj.metadata.annotations),
+        "content": obj.model_dump(mode="json", by_alias=True, exclude={"metadata"}, exclude_none=True),
+        "managed_fields": [dict(entry) for entry in obj.metadata.managed_fields] or None,
+    }
+
+
+def _parent(obj: QueueObject) -> str:
+    match obj:
+        case ClusterQueue():
+            return obj.spec.cohort_name
+        case Cohort():
+            return obj.spec.parent_name
+        case _:
+            return ""
+
+
+def _object(row: RowMapping | Document) -> QueueObject:
+    metadata = {
+        "name": row["name"],
+        "namespace": row["namespace"],
+        "labels": row["labels"],
+        "annotations": row["annotations"],
+        "uid": row["uid"],
+        "generation": row["generation"],
+        "resourceVersion": str(row["revision"]),
+        "creationTimestamp": datetime.fromtimestamp(int(row["created_at"]), UTC),
+        "managed_fields": row.get("managed_fields") or (),
+    }
+    return _MODELS[row["kind"]].model_validate({"metadata": metadata, **row["content"]})
+
+
+async def _find(connection: AsyncConnection, key: tuple[str, str, str]) -> Document | None:
+    row = (await connection.execute(select(queue_objects).where(_is(key)))).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+async def _existing(connection: AsyncConnection, key: tuple[str, str, str]) -> Document:
+    row = await _find(connection, key)
+    if row is None:
+        raise _not_found(key)
+    return row
+
+
+def _not_found(key: tuple[str, str, str]) -> NotFound:
+    kind, _, name = key
+    return NotFound.of(_MODELS[kind].plural, name)
+
+
+def _is(key: tuple[str, str, str]) -> ColumnElement[bool]:
+    kind, namespace, name = key
+    columns = queue_objects.c
+    return and_(columns.kind == kind, columns.namespace == namespace, columns.name == name)
+
+
+def _title(key: tuple[str, str, str]) -> str:
+    kind, namespace, name = key
+    return f'{kind} "{namespace}/{name}"' if namespace else f'{kind} "{name}"'
+
+
+def _check_preconditions(row: Document, *, resource_version: str, uid: str, newest: int) -> None:
+    """A resourceVersion is one of the database: who has seen the object as of then has seen its last change, or not."""
+    title = _title((row["kind"], row["namespace"], row["name"]))
+    if uid and uid != row["uid"]:
+        raise Conflict(f"{title} was deleted and made anew (uid {row['uid']}, not {uid}); read it again")
+    if not resource_version:
+        return
+    if not (resource_version.isascii() and resource_version.isdecimal() and len(resource_version) < 20):
+        raise InvalidObject([("metadata.resourceVersion", f'"{resource_version}" is none; read the object again')])
+    if not row["revision"] <= int(resource_version) < newest:
+        raise Conflict(
+            f"{title} has changed meanwhile (resourceVersion {row['revision']}, not {resource_version}); "
+            "read it again and apply your change to that"
+        )
+
+
+async def _record(
+    connection: AsyncConnection, operation: str, author: Author, old: Document | None, row: Document, *, at: float
+) -> None:
+    """Add the version and the audit's record of a write that leaves `row` (deletion: that took `row` away)."""
+    author = _with_reason(author, old, row)
+    kept = {name: value for name, value in row.items() if name not in _NOT_IN_VERSIONS}
+    version = {**kept, "operation": operation, "author": author.name, "reason": author.reason, "at": at}
+    await connection.execute(insert(queue_object_versions), version)
+    await connection.run_sync(rollup.reopen, at)
+    after = None if operation == "delete" else _audited(row)
+    before = None if old is None else _audited(old)
+    key = row["kind"], row["namespace"], row["name"]
+    verb = "update" if operation == "replace" else operation
+    await audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
+
+
+def _with_reason(author: Author, old: Document | None, row: Document) -> Author:
+    # An annotation that was there before tells of an earlier change.
+    noted = row["annotations"].get(CHANGE_REASON, "")
+    if author.reason or (old is not None and noted == old["annotations"].get(CHANGE_REASON)):
+        return author
+    return replace(author, reason=noted)
+
+
+def _audited(row: Document) -> Document:
+    metadata = {name: row[name] for name in ("uid", "generation", "labels", "annotations") if row[name]}
+    return {"metadata": metadata, **row["content"]}

@@ -1,0 +1,1 @@
+"""Workloads in the database: commits, loading, queries, counts, orders, admission checks."""

@@ -1,0 +1,131 @@
+"""Changes into rows: the statements of the hot path, each for many rows at once."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import update
+
+from admission.store.database.dialects import insert, insert_all, upsert
+from admission.store.database.tables import head, pod_sets, transitions, workloads
+from admission.store.errors import StaleEpoch
+from admission.store.ledger import entries
+from admission.store.workloads import checks
+from admission.store.workloads.pod_set_documents import shape_rows
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from admission.model.workload import PodSet
+    from admission.store.records import Changes, Document, WorkloadRecord
+
+
+def next_revision(connection: Connection, *, epoch: int | None = None, at: float | None = None) -> int:
+    """Begin to write: what this transaction writes has the revision that is returned.
+
+    A leader gives its `epoch`, and the time `at` which it writes.
+
+    The row stays locked until the transaction ends, so that revisions become visible in their order and no other
+    Sluice can take the lead meanwhile. Raises StaleEpoch if an `epoch` is given and it is not the current one.
+    """
+    statement = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
+    if epoch is not None:
+        statement = statement.where(head.c.epoch == epoch).values(decided_at=at)
+    revision: int | None = connection.scalar(statement)
+    if revision is None:
+        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")
+    return revision
+
+
+def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
+    """Write `changes` within the transaction of `connection`."""
+    dialect = connection.dialect.name
+    if changes.workloads:
+        shapes = _Shapes()
+        # One statement cannot write a row twice.
+        latest = {record.workload.uid: record for record in changes.workloads}.values()
+        rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
+        if shapes.rows:  # none, if all that is written is misconfigured and has no pod sets
+            connection.execute(_insert_pod_sets(dialect), shapes.rows)
+        insert_all(connection, _upsert_workloads(dialect), rows)
+    entries.write(connection, changes, revision=revision)
+    if changes.transitions:
+        insert_all(
+            connection,
+            _INSERT_TRANSITIONS,
+            [
+                {"workload_uid": t.uid, "at": t.at, "state": t.state, "reason": t.reason, "message": t.message}
+                for t in changes.transitions
+            ],
+        )
+    checks.write(connection, changes, revision=revision)
+
+
+class _Shapes:
+    """The distinct pod sets of one transaction. Workloads of one shape mostly share the very object."""
+
+    def __init__(self) -> None:
+        self.rows: list[Document] = []
+        self._names: dict[int, str] = {}
+        self._known: set[str] = set()
+
+    def name(self, sets: tuple[PodSet, ...]) -> str:
+        name = self._names.get(id(sets))
+        if name is None:
+            name, rows = shape_rows(sets)
+            self._names[id(sets)] = name
+            if name not in self._known:
+                self._known.add(name)
+                self.rows.extend(rows)
+        return name
+
+
+def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document:
+    workload = record.workload
+    return {
+        "uid": workload.uid,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "kind": workload.kind,
+        "local_queue": workload.queue,
+        "cluster_queue": record.cluster_queue,
+        "priority": workload.priority,
+        "priority_class": workload.priority_class,
+        "submitted_by": workload.user,
+        "created_at": workload.created,
+        "shape": shape,
+        "state": record.state,
+        "reason": record.reason,
+        "message": record.message,
+        "evict_reason": record.evict_reason,
+        "outcome": record.outcome,
+        "queued_at": record.queued_at,
+        "counts_from": workload.queued_at,
+        "admitted_at": record.admitted_at,
+        "finished_at": record.finished_at,
+        "original": record.original,
+        "active": record.active,
+        "checks_pending": record.checks_pending,
+        "cleared_at": record.cleared_at,
+        "ready_at": record.ready_at,
+        "unready_at": record.unready_at,
+        "requeues": record.requeues,
+        "not_before": record.not_before,
+        "past_seconds": record.past_seconds,
+        "revision": revision,
+        "first_revision": revision,
+    }
+
+
+_INSERT_TRANSITIONS = transitions.insert()
+
+
+@cache
+def _insert_pod_sets(dialect: str) -> Any:
+    return insert(dialect, pod_sets).on_conflict_do_nothing()
+
+
+@cache
+def _upsert_workloads(dialect: str) -> Any:
+    return upsert(dialect, workloads, keep=("first_revision",))

@@ -1,0 +1,199 @@
+"""Workloads as users and dashboards read them: pages, single ones, and numbers for each queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+from sqlalchemy import func, select, tuple_
+
+from admission.store.database.tables import admissions, head, transitions, workloads
+from admission.store.records import Page, State, Transition
+from admission.store.workloads import loading, queue_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from admission.store.database.connection import Database
+    from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
+
+_COUNTED = 5_000
+_KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
+_VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
+    "namespace": lambda record: record.workload.namespace,
+    "name": lambda record: record.workload.name,
+    "uid": lambda record: record.workload.uid,
+    "state": lambda record: record.state.value,
+    "local_queue": lambda record: record.workload.queue,
+    "cluster_queue": lambda record: record.cluster_queue,
+    "priority": lambda record: record.workload.priority,
+    "submitted_by": lambda record: record.workload.user,
+}
+"""What lists can be narrowed by: columns of the index of lists."""
+_UNCHANGING = ("namespace", "name", "uid", "submitted_by")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """What a workload held of one resource for one pod set; `to_at` is None while it does."""
+
+    from_at: float
+    to_at: float | None
+    end_reason: str | None
+    cluster_queue: str
+    pod_set: str
+    count: int
+    flavor: str
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """That a workload has one of some values in a column of `COLUMNS`, or (negated) none of them."""
+
+    COLUMNS: ClassVar[frozenset[str]] = frozenset(_VALUES)
+
+    column: str
+    values: frozenset[str | int]
+    negated: bool = False
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a workload that meets it does so for ever."""
+        return self.column in _UNCHANGING
+
+    def clause(self) -> ColumnElement[bool]:
+        """For a query."""
+        column = workloads.c[self.column]
+        return column.not_in(self.values) if self.negated else column.in_(self.values)
+
+    def holds(self, record: WorkloadRecord) -> bool:
+        """For a workload that is at hand."""
+        return (_VALUES[self.column](record) in self.values) is not self.negated
+
+
+class Workloads:
+    """The workloads in the database, for reading."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list(
+        self,
+        *,
+        namespace: str | None = None,
+        where: Iterable[Condition] = (),
+        limit: int | None = None,
+        after: tuple[str, str, str] | None = None,
+    ) -> Page:
+        """Workloads sorted by namespace, name and uid, at most `limit` of them, from `after` on (a page's `after`).
+
+        How many remain is told of whole namespaces only, and of a few thousand at most: to count takes longer than to
+        find some.
+        """
+        wanted = [condition.clause() for condition in where]
+        counted = not wanted
+        if namespace is not None:
+            wanted.append(workloads.c.namespace == namespace)
+        if after is not None:
+            wanted.append(tuple_(*_KEY) > after)
+        statement = loading.WORKLOAD.where(*wanted).order_by(*_KEY).limit(None if limit is None else limit + 1)
+
+        def look(connection: Connection) -> Page:
+            revision = connection.execute(select(head.c.revision)).scalar_one()
+            rows = connection.execute(statement).all()
+            more = limit is not None and len(rows) > limit
+            rows = rows[:limit]
+            remaining = None if more else 0
+            if more and counted:
+                behind = select(workloads.c.uid).where(*wanted).limit(_COUNTED + 1).subquery()
+                count = connection.execute(select(func.count()).select_from(behind)).scalar_one()
+                remaining = count - len(rows) if count <= _COUNTED else None
+            end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
+            return Page(loading.records(connection, rows), revision, end, remaining)
+
+        return await self._database.look(look)
+
+    async def uids(self, *, namespace: str | None = None, where: Iterable[Condition] = ()) -> tuple[set[str], int]:
+        """The workloads that meet all conditions, by uid, and the revision as of which they do."""
+        wanted = [condition.clause() for condition in where]
+        if namespace is not None:
+            wanted.append(workloads.c.namespace == namespace)
+        async with self._database.read() as connection:
+            revision = (await connection.execute(select(head.c.revision))).scalar_one()
+            rows = await connection.execute(select(workloads.c.uid).where(*wanted))
+            return set(rows.scalars()), revision
+
+    async def changes_since(
+        self, revision: int, *, uid: str | None = None, limit: int
+    ) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
+        """Workloads written after `revision` as they are now, the oldest write first, and the revision of that now.
+
+        At most `limit` of them; the last value says whether that are not all. To go on, give `revision` and `uid` of
+        the last one.
+        """
+        columns = workloads.c
+        behind = columns.revision > revision
+        if uid is not None:
+            behind = tuple_(columns.revision, columns.uid) > (revision, uid)
+        statement = loading.WORKLOAD.where(behind).order_by(columns.revision, columns.uid)
+
+        def look(connection: Connection) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
+            newest = connection.execute(select(head.c.revision)).scalar_one()
+            rows = connection.execute(statement.limit(limit + 1)).all()
+            return loading.records(connection, rows[:limit]), newest, len(rows) > limit
+
+        return await self._database.look(look)
+
+    async def get(self, namespace: str, name: str) -> WorkloadRecord | None:
+        """The workload of that name; of several, where one followed the other, the last."""
+        columns = workloads.c
+        statement = (
+            loading.WORKLOAD.where(columns.namespace == namespace, columns.name == name)
+            .order_by(columns.created_at.desc(), columns.uid.desc())
+            .limit(1)
+        )
+
+        def look(connection: Connection) -> tuple[WorkloadRecord, ...]:
+            return loading.records(connection, connection.execute(statement).all())
+
+        found = await self._database.look(look)
+        return found[0] if found else None
+
+    async def story(self, uid: str) -> tuple[Transition, ...]:
+        """The transitions of a workload, oldest first."""
+        columns = transitions.c
+        statement = (
+            select(columns.workload_uid, columns.at, columns.state, columns.reason, columns.message)
+            .where(columns.workload_uid == uid)
+            .order_by(columns.id)
+        )
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement)
+            return tuple(Transition(uid, at, State(state), reason, text) for uid, at, state, reason, text in rows)
+
+    async def ledger(self, uid: str) -> tuple[LedgerRow, ...]:
+        """All that a workload ever held, oldest first."""
+        columns = admissions.c
+        wanted = (columns[field.name] for field in fields(LedgerRow))
+        statement = select(*wanted).where(columns.workload_uid == uid).order_by(columns.id)
+        async with self._database.read() as connection:
+            return tuple(LedgerRow(*row) for row in await connection.execute(statement))
+
+    async def cluster_queue_status(self) -> dict[str, QueueStatus]:
+        """By name, for each ClusterQueue where something waits or that something is held of."""
+        async with self._database.read() as connection:
+            return await queue_counts.by_cluster_queue(connection)
+
+    async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
+        """All unfinished workloads, counted, and all that they hold, added up: one moment of the database."""
+        async with self._database.read() as connection:
+            return await queue_counts.unfinished_counts(connection), await queue_counts.held_amounts(connection)
+
+    async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
+        """By (namespace, name), for each LocalQueue where something waits or through which something is held."""
+        async with self._database.read() as connection:
+            return await queue_counts.by_local_queue(connection)

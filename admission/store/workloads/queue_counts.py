@@ -1,0 +1,130 @@
+"""Numbers for each queue, added up by the database: what waits, what is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, case, func, select
+
+from admission.model.quantity import UNLIMITED
+from admission.model.queues import LocalQueue
+from admission.store.database.tables import admissions, queue_objects, workloads
+from admission.store.records import HeldAmount, QueueStatus, State, UnfinishedCount
+from admission.store.workloads.loading import UNFINISHED
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+_HALF = 2**32
+"""Upper and lower half of the bits of amounts are added up apart: the sum of whole ones may have more than 64."""
+_CHECKED = "checked"
+# A workload whose admission checks are not all ready holds quota, and is not admitted yet.
+_STATE = case(
+    (and_(workloads.c.state == State.ADMITTED, workloads.c.checks_pending), _CHECKED), else_=workloads.c.state
+).label("state")
+
+
+async def by_cluster_queue(connection: AsyncConnection) -> dict[str, QueueStatus]:
+    """What waits for each ClusterQueue, by way of whichever LocalQueue, and what is held of it."""
+    columns = workloads.c
+    counted = (
+        select(columns.namespace, columns.local_queue, _STATE, columns.cluster_queue, func.count().label("number"))
+        .where(UNFINISHED)
+        .group_by(columns.namespace, columns.local_queue, _STATE, columns.cluster_queue)
+        .subquery()
+    )
+    # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
+    door = queue_objects.c
+    leads_there = and_(
+        door.kind == LocalQueue.kind, door.namespace == counted.c.namespace, door.name == counted.c.local_queue
+    )
+    where = case((counted.c.state == State.PENDING, door.cluster_queue), else_=counted.c.cluster_queue)
+    counts = (
+        select(where, counted.c.state, func.sum(counted.c.number))
+        .select_from(counted.outerjoin(queue_objects, leads_there))
+        .where(where.is_not(None))
+        .group_by(where, counted.c.state)
+    )
+    found = await _numbers(connection, counts, (admissions.c.cluster_queue,))
+    return {name: status for (name,), status in found.items()}
+
+
+async def by_local_queue(connection: AsyncConnection) -> dict[tuple[str, str], QueueStatus]:
+    """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
+    where = workloads.c.namespace, workloads.c.local_queue
+    counts = select(*where, _STATE, func.count()).where(UNFINISHED).group_by(*where, _STATE)
+    found = await _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
+    return {(namespace, name): status for (namespace, name), status in found.items()}
+
+
+async def unfinished_counts(connection: AsyncConnection) -> list[UnfinishedCount]:
+    """All unfinished workloads, counted by where and why they are in their state."""
+    columns, door = workloads.c, queue_objects.c
+    place = columns.namespace, columns.local_queue, columns.cluster_queue
+    kind = columns.state, columns.checks_pending, columns.reason
+    counted = select(*place, *kind, func.count().label("number")).where(UNFINISHED).group_by(*place, *kind).subquery()
+    leads_there = and_(
+        door.kind == LocalQueue.kind, door.namespace == counted.c.namespace, door.name == counted.c.local_queue
+    )
+    statement = select(counted, door.cluster_queue.label("leads_to")).select_from(
+        counted.outerjoin(queue_objects, leads_there)
+    )
+    return [
+        UnfinishedCount(
+            row.namespace,
+            row.local_queue,
+            (row.leads_to or "") if row.state == State.PENDING else row.cluster_queue,
+            State(row.state),
+            bool(row.checks_pending),
+            row.reason,
+            int(row.number),
+        )
+        for row in await connection.execute(statement)
+    ]
+
+
+async def held_amounts(connection: AsyncConnection) -> list[HeldAmount]:
+    """All that is held, added up by where it is."""
+    columns = admissions.c
+    place = columns.namespace, columns.local_queue, columns.cluster_queue, columns.flavor, columns.resource
+    checked = workloads.c.checks_pending
+    halves = func.sum(columns.amount // _HALF).label("high"), func.sum(columns.amount % _HALF).label("low")
+    statement = (
+        select(*place, checked, *halves)
+        .join(workloads, workloads.c.uid == columns.workload_uid)
+        .where(columns.to_at.is_(None), columns.resource != "")
+        .group_by(*place, checked)
+    )
+    return [
+        HeldAmount(*row[:5], bool(row[5]), min(int(row.high) * _HALF + int(row.low), UNLIMITED))
+        for row in await connection.execute(statement)
+    ]
+
+
+async def _numbers(
+    connection: AsyncConnection, counts: Select[Any], held_by: tuple[ColumnElement[str], ...]
+) -> dict[tuple[str, ...], QueueStatus]:
+    states: dict[tuple[str, ...], dict[str, int]] = {}
+    for *key, state, count in await connection.execute(counts):
+        states.setdefault(tuple(key), {})[state] = int(count)
+    kinds = admissions.c.flavor, admissions.c.resource
+    held = (
+        select(*held_by, *kinds, func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF))
+        .where(admissions.c.to_at.is_(None), admissions.c.resource != "")
+        .group_by(*held_by, *kinds)
+    )
+    usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
+    for *key, flavor, resource, high, low in await connection.execute(held):
+        usage.setdefault(tuple(key), {})[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
+    return {key: _status(states.get(key, {}), usage.get(key, {})) for key in {**states, **usage}}
+
+
+def _status(states: dict[str, int], usage: dict[tuple[str, str], int]) -> QueueStatus:
+    admitted = states.get(State.ADMITTED, 0)
+    return QueueStatus(
+        pending=states.get(State.PENDING, 0),
+        reserving=admitted + states.get(State.EVICTING, 0) + states.get(_CHECKED, 0),
+        admitted=admitted,
+        usage=usage,
+    )
