@@ -60,6 +60,8 @@ constraints: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
 		--extra sandbox --group pyproject.toml:dev pyproject.toml -o constraints.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
+		--constraint constraints.txt pyproject.toml -o deploy/image/requirements.txt
 
 # After a change in deploy/: the chart's copies of other files, and kustomize's bases from the chart.
 manifests: $(INSTALLED)

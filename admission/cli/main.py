@@ -85,10 +85,15 @@ class _Group(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         gc.set_threshold(100_000)  # nearly all that is made by importing stays: a tenth of the time goes into looking
-        function = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command = getattr(import_module(_COMMANDS[cmd_name].module), function)
-        assert isinstance(command, click.Command)
-        return command
+        module = _COMMANDS[cmd_name].module
+        try:
+            function = getattr(import_module(module), f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module.startswith(error.name):
+                raise
+            raise click.UsageError(f'this installation, as the image, is without "{cmd_name}"') from error
+        assert isinstance(function, click.Command)
+        return function
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -17,7 +17,7 @@ import yaml
 from ports import free_port
 from serve_processes import NODE, QUEUES, Replica, job, serving
 
-from admission.cli.aggregation import Aggregation
+from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
 from admission.model.manifests import parse_documents, parse_manifest
@@ -33,7 +33,7 @@ from webhooks.standing import Standing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from admission.sandbox.rbac import Attributes
+    from admission.sandbox.auth.rbac import Attributes
 
 RBAC = Path(__file__).parents[2] / "deploy" / "rbac" / "sluice.yaml"
 SLUICE = "system:serviceaccount:sluice-system:sluice"

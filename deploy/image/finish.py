@@ -1,0 +1,101 @@
+"""Makes of an installed Sluice what the image holds: no more than it needs, compiled, with a bill of materials.
+
+    python finish.py FOLDER
+
+FOLDER is what `pip install --target FOLDER` has filled. The image has no pip and no compiler, its root file system is
+read-only, so that Python could not keep what it compiles: it is done here, once.
+"""
+
+from __future__ import annotations
+
+import compileall
+import json
+import py_compile
+import shutil
+import sys
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+PACKAGE = "sluice"
+
+NEEDLESS = (
+    "admission/sandbox",
+    "admission/simulate",
+    "admission/cli/demo",
+    "admission/cli/commands/sandbox.py",
+    "admission/cli/commands/simulate.py",
+    "bin",
+    "greenlet/tests",
+    "greenlet/platform",
+    "kubernetes_asyncio/test",
+    "kubernetes_asyncio/e2e_test",
+    "mako/ext",
+    "sqlalchemy/testing",
+)
+"""What `sluice serve`, `webhook`, `migrate` and the commands on the database and the API never import."""
+
+NEEDLESS_SUFFIXES = (".pyi", ".pyx", ".pxd", ".pxi", ".c", ".cc", ".cpp", ".h", ".hpp", ".html.orig")
+
+
+def main() -> None:
+    """Do all of it in the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    strip(folder)
+    (folder / "sbom.cdx.json").write_text(json.dumps(bill_of_materials(folder), indent=1))
+    compile_all(folder)
+
+
+def strip(folder: Path) -> None:
+    """Delete what is not needed."""
+    for name in NEEDLESS:
+        found = folder / name
+        if found.is_dir():
+            shutil.rmtree(found)
+        else:
+            found.unlink(missing_ok=True)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.suffix in NEEDLESS_SUFFIXES:
+            file.unlink()
+
+
+def compile_all(folder: Path) -> None:
+    """Byte-compile everything; the result depends on the sources alone, not on their times."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    if not compileall.compile_dir(
+        folder, quiet=1, stripdir=str(folder), prependdir="/opt/sluice", invalidation_mode=mode, workers=0
+    ):
+        raise SystemExit("error: not all modules could be compiled")
+
+
+def bill_of_materials(folder: Path) -> dict[str, object]:
+    """All distributions in the folder, in CycloneDX's JSON."""
+    found = sorted(distributions(path=[str(folder)]), key=lambda one: one.metadata["Name"].lower())
+    components = [_component(one) for one in found if one.metadata["Name"] != PACKAGE]
+    (own,) = (_component(one) for one in found if one.metadata["Name"] == PACKAGE)
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {**own, "type": "application"}},
+        "components": components,
+    }
+
+
+def _component(distribution: Distribution) -> dict[str, object]:
+    name, version = distribution.metadata["Name"], distribution.version
+    licence = distribution.metadata.get("License-Expression") or distribution.metadata.get("License")
+    reference = f"pkg:pypi/{name.lower().replace('_', '-')}@{version}"
+    component: dict[str, object] = {
+        "type": "library",
+        "bom-ref": reference,
+        "name": name,
+        "version": version,
+        "purl": reference,
+    }
+    if licence and "\n" not in licence:
+        component["licenses"] = [{"license": {"name": licence}}]
+    return component
+
+
+if __name__ == "__main__":
+    main()
