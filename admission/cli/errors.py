@@ -3,6 +3,7 @@
 CommandError
     InvalidSettings     a flag, environment variable or configuration file of `sluice serve`
     Unreadable          a file that is not there, or does not hold what it should
+    BadFlag             a flag with a value that cannot be
     DiffFailed          whatever keeps `sluice diff` from comparing
 """
 
@@ -25,6 +26,12 @@ class InvalidSettings(CommandError):
 
 class Unreadable(CommandError):
     """A file that cannot be read, or manifests with faults, one line for each."""
+
+    exit_code = 2
+
+
+class BadFlag(CommandError):
+    """A flag with a value that cannot be; the message names it."""
 
     exit_code = 2
 

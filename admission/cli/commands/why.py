@@ -71,7 +71,7 @@ def position(*, name: str, namespace: str | None, connection: Connection) -> Non
     async def run() -> None:
         async with connect(connection) as sluice:
             workload = await _workload(sluice, name, namespace)
-            print_line(await _standing(sluice, workload))
+            print_line(await standing(sluice, workload))
 
     asyncio.run(run())
 
@@ -81,7 +81,8 @@ async def _workload(sluice: Sluice, name: str, namespace: str | None) -> Workloa
     return await found_workload(sluice, plain, namespace, kind)
 
 
-async def _standing(sluice: Sluice, workload: Workload) -> str:
+async def standing(sluice: Sluice, workload: Workload) -> str:
+    """Where in the line the workload stands, or why in none, in one sentence."""
     explanation = await sluice.workloads.explain(workload.name, namespace=workload.namespace)
     if workload.finished or explanation.state != "Pending":
         stands = "has ended" if workload.finished else _STANDS.get(explanation.state, explanation.state)

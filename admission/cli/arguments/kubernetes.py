@@ -1,0 +1,75 @@
+"""The Kubernetes API as commands about Jobs use it: by the caller's kubeconfig, with the caller's own rights."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from admission.cli.errors import CommandError
+from admission.cluster.client import Client
+from admission.cluster.credentials import kubeconfig_namespace
+from admission.cluster.errors import BadKubeconfig, StatusError
+from admission.kinds import Kind, all_kinds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from admission.cli.arguments.connection import Connection
+
+_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@asynccontextmanager
+async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
+    """The API server of the kubeconfig, for the time of the block.
+
+    Raises CommandError for a kubeconfig that cannot be used, and for what the API server refuses in the block.
+    """
+    try:
+        async with Client.from_kubeconfig(connection.kubeconfig, connection.context) as client:
+            yield client
+    except BadKubeconfig as error:
+        raise CommandError(f"Jobs are written and read through the Kubernetes API: {error}") from error
+    except StatusError as error:
+        raise CommandError(str(error.status.get("message") or error)) from error
+
+
+def namespace_of(connection: Connection, given: str | None) -> str:
+    """The namespace that is given, else that of the kubeconfig's context, else `default`."""
+    try:
+        return given or kubeconfig_namespace(connection.kubeconfig, connection.context) or "default"
+    except BadKubeconfig as error:
+        raise CommandError(f"Jobs are written and read through the Kubernetes API: {error}") from error
+
+
+async def own_name(client: Client) -> str:
+    """Who the caller is to Kubernetes, as `spec.user` of a workload names who submitted it."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = await client.create(_REVIEWS, review)
+    return str(answer["status"]["userInfo"].get("username", ""))
+
+
+def kind_of(manifest: dict[str, Any]) -> Kind | None:
+    """The adapter for a manifest's apiVersion and kind; None for what cannot be queued."""
+    group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
+    wanted = (group, version, manifest.get("kind"))
+    return next((kind for kind in all_kinds() if (kind.group, kind.version, kind.kind) == wanted), None)
+
+
+def kind_named(name: str) -> Kind:
+    """The adapter for a kind as a workload names it, in any case. Raises CommandError for one that is not known."""
+    for kind in all_kinds():
+        if name.lower() in (kind.kind.lower(), kind.plural):
+            return kind
+    raise CommandError(f"{name} is no kind that can be queued; there are {queued_kinds()}")
+
+
+def queued_kinds() -> str:
+    """All kinds that can be queued, for messages."""
+    return ", ".join(sorted(kind.kind for kind in all_kinds()))
+
+
+def object_path(kind: Kind, namespace: str, name: str = "") -> str:
+    """The path of an object of the kind, or of all of a namespace."""
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    return f"{root}/namespaces/{namespace}/{kind.plural}" + (f"/{name}" if name else "")

@@ -1,0 +1,146 @@
+"""`sluice cancel`: Jobs deleted by who submitted them, and what that frees."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.kubernetes import kind_named, kubernetes, namespace_of, object_path, own_name
+from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, workload_named
+from admission.cli.arguments.workload_names import found_workload
+from admission.cli.errors import CommandError
+from admission.cli.output.printing import print_line
+from admission.cluster.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.client import Sluice, Workload
+    from admission.cluster.client import Client
+
+_SHOWN: Final = 10
+"""Jobs that are named before they are cancelled."""
+
+
+@click.command()
+@click.argument("names", metavar="[JOB]...", nargs=-1, shell_complete=complete_workload)
+@click.option("--mine", is_flag=True, help="All that you have submitted in the namespace and that have not finished.")
+@click.option("-q", "--queue", default="", help="With --mine: only those of this LocalQueue.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before several Jobs, or those of others, are cancelled.")
+@click.option("--dry-run", is_flag=True, help="Say what would be cancelled, and cancel nothing.")
+@namespace_option
+@connection_options
+def cancel(
+    *,
+    names: tuple[str, ...],
+    mine: bool,
+    queue: str,
+    yes: bool,
+    dry_run: bool,
+    namespace: str | None,
+    connection: Connection,
+) -> None:
+    """Cancel Jobs: they are deleted in Kubernetes, with their pods, by your own rights.
+
+    Before several Jobs, or one that somebody else has submitted, are cancelled, you
+    are asked. To stop a Job and keep it: sluice hold.
+
+    \b
+    Examples:
+      sluice cancel train
+      sluice cancel job/train job/test -n team-a --yes
+      sluice cancel --mine --queue batch
+    """
+    if bool(names) == mine:
+        raise click.UsageError("name the Jobs to cancel, or write --mine")
+    if queue and not mine:
+        raise click.UsageError("--queue chooses among your Jobs; write it with --mine")
+
+    async def run() -> None:
+        where = namespace_of(connection, namespace)
+        async with kubernetes(connection) as client, connect(connection) as sluice:
+            caller = await own_name(client)
+            found = await (_mine(sluice, caller, queue, where) if mine else _named(sluice, names, where))
+            if not found:
+                print_line(f"you have no unfinished Jobs in namespace {where}", err=True)
+                return
+            if not yes and not dry_run:
+                _confirm(found, caller)
+            for workload in found:
+                await _cancel(client, workload, dry_run=dry_run)
+
+    asyncio.run(run())
+
+
+async def _mine(sluice: Sluice, caller: str, queue: str, namespace: str) -> list[Workload]:
+    fields = [f"spec.user={field_value(caller)}", "status.state!=finished"]
+    if queue:
+        fields.append(f"spec.queueName={field_value(queue)}")
+    found = sluice.workloads.list(namespace=namespace, field_selector=",".join(fields))
+    return [workload async for workload in found]
+
+
+async def _named(sluice: Sluice, names: Sequence[str], namespace: str) -> list[Workload]:
+    """The workloads of those names, each once. Raises CommandError for one that has finished, or is not there."""
+    found = {}
+    for text in names:
+        kind, name = workload_named(text)
+        workload = await found_workload(sluice, name, namespace, kind)
+        if workload.finished:
+            raise CommandError(f"{workload.object_name} has finished already; kubectl delete takes it away")
+        found[workload.uid] = workload
+    return [*found.values()]
+
+
+def _confirm(found: Sequence[Workload], caller: str) -> None:
+    """Ask, unless it is one Job of the caller's own. Raises CommandError if the answer is no."""
+    foreign = [workload for workload in found if workload.user != caller]
+    if len(found) == 1 and not foreign:
+        return
+    for workload in found[:_SHOWN]:
+        whose = "" if workload.user == caller else f", submitted by {workload.user or 'nobody known'}"
+        state = "runs" if workload.admitted else "waits"
+        print_line(f"  {workload.namespace}/{workload.object_name} ({state}{whose})", err=True)
+    if len(found) > _SHOWN:
+        print_line(f"  and {len(found) - _SHOWN} more", err=True)
+    question = f"cancel {'it' if len(found) == 1 else f'these {len(found)} Jobs'}?"
+    if not sys.stdin.isatty():
+        raise CommandError(f"{question} nobody is there to answer: write --yes")
+    if not click.confirm(question, err=True):
+        raise CommandError("nothing was cancelled")
+
+
+async def _cancel(client: Client, workload: Workload, *, dry_run: bool) -> None:
+    kind = kind_named(workload.object_kind)
+    name = f"{kind.kind.lower()}.{kind.group}/{workload.object_name}"
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Background",
+        "preconditions": {"uid": workload.uid},
+        **({"dryRun": ["All"]} if dry_run else {}),
+    }
+    try:
+        await client.delete(object_path(kind, workload.namespace, workload.object_name), options)
+    except NotFound:
+        print_line(f"{name} was deleted already")
+        return
+    print_line(f"{name} cancelled{' (dry run)' if dry_run else ''}; {_freed(workload)}")
+
+
+def _freed(workload: Workload) -> str:
+    """What of which ClusterQueue is free when its pods are gone."""
+    admission = workload.document.get("status", {}).get("admission")
+    if not admission:
+        return "it waited, and held no quota"
+    amounts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for pod_set in admission["podSetAssignments"]:
+        for resource, amount in pod_set["resourceUsage"].items():
+            amounts[resource, pod_set["flavors"][resource]].append(str(amount))
+    parts = [f"{' + '.join(each)} {resource} ({flavor})" for (resource, flavor), each in amounts.items()]
+    return f"frees {', '.join(parts)} in ClusterQueue {admission['clusterQueue']} when its pods are gone"

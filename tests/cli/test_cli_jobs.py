@@ -1,0 +1,138 @@
+"""`sluice submit`, `logs` and `cancel`, by the rights of a user, against a real `sluice serve` beside a sandbox."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from command_runner import Sluice
+from serve_processes import NODE, QUEUES, TOKEN, job, serving
+from serve_processes import sluice as sluice_process
+
+from admission.client import Sluice as Client
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+FLAGS = ("--queue", "lq", "--image", "trainer:1")
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
+    """A sandbox with queues of four cpus in namespace `default`, where the user alice has the role edit."""
+    async with Sandbox(speed=60) as sandbox:
+        for user, file in (("sluice", "kubeconfig"), ("alice", "alice"), ("admin", "admin")):
+            sandbox.write_kubeconfig(folder / file, user)
+        local = sandbox.local("admin")
+        await local.create("nodes", "", {**NODE})
+        binding = {
+            "metadata": {"name": "alice"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+        }
+        await local.create("rolebindings", "default", binding)
+        async with serving(folder, f"sqlite:///{folder / 'sluice.db'}") as replica:
+            await replica.until_ready()
+            environment = {"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN}
+            done = await Sluice(environment)("apply", "-f", "-", stdin=QUEUES)
+            assert done.exit_code == 0, done.stderr
+            async with Client(replica.url, token=TOKEN) as client:
+                yield sandbox, Sluice({**environment, "KUBECONFIG": str(folder / "alice")}), client
+
+
+def name_of(done: Result) -> str:
+    assert done.exit_code == 0, done.stderr
+    return str(done.stdout).split("/")[1].split()[0]
+
+
+async def process(sluice: Sluice, *arguments: str) -> tuple[int | None, str, str]:
+    """A command that listens to signals, which only a process of its own can."""
+    running = await sluice_process(*arguments, **sluice.environment)
+    out, err = await running.communicate()
+    return running.returncode, out.decode(), err.decode()
+
+
+async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
+    async with world(tmp_path) as (sandbox, sluice, client):
+        big = await sluice("submit", *FLAGS, "--cpu", "3", "--name", "big", "--", "sleep", "100000")
+        assert (big.exit_code, big.stdout) == (0, "job.batch/big created\n"), big.stderr
+        assert big.stderr == "big is admitted by ClusterQueue cq: its pods start now\n"
+        waits = await sluice("submit", *FLAGS, "--cpu", "2", "--", "sleep", "100000")
+        name = name_of(waits)
+        assert name.startswith("sleep-")
+        assert f"{name} is number 1 in ClusterQueue cq" in waits.stderr
+        assert f"sluice why {name} -n default" in waits.stderr
+
+        nothing = await sluice("logs", name)
+        assert nothing.exit_code == 1
+        assert f"error: {name} has no pods with logs: {name} is number 1 in ClusterQueue cq" in nothing.stderr
+        while not (shown := await sluice("logs", "job/big")).stdout:
+            pass  # its pod starts
+        assert "pretending to run for 100000 s: sleep 100000\n" in shown.stdout
+        assert (await sluice("logs", "nothing")).exit_code == 1
+
+        # As the webhook notes who creates a Job.
+        for each, user in (("mine", "alice"), ("also-mine", "alice"), ("foreign", "bob")):
+            manifest = job(each, seconds=100_000)
+            manifest["metadata"]["annotations"] = {"sluice.dev/submitted-by": user}
+            manifest["spec"]["suspend"] = True
+            await sandbox.local("admin").create("jobs", "default", manifest)
+            await client.workloads.wait(each, lambda workload: "QuotaReserved" in workload.conditions)
+        refused = await sluice("cancel", "foreign")
+        assert refused.exit_code == 1
+        assert "default/foreign" in refused.stderr
+        assert "submitted by" in refused.stderr
+        assert "write --yes" in refused.stderr
+        both = await sluice("cancel", "--mine", "--dry-run")
+        assert {line.split()[0] for line in both.stdout.splitlines()} == {"job.batch/mine", "job.batch/also-mine"}
+        assert "write --yes" in (await sluice("cancel", "--mine")).stderr
+        assert (await sluice("cancel", "also-mine")).exit_code == 0
+        assert (await sluice("cancel", name, "--yes")).stdout == (
+            f"job.batch/{name} cancelled; it waited, and held no quota\n"
+        )
+        assert (await sluice("cancel", "big", "--yes")).stdout == (
+            "job.batch/big cancelled; frees 3 cpu (default) in ClusterQueue cq when its pods are gone\n"
+        )
+        await client.workloads.wait("big", lambda workload: workload.finished)
+        assert "has finished already" in (await sluice("cancel", "big")).stderr
+        assert (await sluice("cancel", "--mine", "--yes")).exit_code == 0
+        await client.workloads.wait("mine", lambda workload: workload.finished)
+        assert "you have no unfinished Jobs" in (await sluice("cancel", "--mine", "--yes")).stderr
+        assert [each["metadata"]["name"] for each in sandbox.local("admin").list("jobs")] == ["foreign"]
+
+
+async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
+    async with world(tmp_path) as (sandbox, sluice, _):
+        manifest: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", **job("train", seconds=30)}
+        manifest["spec"]["suspend"] = True
+        del manifest["metadata"]["labels"]
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump(manifest))
+        assert "no label sluice.dev/queue-name" in (await sluice("submit", "-f", str(file))).stderr
+        wrong = await sluice("submit", "-f", str(file), "--queue", "lqq")
+        assert (wrong.exit_code, wrong.stdout) == (1, "")
+        assert 'did you mean "lq"' in wrong.stderr
+        code, out, err = await process(sluice, "submit", "-f", str(file), "--queue", "lq", "--wait")
+        assert (code, out) == (0, "job.batch/train created\n"), err
+        assert err.endswith("train has succeeded\n")
+
+        manifest["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/exit-code"] = "3"
+        manifest["spec"]["backoffLimit"] = 0
+        manifest["metadata"] = {"name": "fails"}
+        file.write_text(yaml.safe_dump(manifest))
+        code, out, err = await process(sluice, "submit", "-f", str(file), "--queue", "lq", "--follow")
+        assert code == 1, err
+        assert "ended with exit code 3\n" in out
+        assert "error: fails failed: BackoffLimitExceeded" in err
+
+        printed = await sluice("submit", *FLAGS, "--dry-run", "-o", "json")
+        assert json.loads(printed.stdout)["metadata"]["labels"] == {"sluice.dev/queue-name": "lq"}
+        elsewhere = await sluice("submit", *FLAGS, "-n", "kube-system")
+        assert elsewhere.exit_code == 1
+        assert len(sandbox.local("admin").list("jobs")) == 2
