@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from admission.model.usage_units import usage_unit
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -224,7 +226,8 @@ class Written(Generic[T]):
 class UsageRow:
     """What was held of a resource, in resource-seconds (cpu: core-seconds), by one combination of what is asked for.
 
-    `keys` are namespace and queue for `queue`, clusterQueue for `clusterqueue`, else called as what was asked for.
+    `keys` are namespace and queue for `queue`, clusterQueue for `clusterqueue`, else called as what was asked for;
+    `period` (2026-11-22, or 2026-11), if it is divided by time.
     """
 
     keys: Mapping[str, str]
@@ -232,6 +235,26 @@ class UsageRow:
     amount_seconds: float
     nominal_seconds: float
     borrowed_seconds: float
+
+    @property
+    def unit(self) -> str:
+        """What people count the resource in: core-hours, GiB-hours, or hours of one of whatever else there is."""
+        return usage_unit(self.resource).name
+
+    @property
+    def used(self) -> float:
+        """All of it, in `unit`."""
+        return self.amount_seconds / usage_unit(self.resource).seconds
+
+    @property
+    def nominal(self) -> float:
+        """The part within nominal quota, in `unit`."""
+        return self.nominal_seconds / usage_unit(self.resource).seconds
+
+    @property
+    def borrowed(self) -> float:
+        """The part beyond nominal quota, in `unit`."""
+        return self.borrowed_seconds / usage_unit(self.resource).seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,13 @@ _POLL_SECONDS = 0.2
 _PAGE = 1000
 
 
+def usage_path(*, namespace: str = "", mine: bool = False) -> str:
+    """Where usage is reported: of all, of one namespace, or of what the caller has submitted."""
+    if mine:
+        return f"{PREFIX}/reports/mine"
+    return f"{PREFIX}/namespaces/{namespace}/reports/usage" if namespace else f"{PREFIX}/reports/usage"
+
+
 class Sluice:
     """One Sluice, as one user; to be entered by `async with`, which opens the connections and closes them.
 
@@ -191,12 +198,28 @@ class Sluice:
             offset += len(items)
 
     async def usage(
-        self, by: Sequence[str], *, start: datetime | None = None, end: datetime | None = None
+        self,
+        by: Sequence[str],
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        period: str = "",
+        namespace: str = "",
+        mine: bool = False,
+        **only: str | Sequence[str],
     ) -> UsageReport:
-        """Who held how much for how long, by any of queue, clusterqueue, user, namespace, flavor and priority."""
-        params = {"by": ",".join(by)}
-        params |= {key: at.isoformat() for key, at in (("from", start), ("to", end)) if at is not None}
-        return reading.read(reading.usage, await self.request("GET", f"{PREFIX}/reports/usage", params=params))
+        """Who held how much for how long, by any of queue, clusterqueue, user, namespace, flavor, priority, resource.
+
+        `period` (day or month) divides it by time, too. `only` names what it is about alone, one or several of each:
+        queue, clusterqueue, user, flavor, resource. With a `namespace` the right to that namespace's report is enough;
+        `mine` asks for what the caller has submitted, in all namespaces if none is named.
+        """
+        params = [("by", ",".join(by))] + ([("period", period)] if period else [])
+        params += [(key, at.isoformat()) for key, at in (("from", start), ("to", end)) if at is not None]
+        params += [(key, one) for key, value in only.items() for one in ([value] if isinstance(value, str) else value)]
+        params += [("namespace", namespace)] if mine and namespace else []
+        path = usage_path(namespace=namespace, mine=mine)
+        return reading.read(reading.usage, await self.request("GET", path, params=params))
 
     async def user_name(self) -> str:
         """Who the caller is, as `spec.user` of a workload names who submitted it."""
@@ -211,7 +234,7 @@ class Sluice:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
         body: object = None,
         content_type: str = "application/json",
     ) -> Document:

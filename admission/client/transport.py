@@ -24,9 +24,12 @@ from admission.client.errors import (
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from admission.client.access import Door
+
+Params: TypeAlias = "Mapping[str, str] | Sequence[tuple[str, str]]"
+"""A query; in pairs, where a name is given several times."""
 
 Document: TypeAlias = "dict[str, Any]"
 """A JSON document, as it goes over the wire."""
@@ -74,7 +77,7 @@ class Transport:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Params | None = None,
         body: object = None,
         content_type: str = JSON,
         accept: str = JSON,
@@ -115,7 +118,7 @@ class Transport:
         self,
         method: str,
         path: str,
-        params: Mapping[str, str] | None,
+        params: Params | None,
         data: bytes | None,
         headers: Mapping[str, str],
     ) -> Document:
@@ -132,7 +135,7 @@ class Transport:
         self,
         method: str,
         path: str,
-        params: Mapping[str, str] | None,
+        params: Params | None,
         data: bytes | None,
         headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,

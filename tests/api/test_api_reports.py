@@ -79,6 +79,7 @@ async def test_times_are_instants_dates_or_how_long_ago(api: Client, query: str,
         ("from=yesterday", 'from: "yesterday" is no time; give one such as 2025-06-01T08:00:00Z'),
         ("to=2025-02-30", 'to: "2025-02-30" is no time'),
         ("from=1d&to=2d", "must be before to"),
+        ("period=week", 'period: "week" is none; there are day, month'),
         ("from=0001-01-01T00:00:00%2B14:00", None),
         ("from=99999999999999999999d", "is no time"),
     ],
@@ -90,3 +91,26 @@ async def test_what_makes_no_sense_is_refused_in_one_sentence(api: Client, query
     else:
         assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
         assert message in answer.body["message"]
+
+
+@pytest.mark.usefixtures("used")
+async def test_a_report_by_day(api: Client):
+    answer = await api.get("reports/usage?by=user&period=day&resource=cpu&from=2025-06-15")
+    assert answer.body["period"] == "day"
+    hours = {item["period"]: item["amountSeconds"] / 7200 for item in answer.body["items"]}
+    assert hours == pytest.approx({"2025-06-15": 24 - 15.1111111, "2025-06-16": 24, "2025-06-17": 15.1111111})
+
+
+@pytest.mark.usefixtures("used")
+async def test_a_report_on_a_namespace_or_on_who_asks_shows_nothing_else(api: Client):
+    here = await api.get("namespaces/team-a/reports/usage?by=user&from=1w")
+    assert {item["user"] for item in here.body["items"]} == {"ada"}
+    assert (await api.get("namespaces/team-b/reports/usage?from=1w")).body["items"] == []
+    assert (await api.get("reports/mine?from=1w")).body["items"] == []
+    for path, field in (
+        ("namespaces/team-b/reports/usage?namespace=team-a", "namespace"),
+        ("reports/mine?user=ada", "user"),
+    ):
+        refused = await api.get(path)
+        assert refused.status == 400
+        assert f"{field}: this report is about" in refused.body["message"]

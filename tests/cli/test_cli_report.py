@@ -80,19 +80,17 @@ async def test_a_report_fits_a_terminal_and_adds_up(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
-async def test_programs_get_exact_numbers(sluice: Sluice):
+async def test_csv_is_in_units_for_people_and_says_which(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "user,queue", "-o", "csv")
-    rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert [*rows[0]] == [
-        "user",
-        "namespace",
-        "queue",
-        "resource",
-        "amountSeconds",
-        "nominalSeconds",
-        "borrowedSeconds",
-    ]
-    assert [*rows[3].values()] == [LONG, "team-a", "main", "cpu", "28800.0", "25200.0", "3600.0"]
+    rows = list(csv.reader(io.StringIO(result.stdout)))
+    assert rows[0] == ["user", "namespace", "queue", "resource", "unit", "used", "nominal", "borrowed"]
+    assert rows[4] == [LONG, "team-a", "main", "cpu", "core-hours", "8.0", "7.0", "1.0"]
+    assert rows[5] == [LONG, "team-a", "main", "memory", "GiB-hours", "1.5", "0.0", "1.5"]
+    assert rows[6] == [LONG, "team-a", "main", "nvidia.com/gpu", "hours", "4.0", "0.0", "4.0"]
+
+
+@pytest.mark.usefixtures("used")
+async def test_programs_get_exact_numbers(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "resource", "-o", "json")
     assert json.loads(result.stdout)["items"][0] == {
         "resource": "cpu",
@@ -100,6 +98,25 @@ async def test_programs_get_exact_numbers(sluice: Sluice):
         "nominalSeconds": 32400.0,
         "borrowedSeconds": 3600.0,
     }
+
+
+@pytest.mark.usefixtures("used")
+async def test_a_report_by_month_on_some_of_it(sluice: Sluice):
+    result = await sluice("report", "usage", "--by", "user", "--period", "month", "--resource", "cpu", "-o", "wide")
+    assert result.exit_code == 0, result.output
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["PERIOD", "USER", "RESOURCE", "USED", "NOMINAL", "BORROWED"],
+        ["2025-06", "ada", "cpu", "2.00", "2.00", "0.00"],
+        ["2025-06", LONG, "cpu", "8.00", "7.00", "1.00"],
+        ["TOTAL", "cpu", "10.00", "9.00", "1.00"],
+    ]
+    filtered = ("--user", "ada", "--queue", "main", "--flavor", "default", "--clusterqueue", "cq", "-n", "team-a")
+    result = await sluice("report", "usage", "--by", "user", *filtered, "-o", "csv")
+    assert [row["user"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["ada", "ada", "ada"]
+    result = await sluice("report", "usage", "-n", "team-b")
+    assert result.stdout.splitlines()[1:] == ["nothing was used"]
+    result = await sluice("report", "usage", "--mine")  # the user of the token has submitted nothing
+    assert result.stdout.splitlines()[1:] == ["nothing was used"]
 
 
 async def test_nothing_was_used(sluice: Sluice):

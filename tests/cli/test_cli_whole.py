@@ -222,6 +222,6 @@ async def test_the_examples_of_the_page(tmp_path, monkeypatch, capsys):
         file = io.StringIO()
         await write_usage(file)
         rows = list(csv.reader(io.StringIO(file.getvalue())))
-        assert rows[0] == ["user", "namespace", "queue", "flavor", "resource", "hours", "borrowed hours"]
-        assert rows[1][1:5] == ["default", "lq", "default", "cpu"]
-        assert float(rows[1][5]) > 0
+        assert rows[0] == ["user", "namespace", "queue", "flavor", "resource", "unit", "used", "borrowed"]
+        assert rows[1][1:6] == ["default", "lq", "default", "cpu", "core-hours"]
+        assert float(rows[1][6]) > 0

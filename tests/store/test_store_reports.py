@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -62,9 +64,9 @@ def close(
     )
 
 
-async def busy_days(store: Store, clock: Clock, chance: random.Random) -> int:
+async def busy_days(store: Store, clock: Clock, chance: random.Random, first: float = START) -> int:
     """Three days of admissions that end, are resized, or go on, under quota that changes; summed up now and then."""
-    clock.now = START + chance.random() * DAY
+    clock.now = first + chance.random() * DAY
     epoch = await store.lead("test")
     for name in ("cq", "other"):
         await store.queues.create(cluster_queue(name, cpu="10"), author=Author("ada"))
@@ -111,6 +113,51 @@ async def test_reports_say_what_the_ledger_says(store: Store, clock: Clock, seed
             )
         await store.roll_up(epoch=epoch)
     assert close(await reported(store, ["user"], 0.0, EVER), await from_the_ledger(store, ["user"], 0.0, clock.now))
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_days_and_months_are_what_reports_on_each_of_them_say(store: Store, clock: Clock, seed: int):
+    """A month begins in the middle of it, and a part of it has been rolled up."""
+    chance = random.Random(seed)
+    last_of_october = datetime(2024, 10, 31, tzinfo=UTC).timestamp()
+    await busy_days(store, clock, chance, last_of_october)
+    start, end = last_of_october + 0.3 * DAY, clock.now
+    midnights = (last_of_october + number * DAY for number in range(1, 9))
+    bounds = [start, *(at for at in midnights if start < at < end), end]
+    by_day = await store.reports.usage(["user"], start=start, end=end, period="day")
+    expected: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for begins, ends in itertools.pairwise(bounds):
+        day = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%d}"
+        found = await from_the_ledger(store, ["user"], begins, ends)
+        expected |= {(day, *key): seconds for key, seconds in found.items()}
+    found = {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_day.rows}
+    assert close(found, expected)
+    assert len({row.of["period"] for row in by_day.rows}) > 2
+
+    by_month = await store.reports.usage(["user"], start=start, end=end, period="month")
+    assert {row.of["period"] for row in by_month.rows} == {"2024-10", "2024-11"}
+    totals: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (day, *key), seconds in expected.items():
+        for place, amount in enumerate(seconds):
+            totals[day[:7], *key][place] += amount
+    found = {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_month.rows}
+    assert close(found, {key: (a, b) for key, (a, b) in totals.items()})
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_report_on_some_is_their_part_of_the_report_on_all(store: Store, clock: Clock, seed: int):
+    chance = random.Random(seed)
+    await busy_days(store, clock, chance)
+    everything = await reported(store, ["user", "queue", "flavor"], 0.0, EVER)
+    where = {"submitted_by": {"ada"}, "flavor": {"spot", "absent"}, "local_queue": {"main"}}
+    report = await store.reports.usage(["user", "queue", "flavor"], start=0.0, end=EVER, where=where)
+    found = {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in report.rows}
+    assert found
+    assert close(
+        found, {key: part for key, part in everything.items() if (key[0], key[2], key[3]) == ("ada", "main", "spot")}
+    )
+    nobody = await store.reports.usage(["user"], start=0.0, end=EVER, where={"namespace": {"team-x"}})
+    assert nobody.rows == ()
 
 
 async def test_nominal_and_borrowed_are_told_apart(store: Store, clock: Clock):

@@ -26,22 +26,29 @@ _YEAR: Final = 365 * 86400
 _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "Whether a watch is told now and then how far it has got."),
     "by": ("string", "What the report is divided by, separated by commas: queue, user, ..."),
+    "clusterqueue": ("string", "Only of this ClusterQueue; repeatable, as all that follow of this kind."),
     "continue": ("string", "The token of a list that gives its next page."),
     "dryRun": ("string", "All: check, and tell what would follow, but write nothing."),
     "fieldManager": ("string", "Who sets the fields; required for server-side apply."),
     "fieldSelector": ("string", "Only objects with these values of fields, as in metadata.name=a."),
     "fieldValidation": ("string", "What becomes of unknown and doubled fields: Ignore, Warn (default) or Strict."),
+    "flavor": ("string", "Only of this ResourceFlavor."),
     "force": ("boolean", "Whether a server-side apply takes fields from other managers."),
     "from": ("string", "The beginning: an instant (RFC 3339), or how long ago, as 30d."),
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "limit": ("integer", "The most objects of a page."),
+    "namespace": ("string", "Only of this namespace."),
     "offset": ("integer", "How many are left out at the beginning."),
+    "period": ("string", "Divide by time, too: day or month (UTC)."),
+    "queue": ("string", "Only of LocalQueues of this name."),
     "reason": ("string", "Why it is written, for the history and the audit."),
+    "resource": ("string", "Only of this resource."),
     "resourceVersion": ("string", "The list must not be older; a watch begins after it."),
     "resourceVersionMatch": ("string", "How resourceVersion is meant: NotOlderThan or Exact."),
     "sendInitialEvents": ("boolean", "Whether a watch begins with what exists."),
     "timeoutSeconds": ("integer", "A watch ends after so long."),
     "to": ("string", "The end, as `from`."),
+    "user": ("string", "Only of workloads that this user submitted."),
     "watch": ("boolean", "Not the list, but what becomes of it, event by event."),
 }
 _LIST: Final = ("allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
@@ -124,8 +131,11 @@ def describe() -> Document:
         audit["parameters"] = _query(("dryRun",) if verb == "create" else ())
         _add(paths, AUDITS.collection(), verb, audit)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
-    report["parameters"] = _query(("by", "from", "to"))
-    _add(paths, f"{REPORTS.collection()}/usage", "get", report)
+    filters = ("clusterqueue", "flavor", "namespace", "queue", "resource", "user")
+    report["parameters"] = _query(("by", "from", "to", "period", *filters))
+    for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
+        _add(paths, path, "get", report)
+    _add(paths, f"{REPORTS.collection()}/mine", "get", report)
     return {
         "openapi": "3.0.0",
         "info": {

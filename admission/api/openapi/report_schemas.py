@@ -177,8 +177,20 @@ class Rollback(Model):
 class Usage(Model):
     """What was used by one of those that the report is divided by, in resource-seconds (of cpu: core-seconds)."""
 
-    flavor: str
+    period: str | None = None
+    """The day or the month (UTC), as 2026-11-22 or 2026-11."""
+    namespace: str | None = None
+    """The namespace, also where it is divided by queue."""
+    queue: str | None = None
+    """The LocalQueue."""
+    cluster_queue: str | None = None
+    """The ClusterQueue."""
+    user: str | None = None
+    """Who submitted the workloads."""
+    flavor: str | None = None
     """The ResourceFlavor."""
+    priority: int | None = None
+    """The priority of the workloads."""
     resource: str
     """The resource."""
     amount_seconds: float
@@ -198,6 +210,8 @@ class UsageReport(Model):
     """... and its end."""
     by: tuple[str, ...]
     """What it is divided by."""
+    period: str | None = None
+    """day or month, where it is divided by time."""
     items: tuple[Usage, ...]
     """One for each that used something."""
 

@@ -7,10 +7,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
-from admission.store.ledger.usage_reports import GROUPINGS
+from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -33,15 +34,45 @@ class Reports:
         self._store = store
 
     async def usage(self, request: web.Request) -> web.Response:
-        """What was used between `from` and `to`, divided by what is listed in `by`. Raises BadRequest."""
+        """What was used between `from` and `to`, divided by what is listed in `by`; of one namespace in its path.
+
+        Raises BadRequest.
+        """
+        filters = _filters(request)
+        if (namespace := request.match_info.get("namespace")) is not None:
+            filters["namespace"] = _only(filters.get("namespace"), namespace, field="namespace")
+        return await self._report(request, filters)
+
+    async def mine(self, request: web.Request) -> web.Response:
+        """The same, of nobody but who asks. Raises BadRequest."""
+        filters = _filters(request)
+        filters["submitted_by"] = _only(filters.get("submitted_by"), request[IDENTITY].name, field="user")
+        return await self._report(request, filters)
+
+    async def _report(self, request: web.Request, filters: dict[str, set[str]]) -> web.Response:
         now = self._store.reports.now()
         by = _groupings(request.query.getall("by", []))
+        period = request.query.get("period", "")
+        if period and period not in PERIODS:
+            raise BadRequest(f'period: "{period}" is none; there are {", ".join(PERIODS)}')
         start = _instant(request.query.get("from") or _DEFAULT_FROM, now, field="from")
         end = _instant(request.query.get("to") or "0m", now, field="to")
         if start >= end:
             raise BadRequest(f"from ({_shown(start)}) must be before to ({_shown(end)})")
-        report = await self._store.reports.usage(by, start=start, end=end)
-        return reply(_document(by, report))
+        report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
+        return reply(_document(by, period, report))
+
+
+def _filters(request: web.Request) -> dict[str, set[str]]:
+    """By column, the values that are asked for; what is not asked for is left out."""
+    return {column: set(request.query.getall(name)) for name, column in FILTERS.items() if name in request.query}
+
+
+def _only(asked: set[str] | None, value: str, *, field: str) -> set[str]:
+    """The one value that may be seen here. Raises BadRequest if another one is asked for."""
+    if asked is not None and asked != {value}:
+        raise BadRequest(f"{field}: this report is about {value} alone; leave {field} out")
+    return {value}
 
 
 def _groupings(given: list[str]) -> list[str]:
@@ -65,7 +96,7 @@ def _instant(text: str, now: float, *, field: str) -> float:
         ) from error
 
 
-def _document(by: list[str], report: UsageReport) -> Document:
+def _document(by: list[str], period: str, report: UsageReport) -> Document:
     return {
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
@@ -73,6 +104,7 @@ def _document(by: list[str], report: UsageReport) -> Document:
         "from": _shown(report.start),
         "to": _shown(report.end),
         "by": by,
+        **({"period": period} if period else {}),
         "items": [_item(row) for row in report.rows],
     }
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy import func, literal, select
@@ -16,13 +17,13 @@ from admission.store.ledger.rollup import DAY, HOUR, hour_of
 from admission.store.ledger.usage import MICROSECONDS, usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy import Column
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.store.database.connection import Database
-    from admission.store.ledger.usage import Account, Usage
+    from admission.store.ledger.usage import Holding, Pot, Steps
     from admission.store.ledger.violations import Violation
 
 GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -36,6 +37,19 @@ GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a report can be divided by, and the columns that this means."""
 
+FILTERS: Final[Mapping[str, str]] = {
+    "queue": "local_queue",
+    "clusterqueue": "cluster_queue",
+    "user": "submitted_by",
+    "namespace": "namespace",
+    "flavor": "flavor",
+    "resource": "resource",
+}
+"""What a report can be about alone, and the column that this is."""
+
+PERIODS: Final = ("day", "month")
+"""What a report can be divided into by time; both begin at midnight, UTC."""
+
 Key: TypeAlias = "tuple[str | int, ...]"
 
 
@@ -44,7 +58,10 @@ class UsageRow:
     """What was used of one resource. Amounts (milli of cpu, else base units) times seconds."""
 
     of: Mapping[str, str | int]
-    """Whose it is, by column: namespace, local_queue, cluster_queue, submitted_by, flavor, priority, resource."""
+    """Whose it is, by column: namespace, local_queue, cluster_queue, submitted_by, flavor, priority, resource.
+
+    Divided by time also `period`: a day such as 2026-11-22, or a month such as 2026-11.
+    """
     nominal_seconds: float
     """Within the nominal quota of the ClusterQueue at that time ..."""
     borrowed_seconds: float
@@ -74,26 +91,34 @@ class Reports:
         self.now = clock
         """Seconds since the epoch."""
 
-    async def usage(self, by: Sequence[str], *, start: float, end: float) -> UsageReport:
-        """Usage from `start` until `end`, or until now, divided by some of GROUPINGS, and always by resource."""
+    async def usage(
+        self,
+        by: Sequence[str],
+        *,
+        start: float,
+        end: float,
+        period: str = "",
+        where: Mapping[str, Collection[str]] | None = None,
+    ) -> UsageReport:
+        """Usage from `start` until `end`, or until now, divided by some of GROUPINGS, and always by resource.
+
+        `period` (of PERIODS) divides it by time, too. `where` has, for columns of FILTERS, the values that count.
+        """
         columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
+        sums = _Sums(columns, period, where or {})
         end = min(end, self.now())
         async with self._database.read() as connection:
             rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
             start, end = _hours_only(start, pruned_to, math.floor), _hours_only(end, pruned_to, math.ceil)
             first, last = math.ceil(start / HOUR) * HOUR, min(hour_of(end), rolled_up_to or 0.0)
-            sums: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
-            for part in _summed_up(first, last):
-                await _add_up(connection, sums, columns, *part)
+            for times, begins, ends in _summed_up(first, last):
+                await sums.add_rollups(connection, times, begins, ends)
             parts = [(start, first), (last, end)] if first < last else [(start, end)]
             read = [(part, await usage_rows.during(connection, *part)) for part in parts if part[0] < part[1]]
             quotas = await usage_rows.nominal_quotas(connection) if read else {}
-        for (begins, ends), held in read:
-            window = {"start": usage_rows.micros(begins), "end": usage_rows.micros(ends)}
-            for account, used in (await asyncio.to_thread(usage, held, quotas, **window)).items():
-                _add(sums, columns, account, used)
-        rows = [UsageRow(dict(zip(columns, key, strict=True)), *seconds) for key, seconds in sorted(sums.items())]
-        return UsageReport(start, max(start, end), tuple(row for row in rows if row.amount_seconds))
+        for part, held in read:
+            await asyncio.to_thread(sums.add_holdings, held, quotas, *part)
+        return UsageReport(start, max(start, end), tuple(row for row in sums.rows() if row.amount_seconds))
 
     async def violations(self, *, since: float = 0.0) -> tuple[Violation, ...]:
         """Where more quota was given than there was, by admissions that began at `since` or later; none, we hope."""
@@ -117,29 +142,71 @@ def _summed_up(first: float, last: float) -> Iterator[tuple[Column[float], float
     yield usage_rollups.c.hour, days[1], last
 
 
-async def _add_up(
-    connection: AsyncConnection,
-    sums: defaultdict[Key, list[float]],
-    columns: tuple[str, ...],
-    period: Column[float],
-    first: float,
-    last: float,
-) -> None:
-    """Nominal and borrowed seconds of full hours or days, by the values of `columns`."""
-    if first >= last:
-        return
-    table = period.table.c
-    by = [table[name] for name in columns]
-    totals = func.sum(table.amount_seconds), func.sum(table.borrowed_seconds)
-    within = period >= literal(first, Instant()), period < literal(last, Instant())
-    for *key, total, borrowed in await connection.execute(select(*by, *totals).where(*within).group_by(*by)):
-        seconds = sums[tuple(key)]
-        seconds[0] += total - borrowed
+class _Sums:
+    """Nominal and borrowed seconds by period, if it is divided into some, and by the values of `columns`."""
+
+    def __init__(self, columns: tuple[str, ...], period: str, where: Mapping[str, Collection[str]]) -> None:
+        self._columns = columns
+        self._period = period
+        self._where = where
+        self._sums: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    async def add_rollups(self, connection: AsyncConnection, times: Column[float], first: float, last: float) -> None:
+        """Add the full hours or days of a table of roll-ups; `times` is its column of their beginnings."""
+        if first >= last:
+            return
+        table = times.table.c
+        by = [*([times] if self._period else []), *(table[name] for name in self._columns)]
+        totals = func.sum(table.amount_seconds), func.sum(table.borrowed_seconds)
+        conditions = [times >= literal(first, Instant()), times < literal(last, Instant())]
+        conditions += [table[name].in_([*values]) for name, values in self._where.items()]
+        for *key, total, borrowed in await connection.execute(select(*by, *totals).where(*conditions).group_by(*by)):
+            if self._period:
+                key[0] = _label(key[0], self._period)
+            self._add(tuple(key), total - borrowed, borrowed)
+
+    def add_holdings(self, held: Sequence[Holding], quotas: Mapping[Pot, Steps], start: float, end: float) -> None:
+        """Add what the rows of the ledger come to between two instants."""
+        if held and self._period:
+            start = max(start, min(one.begins for one in held) / MICROSECONDS)
+        for begins, ends in _split(start, end, self._period) if held else ():
+            window = {"start": usage_rows.micros(begins), "end": usage_rows.micros(ends)}
+            period = (_label(begins, self._period),) if self._period else ()
+            for account, used in usage(held, quotas, **window).items():
+                values = {**account.pot._asdict(), **dict(zip(usage_rows.HOLDER, account.holder, strict=True))}
+                if all(values[name] in wanted for name, wanted in self._where.items()):
+                    key = (*period, *(values[name] for name in self._columns))
+                    self._add(key, used.nominal / MICROSECONDS, used.borrowed / MICROSECONDS)
+
+    def rows(self) -> Iterator[UsageRow]:
+        """All sums, in the order of what they are divided by."""
+        names = ("period", *self._columns) if self._period else self._columns
+        for key, seconds in sorted(self._sums.items()):
+            yield UsageRow(dict(zip(names, key, strict=True)), *seconds)
+
+    def _add(self, key: Key, nominal: float, borrowed: float) -> None:
+        seconds = self._sums[key]
+        seconds[0] += nominal
         seconds[1] += borrowed
 
 
-def _add(sums: defaultdict[Key, list[float]], columns: tuple[str, ...], account: Account, used: Usage) -> None:
-    values = {**account.pot._asdict(), **dict(zip(usage_rows.HOLDER, account.holder, strict=True))}
-    seconds = sums[tuple(values[name] for name in columns)]
-    seconds[0] += used.nominal / MICROSECONDS
-    seconds[1] += used.borrowed / MICROSECONDS
+def _label(at: float, period: str) -> str:
+    """The day or month of an instant, as ISO 8601 writes it: 2026-11-22, 2026-11."""
+    day = datetime.fromtimestamp(at, UTC).date().isoformat()
+    return day if period == "day" else day[:7]
+
+
+def _split(start: float, end: float, period: str) -> Iterator[tuple[float, float]]:
+    """The part of the time from `start` to `end` in each period, in order."""
+    while start < end:
+        until = min(end, _next(start, period)) if period else end
+        yield start, until
+        start = until
+
+
+def _next(at: float, period: str) -> float:
+    """When the period after that of an instant begins."""
+    midnight = datetime.fromtimestamp(at, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if period == "day":
+        return (midnight + timedelta(days=1)).timestamp()
+    return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1).timestamp()
