@@ -119,10 +119,10 @@ async def test_reports_say_what_the_ledger_says(store: Store, clock: Clock, seed
 async def test_days_and_months_are_what_reports_on_each_of_them_say(store: Store, clock: Clock, seed: int):
     """A month begins in the middle of it, and a part of it has been rolled up."""
     chance = random.Random(seed)
-    last_of_october = datetime(2024, 10, 31, tzinfo=UTC).timestamp()
-    await busy_days(store, clock, chance, last_of_october)
-    start, end = last_of_october + 0.3 * DAY, clock.now
-    midnights = (last_of_october + number * DAY for number in range(1, 9))
+    october = datetime(2024, 10, 30, tzinfo=UTC).timestamp()
+    await busy_days(store, clock, chance, october)
+    start, end = october + 0.3 * DAY, clock.now
+    midnights = (october + number * DAY for number in range(1, 9))
     bounds = [start, *(at for at in midnights if start < at < end), end]
     by_day = await store.reports.usage(["user"], start=start, end=end, period="day")
     expected: dict[tuple[Any, ...], tuple[float, float]] = {}
