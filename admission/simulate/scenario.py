@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from admission.model.manifests import parse_manifest
 from admission.model.quantity import format_amount, parse_quantity
-from admission.simulate.unchecked import read_unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from admission.model.queues import QueueObject
     from admission.model.workload import Admission
@@ -24,16 +23,17 @@ Case = dict[str, Any]
 _QUEUE_OBJECTS = ("resourceFlavors", "cohorts", "clusterQueues", "localQueues")
 
 
-def queue_objects(document: Mapping[str, Any]) -> Iterator[QueueObject]:
-    """The queue objects of a scenario, each kind before those that name it.
+def queue_objects(
+    document: Mapping[str, Any], parse: Callable[[Mapping[str, Any]], QueueObject] = parse_manifest
+) -> Iterator[QueueObject]:
+    """The queue objects of a scenario, each kind before those that name it; objects without a name are left out.
 
-    Those of a test case, which names its `suite`, are taken as they are; a Cohort without a name, as some of them have
-    it, stands for none. Raises InvalidObject.
+    `parse` turns one manifest into an object. Raises InvalidObject.
     """
     for field in _QUEUE_OBJECTS:
         for manifest in document.get(field) or ():
             if (manifest.get("metadata") or {}).get("name"):
-                yield read_unchecked(manifest) if "suite" in document else parse_manifest(manifest)
+                yield parse(manifest)
 
 
 def key_of(manifest: Mapping[str, Any]) -> str:

@@ -60,16 +60,13 @@ def _read(path: str) -> dict[str, Any]:
     if len(documents) != 1 or "kind" in documents[0].body:
         return from_manifests(documents)
     scenario = dict(documents[0].body)
-    if "clusterQueues" not in scenario and "suite" not in scenario:
+    if "clusterQueues" not in scenario:
         raise InvalidObject([("", "is neither a scenario (it has no clusterQueues) nor a manifest")], subject=path)
     return scenario
 
 
 def _print(path: str, answer: dict[str, Any]) -> None:
     click.echo(f"{path}:")
-    if "cycles" not in answer:
-        click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode())
-        return
     for cycle in answer["cycles"]:
         number = cycle["cycle"]
         for key, admission in cycle["admitted"].items():

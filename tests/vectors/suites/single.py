@@ -24,8 +24,9 @@ from admission.simulate.scenario import (
     queue_objects,
     seconds,
 )
-from admission.simulate.status import Statuses
 from admission.simulate.workloads import Reader
+from tests.vectors.suites.status import Statuses
+from tests.vectors.suites.unchecked import read_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,7 @@ class Single:
         document, now = self._document, self._now
         for namespace in document.get("namespaces") or ():
             self.engine.observe(NamespaceChanged(namespace["name"], namespace.get("labels") or {}), now=now)
-        for item in queue_objects(document):
+        for item in queue_objects(document, read_unchecked):
             if isinstance(item, LocalQueue) and item.name not in self._local_queues:
                 # The object is deleted while its workloads wait on: only its weight is lost.
                 spec = item.spec.model_copy(update={"fair_sharing": None})

@@ -21,9 +21,9 @@ from admission.engine.victims import Target, eviction, ordered
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.workload import PodSetAssignment
 from admission.simulate.scenario import Case, decimal, key_of
-from admission.simulate.status import Statuses
 from admission.simulate.workloads import Reader
-from admission.simulate.world import World, by_flavor
+from tests.vectors.suites.status import Statuses
+from tests.vectors.suites.world import World, by_flavor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

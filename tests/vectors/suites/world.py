@@ -12,6 +12,7 @@ from admission.model.queues import ClusterQueue as ClusterQueueObject
 from admission.model.queues import Cohort, ResourceFlavor
 from admission.simulate.scenario import key_of, queue_objects, seconds
 from admission.simulate.workloads import Reader
+from tests.vectors.suites.unchecked import read_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ class World:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.forest = Forest()
-        for item in queue_objects(document):
+        for item in queue_objects(document, read_unchecked):
             match item:
                 case ResourceFlavor():
                     self.forest.flavors[item.name] = item
