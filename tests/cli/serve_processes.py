@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from ports import free_port
+
+from tests.forking import Forked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,23 +24,16 @@ TOKEN = "a-token"
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
 
-async def sluice(*arguments: str, **environment: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "admission.cli.main",
-        *arguments,
-        env={"PATH": "/usr/bin:/bin", "SLUICE_ADMIN_TOKEN": TOKEN, **environment},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+async def sluice(*arguments: str, **environment: str) -> Forked:
+    usual = {"PATH": "/usr/bin:/bin", "SLUICE_ADMIN_TOKEN": TOKEN}
+    return await Forked.start(*arguments, environment=usual | environment)
 
 
 @dataclass
 class Replica:
     """One process."""
 
-    process: asyncio.subprocess.Process
+    process: Forked
     url: str
     log: bytes = b""
 
@@ -110,7 +104,6 @@ async def serving(folder: Path, database_url: str, *more: str, port: int = 0) ->
 
 async def _drain(replica: Replica) -> None:
     """A full pipe would stop the process."""
-    assert replica.process.stderr is not None
     while line := await replica.process.stderr.readline():
         replica.log += line
 

@@ -1,0 +1,129 @@
+"""`sluice` as processes forked from one that has imported it already: importing takes longer than most tests.
+
+Each is a process of its own, with the arguments, environment, limits and pipes that it would have if a shell had started
+it. `test_cli_main.py`, `test_demo_run.py` and others start it by the interpreter, as users do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+from multiprocessing.reduction import DupFd
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from multiprocessing.context import ForkServerProcess
+
+_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(["admission.cli.main", "admission.cli.serve"])
+
+
+class Forked:
+    """A running `sluice`, with what the tests use of `asyncio.subprocess.Process`. Both streams are pipes."""
+
+    def __init__(self, process: ForkServerProcess, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader) -> None:
+        assert process.pid is not None
+        self.pid = process.pid
+        self.stdout = stdout
+        self.stderr = stderr
+        self.returncode: int | None = None
+        self._process = process
+        self._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(process.sentinel, self._end)
+
+    @classmethod
+    async def start(cls, *arguments: str, environment: Mapping[str, str]) -> Forked:
+        """Start `sluice` with these arguments."""
+        (reads_output, output), (reads_errors, errors) = os.pipe(), os.pipe()
+        limits = [resource.getrlimit(what) for what in _LIMITS]
+
+        def start() -> ForkServerProcess:
+            # What is sent to the process is duplicated while it is started, and only then.
+            process = _forking.Process(
+                target=_run, args=(arguments, dict(environment), limits, _Sent(output), _Sent(errors)), daemon=True
+            )
+            process.start()
+            return process
+
+        try:
+            process = await asyncio.to_thread(start)  # the first one waits for the imports
+        finally:
+            os.close(output)
+            os.close(errors)
+        return cls(process, await _reader(reads_output), await _reader(reads_errors))
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._process.sentinel)
+        self._process.join()
+        self.returncode = self._process.exitcode
+        self._process.close()
+        self._ended.set()
+
+    async def wait(self) -> int:
+        """The exit code, as soon as it has ended; negative: the signal that ended it."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """All that it still prints, until it ends."""
+        output, errors, _ = await asyncio.gather(self.stdout.read(), self.stderr.read(), self.wait())
+        return output, errors
+
+    def send_signal(self, number: int) -> None:
+        """Nothing is done to one that has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Sent:
+    """A file descriptor that another process gets."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DupFd(self._descriptor).detach, ()
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb", 0))
+    return reader
+
+
+def _run(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    limits: Sequence[tuple[int, int]],
+    output: int,
+    errors: int,
+) -> None:
+    """What the new process does."""
+    from admission.cli.main import main
+
+    for given, usual in ((output, 1), (errors, 2)):
+        os.dup2(given, usual)
+        os.close(given)
+    # The streams of whoever forked may be files, which can seek.
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    os.environ.clear()
+    os.environ.update(environment)
+    for what, limit in zip(_LIMITS, limits, strict=True):
+        resource.setrlimit(what, limit)
+    sys.argv = ["sluice", *arguments]
+    main()
