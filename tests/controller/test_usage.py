@@ -11,11 +11,14 @@ import pytest
 from job_examples import cluster_queue, flavor, is_done, job, local_queue
 
 from admission.kinds.base import SUBMITTED_BY
+from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from conftest import World
+
+    from admission.store.records import WorkloadRecord
 
 
 class StoppedClock:
@@ -142,8 +145,16 @@ async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_n
         await world.patch("kept", {"metadata": {"annotations": {SUBMITTED_BY: "mallory"}}})
     for pod in world.user.list("pods"):
         await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
-    await world.record("kept", "pending", reason="OnHold")
+
+    async def settled() -> WorkloadRecord | None:
+        """It waits for its end, or has failed at the deadline by which Sluice ends pods of what is being deleted."""
+        record = await world.store.workloads.get("team-a", "kept")
+        assert record is not None
+        is_held = (record.state, record.reason) == (State.PENDING, "OnHold")
+        return record if is_held or record.state is State.FINISHED else None
+
+    record = await world.eventually(settled)
     world.pass_time(10)
     report = await world.leading.reports.usage(["user"], start=start, end=world.clock())
     assert {row.of["submitted_by"] for row in report.rows} == {"alice"}
-    assert (await world.record("kept", "pending")).workload.user == "alice"
+    assert record.workload.user == "alice"
