@@ -29,8 +29,12 @@ setup: $(INSTALLED)
 demo: $(INSTALLED)
 	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(KEEP),--keep)
 
+# Bytecode is kept, also where the environment says otherwise: each worker and each process of Sluice would compile all
+# modules again, for longer than most tests take.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh
+	@$(BIN)/python -m compileall -q -j 0 admission webhooks alembic
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 $(ARGS)
 
 lint: $(INSTALLED)

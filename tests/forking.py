@@ -1,7 +1,7 @@
 """`sluice` as processes forked from one that has imported it already: importing takes longer than most tests.
 
-Each is a process of its own, with the arguments, environment, limits and pipes that it would have if a shell had started
-it. `test_cli_main.py`, `test_demo_run.py` and others start it by the interpreter, as users do.
+Each is a process of its own, with the arguments, environment, limits and pipes that it would have from a shell.
+`test_cli_main.py`, `test_demo_run.py` and others start it by the interpreter, as users do.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ def kept(outcome: Outcome, seed: int) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.timeout(300)
 async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(
@@ -35,7 +34,6 @@ async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_p
     kept(outcome, seed)
 
 
-@pytest.mark.timeout(300)
 async def test_a_storm_over_one_sluice_on_sqlite(tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(
@@ -50,7 +48,6 @@ async def test_a_storm_over_one_sluice_on_sqlite(tmp_path):
 
 
 @pytest.mark.postgres
-@pytest.mark.timeout(300)
 async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_postgresql, tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(

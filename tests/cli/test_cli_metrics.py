@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from serve_processes import NODE, QUEUES, all_complete, job, serving
@@ -70,7 +69,6 @@ def told(families: Iterable[Metric]) -> dict[str, tuple[str, set[str], str]]:
     return found
 
 
-@pytest.mark.timeout(180)
 async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with Sandbox(speed=60) as sandbox, Client.from_kubeconfig(_kubeconfig(sandbox, tmp_path)) as cluster:

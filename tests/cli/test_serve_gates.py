@@ -160,7 +160,6 @@ class Creating:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.timeout(240)
 async def test_no_job_slips_through_while_one_gate_takes_the_other_s_place(
     sandbox, queues, tmp_path, database_url, flags
 ):

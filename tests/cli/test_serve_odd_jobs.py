@@ -229,7 +229,6 @@ async def _submit_all(sandbox: Sandbox) -> set[str]:
     return taken
 
 
-@pytest.mark.timeout(240)
 async def test_odd_jobs_and_kills_stop_nobody_else(sandbox, tmp_path, database_url):
     """Without webhooks, so that nothing keeps them out; then again from what is on record, after kill -9."""
     await _prepare(sandbox, database_url)

@@ -97,7 +97,7 @@ class World:
         self.down_until = float("inf")
         process.send_signal(number)
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(_PATIENCE):
                 await process.wait()
         except TimeoutError:
             process.kill()
