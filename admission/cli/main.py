@@ -27,6 +27,7 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "serve": _Command("admission.cli.serve.command", "Run Sluice: controller, webhooks and REST API."),
     "webhook": _Command("admission.cli.commands.webhook", "Answer the webhooks alone, for a Deployment of their own."),
+    "config": _Command("admission.cli.commands.config", "Write, check and show the settings of `sluice serve`."),
     "migrate": _Command("admission.cli.commands.migrate", "Bring the database's tables up to date."),
     "get": _Command("admission.cli.commands.get", "Show queue objects and workloads."),
     "describe": _Command("admission.cli.commands.describe", "Show all about an object."),

@@ -6,7 +6,6 @@ A flag wins over the environment, the environment over the file, the file over t
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,10 +33,11 @@ from admission.cli.configuration.policy_settings import (
     WaitForPodsReadySettings,
     policy,
 )
+from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
 from admission.cli.errors import InvalidSettings
 from admission.model.base import LabelSelector
-from admission.model.errors import InvalidObject, StoreError
-from admission.model.manifests import faults, parse_documents
+from admission.model.errors import StoreError
+from admission.model.manifests import faults
 from admission.model.names import is_dns_label
 from admission.serving.logs import LogFormat, LogLevel
 from admission.store.database.connection import Location
@@ -243,23 +243,38 @@ def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Se
 
     Raises InvalidSettings, which names the setting and where it was given.
     """
+    settings, file = read_settings(flags, config=config)
+    given = {name for name, value in flags.items() if value is not None}
+    _warn_of_password(flags.get("database_url"))
+    environment = {name for name in _DATABASE if os.environ.get(variable_of(name))}
+    url_file = _database_url_file(settings, (given, environment, file.content.keys()))
+    return settings if url_file is None else settings.model_copy(update={"database_url": _database_url(url_file)})
+
+
+def read_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> tuple[Settings, SettingsFile]:
+    """The same before any file that they name is read, and the configuration file. Raises InvalidSettings."""
     given = {name: value for name, value in flags.items() if value is not None}
-    content = {} if config is None else _read(config)
+    read = SettingsFile() if config is None else read_settings_file(config, Settings.model_fields)
 
     class Loaded(Settings):
-        file = content
+        file = read.content
 
     try:
-        settings = Loaded(**given)
+        return Loaded(**given), read
     except ValidationError as error:
-        causes = [_explain(path, message, given, config) for path, message in faults(error)]
+        causes = [_explain(path, message, given, read) for path, message in faults(error)]
         raise InvalidSettings("; ".join(causes)) from error
     except SettingsError as error:  # the message names the field
         raise InvalidSettings(f"an environment variable holds no JSON: {error}") from error
-    _warn_of_password(given.get("database_url"))
-    environment = {name for name in _DATABASE if os.environ.get(_variable(name))}
-    file = _database_url_file(settings, (given.keys(), environment, content.keys()))
-    return settings if file is None else settings.model_copy(update={"database_url": _database_url(file)})
+
+
+def origin(name: str, flags: Mapping[str, Any], file: SettingsFile) -> str:
+    """Where a setting was given: by flag, variable, `FILE:LINE`, or not at all (`default`)."""
+    if flags.get(name) is not None:
+        return flag_of(name)
+    if os.environ.get(variable_of(name)):
+        return variable_of(name)
+    return file.place(to_camel(name)) if name in file.content else "default"
 
 
 _DATABASE: Final = ("database_url", "database_url_file")
@@ -296,9 +311,8 @@ def _warn_of_password(flag: str | None) -> None:
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Click options for all settings, and `--config`: the command gets them by field name, None if not given."""
     for name, field in reversed(Settings.model_fields.items()):
-        if name == "admin_token" or name in NESTED:
-            continue  # a flag could be read by every user of the machine; an object is too much for a flag
-        command = _option(name, field)(command)
+        if is_flag(name):
+            command = _option(name, field)(command)
     return click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -308,9 +322,9 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
-    flag = _flag(name)
+    flag = flag_of(name)
     default = "" if field.default is None else f"; default: {_shown(field.default)}"
-    text = f"{field.description}  [env: {_variable(name)}{default}]"
+    text = f"{field.description}  [env: {variable_of(name)}{default}]"
     if field.annotation is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
     if name in _CHOICES:
@@ -318,46 +332,30 @@ def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
     return click.option(flag, name, help=text)
 
 
-def _read(config: Path) -> dict[str, Any]:
-    try:
-        documents = parse_documents(config.read_text(), source=str(config))
-    except FileNotFoundError as error:
-        raise InvalidSettings(f"there is no configuration file {config}; check --config") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
-    except InvalidObject as error:
-        raise InvalidSettings(f"the configuration file {error}") from error
-    if len(documents) > 1:
-        raise InvalidSettings(f"{config} holds {len(documents)} documents; a configuration is a single one")
-    content = dict(documents[0].body) if documents else {}
-    for field, expected in (("apiVersion", "sluice.dev/v1"), ("kind", "Configuration")):
-        if content.pop(field, expected) != expected:
-            raise InvalidSettings(f"{field} in {config} must be {expected}")
-    names = {to_camel(name): name for name in Settings.model_fields}
-    for key in content:
-        if key not in names:
-            near = difflib.get_close_matches(to_camel(key.replace("-", "_")), names, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(names)}"
-            raise InvalidSettings(f'"{key}" in {config} is no setting; {hint}')
-    return {names[key]: value for key, value in content.items() if value is not None}
-
-
-def _explain(path: str, message: str, flags: Mapping[str, Any], config: Path | None) -> str:
+def _explain(path: str, message: str, flags: Mapping[str, Any], file: SettingsFile) -> str:
     name, dot, inner = path.partition(".")
     if name in flags:
-        where = _flag(name)
-    elif os.environ.get(_variable(name)):
-        where = f"the environment variable {_variable(name)}" + (f", {inner}" if inner else "")
+        where = flag_of(name)
+    elif os.environ.get(variable_of(name)):
+        where = f"the environment variable {variable_of(name)}" + (f", {inner}" if inner else "")
     else:
-        where = f"{to_camel(name)}{dot}{inner} in {config}"
+        spelled = f"{to_camel(name)}{dot}{inner}"
+        where = f"{spelled} in {file.place(spelled)}"
     return f"{where}: {message}"
 
 
-def _flag(name: str) -> str:
+def is_flag(name: str) -> bool:
+    """Whether a setting has a flag: others could read a secret there, and an object is too much for one."""
+    return name != "admin_token" and name not in NESTED
+
+
+def flag_of(name: str) -> str:
+    """The flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
-def _variable(name: str) -> str:
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
     return ENVIRONMENT_PREFIX + name.upper()
 
 

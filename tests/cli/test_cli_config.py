@@ -1,0 +1,91 @@
+"""`sluice config`: a file with everything in it, what is wrong with a file, and what is in force."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from command_runner import Sluice
+from pydantic.alias_generators import to_camel
+
+from admission.cli.configuration.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+sluice = Sluice()
+
+
+def test_the_example_has_every_setting_and_changes_nothing(tmp_path: Path):
+    printed = sluice.run("config", "example").output
+    file = tmp_path / "sluice.yaml"
+    file.write_text(printed)
+    assert load_settings({}, config=file).model_dump() == load_settings({}).model_dump()
+    missing = [name for name in Settings.model_fields if f"\n# {to_camel(name)}:" not in printed]
+    assert missing == ["admin_token"], "it is a secret, which belongs into no file of settings"
+    assert "[--database-url-file, SLUICE_DATABASE_URL_FILE]" in printed
+    assert "##   usageHalfLifeTime: After which time past usage counts half; 0s forgets it at once." in printed
+
+
+def test_whatever_the_example_comments_out_is_right(tmp_path: Path):
+    """A user takes the marks away from what he wants."""
+    blocks = sluice.run("config", "example").output.split("\n\n")[1:]
+    for block in blocks:
+        settings = [line.removeprefix("# ") for line in block.splitlines() if not line.startswith("##")]
+        (tmp_path / "sluice.yaml").write_text("\n".join(settings))
+        done = sluice.run("config", "check", str(tmp_path / "sluice.yaml"))
+        assert done.exit_code == 0, (block, done.output)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("apiVersion: sluice.dev/v1\nkind: Configuration\nlogLevel: loud\n", 3),
+        ("logLevel: info\nwaitForPodsReady:\n  timeout: 30m\n  requeuingStrategy:\n    timestamp: Now\n", 5),
+        ("resources:\n  transformations:\n  - input: a\n  - input: b\n    strategy: Kill\n", 5),
+        ("retention: {finished: soon}\n", 1),
+        ("\nlogLevle: info\n", 2),
+        ('{"logLevel": "info",\n "apiAddress": "8080"}', 2),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(text: str, line: int, tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text(text)
+    done = sluice.run("config", "check", str(file))
+    assert done.exit_code == 1
+    assert f" in {file}:{line}" in done.output
+    assert done.output.count("\n") == 1
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: loud\napiAddress: '8080'\n")
+    done = sluice.run("config", "check", str(file))
+    assert [f"{file}:{line}" in done.output for line in (1, 2)] == [True, True]
+
+
+def test_what_is_right_is_said(tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: debug\ndatabaseUrlFile: /not/here\n")
+    done = sluice.run("config", "check", str(file))
+    assert (done.exit_code, done.output) == (0, f"{file}: 2 settings, all of them right\n")
+
+
+def test_what_is_in_force_and_where_it_comes_from(tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: debug\nretention:\n  audit: 30d\ndatabaseUrl: postgresql://sluice:s3cret@db/sluice\n")
+    environment = {"SLUICE_LOG_FORMAT": "json", "SLUICE_ADMIN_TOKEN": "s3cret"}
+    done = sluice.run("config", "show", f"--config={file}", "--lease=a/b", "-o", "json", **environment)
+    shown = json.loads(done.output)
+    assert shown["logLevel"] == {"value": "debug", "from": f"{file}:1"}
+    assert shown["retention"] == {"value": {"finished": 7776000.0, "audit": 2592000.0}, "from": f"{file}:2"}
+    assert shown["lease"] == {"value": "a/b", "from": "--lease"}
+    assert shown["logFormat"] == {"value": "json", "from": "SLUICE_LOG_FORMAT"}
+    assert shown["adminToken"] == {"value": "(set)", "from": "SLUICE_ADMIN_TOKEN"}
+    assert shown["databaseUrl"] == {"value": "postgresql://sluice:***@db/sluice", "from": f"{file}:4"}
+    assert shown["apiAddress"] == {"value": "127.0.0.1:8080", "from": "default"}
+    table = sluice.run("config", "show", f"--config={file}", **environment).output
+    assert "s3cret" not in table
+    assert re.search(rf"^logLevel +debug +{re.escape(str(file))}:1$", table, re.MULTILINE)
