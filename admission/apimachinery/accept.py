@@ -1,4 +1,4 @@
-"""In which form a client wants an object: as it is, its metadata alone, or as rows of a table."""
+"""Content negotiation by the `Accept` header: whole objects, metadata only, or table rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN, PARTIAL, PARTIAL_LIST, TABLE = "", "PartialObjectMetadata", "PartialObjec
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The form that a client asked for."""
+    """The representation that a client asked for."""
 
     form: str = PLAIN
     media: str = JSON
@@ -25,7 +25,7 @@ class Format:
 
 @lru_cache(maxsize=256)
 def negotiate(accept: str, media_types: Collection[str] = (JSON, YAML)) -> Format:
-    """The first of the forms in the header `Accept` that there is. Raises NotAcceptable."""
+    """The first supported representation of the header `Accept`. Raises NotAcceptable."""
     if not accept.strip():
         return Format()
     for entry in accept.split(","):

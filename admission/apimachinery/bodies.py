@@ -1,4 +1,4 @@
-"""What is to be seen in a request's body beyond its value: fields that were written twice."""
+"""Duplicate fields in the JSON text of a request body, for field validation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 _MOST = 20
-"""So many are told; nobody reads more."""
+"""Duplicate fields reported at most."""
 
 
 def duplicate_fields(raw: bytes, value: Any) -> list[str]:

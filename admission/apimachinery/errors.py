@@ -1,4 +1,4 @@
-"""What can be wrong with a server's certificate, and with a request before anybody looks at its object.
+"""Errors of requests that are independent of the kind of object, and of server certificates.
 
 SluiceError
     InvalidSelector         a label or field selector that cannot be understood, or a field that cannot be selected by
@@ -21,7 +21,7 @@ class PatchFailed(SluiceError):
 
 
 class NotAcceptable(SluiceError):
-    """The client accepts none of the forms that there are."""
+    """The client accepts none of the supported representations."""
 
 
 class UnusableCertificate(SluiceError):

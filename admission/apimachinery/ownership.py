@@ -26,7 +26,7 @@ _OF_THE_SERVER = {"name", "namespace", "uid", "resourceVersion", "generation", "
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes now: the name of a field manager, the version of the API that it speaks, the time (RFC 3339)."""
+    """The writer of a request: field manager, apiVersion of its fields, time of the write (RFC 3339)."""
 
     manager: str
     api_version: str
@@ -91,7 +91,7 @@ def conflict_causes(found: Iterable[tuple[Path, Entry]]) -> list[dict[str, str]]
 
 
 def conflict_message(causes: list[dict[str, str]]) -> str:
-    """What kubectl shows of them."""
+    """The message of a conflict `Status`, as kubectl prints it."""
     listed = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
     return f"Apply failed with {len(causes)} conflict{'s' if len(causes) > 1 else ''}: {listed}"
 
@@ -121,7 +121,7 @@ def applied(
 
 
 def can_be_owned(path: Path) -> bool:
-    """Type and identity of an object belong to nobody."""
+    """Whether a field can have owners; apiVersion, kind and the identity in metadata cannot."""
     return path not in (("f:apiVersion",), ("f:kind",)) and not (
         len(path) > 1 and path[0] == "f:metadata" and path[1][2:] in _OF_THE_SERVER
     )

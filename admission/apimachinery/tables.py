@@ -1,4 +1,4 @@
-"""What every Table and metadata-only answer has in common, whatever the kind."""
+"""Parts of Table and PartialObjectMetadata answers that are equal for every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Sluice is and what lets us in: by URL and token (door one), or through the API server of a kubeconfig (two)."""
+"""Address and credentials of a client: by URL and token, or through the API server of a kubeconfig."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Door:
     aggregated: bool = False
     """Through a Kubernetes API server, which has probes of its own."""
     namespace: str = "default"
-    """Where to look if nobody says otherwise."""
+    """The namespace of calls that name none."""
 
 
 def by_url(url: str, *, token: str, ca: str | Path | None) -> Callable[[], Awaitable[Door]]:

@@ -68,7 +68,7 @@ class Collection(Generic[Q]):
         return self._written(await self.documents.replace(self._manifest(item), options=Options(reason, dry_run)))
 
     async def put(self, item: Q, *, reason: str = "", dry_run: bool = False) -> Written[Q]:
-        """Make it so: create the object, or replace what is there, whoever else has written it."""
+        """Create the object or replace the existing one, without a check of its version."""
         _, document = await self.documents.put(self._manifest(item), options=Options(reason, dry_run))
         return self._written(document)
 
@@ -102,7 +102,7 @@ class Collection(Generic[Q]):
         return self._written(document)
 
     async def delete(self, name: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False) -> None:
-        """Away with it; Conflict while others depend on it."""
+        """Delete the object; Conflict while other objects refer to it."""
         await self.documents.delete(name, self._scope(namespace), options=Options(reason, dry_run))
 
     async def history(self, name: str, *, namespace: str | None = None) -> AsyncGenerator[Revision]:

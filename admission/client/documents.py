@@ -157,7 +157,7 @@ class Documents:
         )
 
     async def delete(self, name: str, namespace: str | None = None, *, options: Options = PLAIN) -> Document:
-        """Away with it; the Status of the deletion."""
+        """Delete the object; returns the Status of the deletion."""
         return await self.transport.request("DELETE", self.path(namespace, name), params=options.params)
 
     async def rollback(

@@ -1,4 +1,4 @@
-"""What can go wrong between a program and Sluice.
+"""Errors of the client.
 
 ClientError
     BadConnection           the URL, the certificate authority or the kubeconfig cannot be used as given
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ClientError(SluiceError):
-    """Something was asked of Sluice, and was not done, or nobody knows whether it was."""
+    """A request to Sluice failed, or its outcome is unknown."""
 
 
 class BadConnection(ClientError):
@@ -47,7 +47,7 @@ class NotReady(Unreachable):
 
 
 class BadAnswer(ClientError):
-    """Whatever answers at the address does not answer as Sluice does."""
+    """The answer is not one of Sluice: another server is at the address."""
 
 
 class Refused(ClientError):

@@ -1,4 +1,4 @@
-"""A Python program's way to Sluice: `async with Sluice(url, token=...) as sluice`."""
+"""The client: `async with Sluice(url, token=...) as sluice`."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Sluice:
 
     @property
     def local_queues(self) -> Collection[LocalQueue]:
-        """The doors of namespaces to ClusterQueues."""
+        """The queues of namespaces."""
         return self.collection(LocalQueue)
 
     @property

@@ -1,4 +1,4 @@
-"""A watch that goes on: after a dropped connection where it was, after a gap with the difference to what is known."""
+"""Resumable watches: after a dropped connection they resume, after a gap they report the differences."""
 
 from __future__ import annotations
 

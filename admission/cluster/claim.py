@@ -55,16 +55,16 @@ DURATION: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who decides for the cluster, or did last."""
+    """The database that decides for the cluster, or was the last to do so."""
 
     database: str
     """The database's identity."""
     location: str
-    """Where that database is, for people."""
+    """Where that database is, as shown in messages."""
     epoch: int
     """The epoch of its leader."""
     holder: str
-    """The process that decides; empty: it has ended in order."""
+    """The process that decides; empty: it was shut down in order."""
     version: str
     """The Lease's resourceVersion, which changes with each renewal."""
 
@@ -73,7 +73,7 @@ class Claimant:
 
 
 async def cluster_identities(client: Client) -> tuple[str, ...]:
-    """By what a cluster is known again, the best first: the uid of kube-system, then that of the claim's own Lease.
+    """Identities of a cluster, the best one first: the uid of kube-system, then that of the claim's own Lease.
 
     The second one serves where Sluice may not read namespaces. It is made if there is nothing else.
     """
@@ -101,7 +101,7 @@ async def _read(client: Client) -> Object | None:
 
 @contextmanager
 def _rights_named() -> Iterator[None]:
-    """A request that Sluice may not make is told with what it needs, and where that is written."""
+    """Context manager: a Forbidden error gets the missing right and the file that grants it added to its message."""
     try:
         yield
     except Forbidden as error:
@@ -147,12 +147,12 @@ class Claim:
         return self._clock() < self._holds_until
 
     async def look(self) -> Claimant | None:
-        """Who has claimed the cluster; None: no database yet."""
+        """The current claimant of the cluster; None: no database has claimed it yet."""
         self._lease = await _read(self._client)
         return None if self._lease is None else _claimant(self._lease)
 
     async def is_alive(self, claimant: Claimant) -> bool:
-        """Whether its process still renews; this takes as long as until the next renewal, DURATION at most."""
+        """Whether its process still renews the claim. Takes until the next renewal, DURATION seconds at most."""
         until = self._clock() + DURATION
         while claimant.holder:
             now = await self.look()
@@ -166,7 +166,7 @@ class Claim:
         return False
 
     def permit(self, *, cluster: str, instead_of: Claimant | None) -> None:
-        """What `take` may do: claim the cluster of that identity, also from the other database that was seen there."""
+        """Permit `take` to claim the cluster of that identity, also from the database `instead_of`."""
         self._cluster, self._instead_of = cluster, instead_of
 
     async def take(self, *, epoch: int) -> None:
@@ -205,7 +205,7 @@ class Claim:
                 failed = False
 
     async def release(self) -> None:
-        """Say that nobody decides any more; the database stays that of the cluster."""
+        """Note that no process decides any more; the database remains that of the cluster."""
         if self._lease is None or not self.holds():
             return
         self._holds_until = float("-inf")

@@ -1,4 +1,4 @@
-"""Objects of ours in the cluster, kept as they should be: what others change is put right, what they add stays."""
+"""Desired state of Sluice's own objects in the cluster: changed fields are reset, added fields stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def ensure(client: Client, collection: str, wanted: Object) -> bool:
 
 
 def _covers(present: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there; the API server adds defaults of its own."""
+    """Whether `present` has every field of `wanted`; fields that the API server defaults are ignored."""
     if isinstance(wanted, dict):
         return isinstance(present, dict) and all(_covers(present.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):

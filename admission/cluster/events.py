@@ -1,4 +1,4 @@
-"""Kubernetes Events about the objects that Sluice decides on: one write each, and never in the way of a decision.
+"""Kubernetes Events about queued objects, written in the background so that they delay no decision or patch.
 
 Fields and their limits: the events.k8s.io/v1 API (reason and action 128 characters, note 1024 bytes).
 """
@@ -34,7 +34,7 @@ WAITING = 10_000
 
 IN_FLIGHT = 4
 PER_SECOND = 50.0
-"""Events at the server at one time, and started in a second."""
+"""Concurrent requests, and the rate limit (events per second)."""
 
 POSTPONED = 10.0
 PER_SECOND_BUSY = 4.0
@@ -42,10 +42,10 @@ PER_SECOND_BUSY = 4.0
 few in a second are written then."""
 
 REMEMBERED = 10_000
-"""What was said last, to tell repetitions."""
+"""Recent events kept in memory to recognise repetitions."""
 
 REPEAT_SECONDS = 600.0
-"""The same said of the same object within this time is said once."""
+"""Seconds within which an equal event about the same object is written once."""
 
 _NOTE_BYTES = 1024
 _LOOK_SECONDS = 0.25

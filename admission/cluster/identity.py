@@ -1,4 +1,4 @@
-"""Who Sluice is to the API server: the webhook must know whose writes are its own."""
+"""Sluice's own user name at the API server, by which the webhook recognises Sluice's own writes."""
 
 from __future__ import annotations
 

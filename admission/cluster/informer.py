@@ -1,7 +1,7 @@
-"""What is in the cluster, as a stream of changes that loses nothing, whatever happens to the connection.
+"""List and watch: the changes of a collection as a stream without gaps, across broken connections and expired versions.
 
-Three nested generators, each with one worry: `_stream` reads one watch, `_list_and_watch` knows where to go on after
-it has ended, `batches` never gives up.
+Three nested generators: `_stream` reads one watch request, `_list_and_watch` decides from which version
+to watch or list again, `batches` retries after failures.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object is new, differs, or is gone.
+    """One object was added, modified or deleted.
 
-    `key` is `namespace/name`, or `name` in no namespace. `object` is None for an object that went while nobody
-    watched; `uid` is then that of the object as it was last known.
+    `key` is `namespace/name`, or `name` in no namespace. `object` is None for an object that was deleted
+    during a gap between two watches; `uid` is then the last one known.
     """
 
     type: ChangeType
@@ -59,7 +59,7 @@ class Informer:
     """The changes of all objects at a collection's path, in batches.
 
     It remembers only uid and resourceVersion of each object: enough to find what has gone during a gap, and to drop
-    what was told before. Reading is what drives it: a slow consumer makes the server wait, not the memory grow.
+    what was told before. A slow consumer makes the server wait (TCP backpressure), so memory does not grow.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Informer:
         self._version = ""
         self._failures = 0
         self.synced = asyncio.Event()
-        """Set for good when the consumer has taken, and come back from, the whole first list."""
+        """Set once the consumer has handled the whole first list; never cleared."""
         self.failure: ClusterError | None = None
-        """Why nothing is heard at the moment; None while a list or watch goes well."""
+        """The failure that interrupts the stream now; None while a list or watch is open."""
 
     def knows(self, key: str, version: str) -> bool:
-        """Whether an object (`namespace/name`) was told of in this version, or in a newer one."""
+        """Whether the object `key` (`namespace/name`) was reported at this resourceVersion or a newer one."""
         known = self._known.version(key)
         return known is not None and not _newer(version, known)
 
@@ -98,7 +98,7 @@ class Informer:
         return f"GET {self._client.server}{self._path}"
 
     async def batches(self) -> AsyncGenerator[list[Change]]:
-        """All changes for ever, first everything that exists; each batch holds what has arrived so far, never empty.
+        """All changes, without end, beginning with every existing object as ADDED; no batch is empty.
 
         For one key the order is that of the server. No ClusterError leaves it: it retries with growing, jittered
         pauses and says so in `failure`. To stop, cancel the task that reads, or close the generator (`aclosing`).
@@ -113,7 +113,7 @@ class Informer:
             await self._pause()
 
     async def _list_and_watch(self) -> AsyncGenerator[list[Change]]:
-        """List unless there is a version to go on from, then watch, stream after stream, until that version expires."""
+        """List if there is no version to watch from, then open one watch after another until the version expires."""
         if not self._version:
             async with aclosing(self._list()) as batches:
                 async for batch in batches:
@@ -143,7 +143,7 @@ class Informer:
                 await self._pause()
 
     async def _list(self) -> AsyncGenerator[list[Change]]:
-        """The list as the truth: what differs from what is known, page by page, and at the end what has gone."""
+        """The differences between a fresh list and the known objects, page by page; deletions come last."""
         limit, version = self._page, ""
         while True:
             unseen = self._known.keys()
@@ -194,10 +194,10 @@ class Informer:
                     raise BadAnswer(f"{self._name}: an event of the watch is over {LONGEST_LINE} bytes")
 
     def _read(self, line: bytes, began: str) -> Iterable[Change]:
-        """The changes that one line of a watch stands for: none, one, or two if an object took another's name.
+        """The changes of one line of a watch: none, one, or two (an object was replaced by another one of its name).
 
-        All up to the version at which the watch `began` is known. Within the watch only the events of one object have
-        an order: a new object counts even if something newer was told before it.
+        Everything up to the version at which the watch `began` is known already. Within a watch only the events of one
+        object are ordered: a new object is reported even if a newer version of another one came first.
         """
         try:
             event = orjson.loads(line)
@@ -217,9 +217,9 @@ class Informer:
         return changes
 
     async def _check_not_turned_back(self) -> None:
-        """List again if the server's versions are behind ours: it was restored from a backup, or begun anew.
+        """Raise Expired if the server's versions are behind ours: it was restored from a backup or created anew.
 
-        Such a server does not refuse our version: it waits silently until it gets there.
+        Such a server does not refuse a watch from our version: it sends nothing until it has reached it.
         """
         head = await self._client.get(self._path, params={"limit": "1"})
         now = head.get("metadata", {}).get("resourceVersion", "")
@@ -243,7 +243,7 @@ class Informer:
 
 
 class _Known:
-    """Uid and resourceVersion of each object that was told of, by key."""
+    """Uid and resourceVersion of each object that was reported, by key."""
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[str, str]] = {}
@@ -256,7 +256,7 @@ class _Known:
         return None if known is None else known[1]
 
     def listed(self, item: Object, unseen: set[str]) -> list[Change]:
-        """What an item of a list tells that was not known; takes its key out of `unseen`."""
+        """The changes that an item of a list implies, none if it is known; removes its key from `unseen`."""
         key, uid, version = _identify(item)
         unseen.discard(key)
         old = self._objects.get(key)
@@ -265,7 +265,7 @@ class _Known:
         return self._store(key, uid, version, old, item)
 
     def watched(self, kind: ChangeType, body: Object, since: str) -> list[Change]:
-        """What a watch event tells that was not known, when everything up to the version `since` is."""
+        """The changes that a watch event implies; none if it is known. Everything up to version `since` is known."""
         key, uid, version = _identify(body)
         old = self._objects.get(key)
         if kind == "DELETED":
@@ -278,7 +278,7 @@ class _Known:
         return self._store(key, uid, version, old, body)
 
     def gone(self, keys: set[str]) -> list[Change]:
-        """Forget `keys`."""
+        """Forget `keys`, and report them as deleted."""
         return [Change("DELETED", key, self._objects.pop(key)[0], None) for key in keys]
 
     def _store(self, key: str, uid: str, version: str, old: tuple[str, str] | None, body: Object) -> list[Change]:
@@ -297,7 +297,7 @@ def _identify(body: Object) -> tuple[str, str, str]:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Whether one resourceVersion comes after another; they are decimal numbers, comparable since Kubernetes 1.35."""
+    """Whether resourceVersion `version` comes after `than`; comparable as decimal numbers since Kubernetes 1.35."""
     try:
         return int(version) > int(than)
     except ValueError:

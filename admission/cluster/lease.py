@@ -1,8 +1,8 @@
-"""Who leads: an elector on a coordination.k8s.io/v1 Lease, compatible with client-go's in what it reads and writes.
+"""Leader election on a coordination.k8s.io/v1 Lease, with records that are compatible with client-go's.
 
-Time is measured on this machine alone: a Lease has run out when its record was not seen to change for the duration that
-the record names, whatever the clocks of others show. The holder stops being sure to lead at the renew deadline, some
-seconds before anybody else may take the Lease; measured from before the request that renewed it was sent.
+Time is measured by the local monotonic clock alone: a Lease has expired when its record did not change for the duration
+that it names. The holder stops leading at the renew deadline, counted from before the renewing request was sent, some
+seconds before another candidate may take the Lease.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Timing:
     """Seconds, with client-go's names and defaults."""
 
     lease_duration: float = 15.0
-    """After so long without a renewal others may take the Lease."""
+    """Seconds without a renewal after which other candidates may take the Lease."""
     renew_deadline: float = 10.0
-    """After so long without a renewal the holder leads no more."""
+    """Seconds without a renewal after which the holder stops leading."""
     retry_period: float = 2.0
-    """Between two renewals; others look twice as often."""
+    """Seconds between two renewals; other candidates read the Lease twice as often."""
 
     def __post_init__(self) -> None:
         if not 0 < 2 * self.retry_period <= self.renew_deadline < self.lease_duration or self.lease_duration < 1:
@@ -47,7 +47,7 @@ class Timing:
 
 
 def monotonic() -> float:
-    """Seconds that pass also while the machine is suspended, where the system can tell (Linux)."""
+    """A monotonic clock (s) that counts the time for which the machine was suspended, too (on Linux)."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -69,7 +69,7 @@ class Elector:
     ) -> None:
         """`identity` must be another one for each start of each process. `now` only fills in what people read."""
         self.holder = ""
-        """Who held the Lease when it was last looked at; empty: nobody."""
+        """The holder's identity when the Lease was last read; empty: none."""
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._key = f"{namespace}/{name}"
@@ -81,15 +81,15 @@ class Elector:
         self._sleep = sleep
         self._lease: Object | None = None
         self._observed = float("-inf")
-        """When the record was first seen as it is."""
+        """When the current record was first read, by the monotonic clock."""
         self._leads_until = float("-inf")
 
     def leads(self) -> bool:
-        """Whether nobody else can hold the Lease at this moment."""
+        """Whether this candidate certainly holds the Lease now."""
         return self._clock() < self._leads_until
 
     async def acquire(self) -> None:
-        """Wait until the Lease is ours. Failures of the API server are waited out."""
+        """Wait until this candidate holds the Lease. Failures of the API server are retried without end."""
         failed = False
         while True:
             try:
@@ -126,7 +126,7 @@ class Elector:
                 failure = error
 
     async def release(self) -> None:
-        """Let others take the Lease at once. Only after whatever the lead allowed has ended."""
+        """Give the Lease up, so that others can take it at once. Call it after all work of the leader has ended."""
         if not self.leads() or self._lease is None:
             return
         self._leads_until = float("-inf")
@@ -140,13 +140,13 @@ class Elector:
         return max(0.0, self._leads_until - self._clock())
 
     def _pause(self) -> float:
-        """Until the next look: not later than the moment at which the Lease runs out."""
+        """Seconds until the next read: not later than the expiry of the Lease."""
         expires = self._observed + self._duration() - self._clock()
         regular = self._timing.retry_period / 2 * random.uniform(0.8, 1.0)
         return min(regular, expires) if expires > 0 else regular
 
     def _duration(self) -> float:
-        """How long the record counts. A holder may have been told of longer times than we."""
+        """Seconds for which the record is valid: the holder's duration, which may be longer than ours."""
         spec = self._lease["spec"] if self._lease is not None else {}
         return max(float(spec.get("leaseDurationSeconds") or 0), self._timing.lease_duration if self.holder else 0)
 

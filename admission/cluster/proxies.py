@@ -1,4 +1,4 @@
-"""Which proxy the environment asks for: aiohttp's own look at it would also take credentials from ~/.netrc."""
+"""The HTTP proxy of the environment. aiohttp's `trust_env` would take credentials from ~/.netrc, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 
 
 def proxy_of_environment(server: str) -> str | None:
-    """The proxy that HTTPS_PROXY and NO_PROXY ask for; never for this machine itself."""
+    """The URL of the proxy by HTTPS_PROXY and NO_PROXY; None for loopback addresses, or without a proxy."""
     parts = urlsplit(server)
     host = parts.hostname or ""
     if host == "localhost" or proxy_bypass(host):

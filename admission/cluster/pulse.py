@@ -1,6 +1,6 @@
-"""Whether the API server answers at all: a frozen one leaves every watch open and says nothing, like a quiet cluster.
+"""Liveness probe of the API server: a frozen one keeps watches open and sends nothing, just like a quiet cluster.
 
-Bookmarks come once a minute at best, so that silence on a watch tells nothing for long; asking tells within seconds.
+Bookmarks come once a minute at best, so a silent watch is no sign of failure; a probe detects one within seconds.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL = 3.0
-"""Seconds between an answer and the next question."""
+"""Seconds between an answer and the next probe."""
 
 PATIENCE = (7.0, 3.0)
-"""Seconds that an answer may take, and one to the same question asked again; with INTERVAL less than 15."""
+"""Time limits (s) of a probe and of its repetition. Together with INTERVAL less than 15 s."""
 
 # The cheapest request there is, and every authenticated user may send it.
 _PATH = "/version"
 
 
 class Pulse:
-    """Asks the API server every few seconds. Any answer but a failure of the server's own is one."""
+    """Probes the API server every few seconds. Any answer below 500 counts as alive."""
 
     def __init__(self, client: Client, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._client = client
@@ -38,20 +38,20 @@ class Pulse:
         self._beats = asyncio.Event()
         self._beats.set()
         self.failure: str | None = None
-        """The sentence that says since what the server does not answer; None while it does."""
+        """A sentence about the failure, for `/readyz`; None while the server answers."""
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Probe until cancelled."""
         while True:
             self._note(await self._ask())
             await self._sleep(INTERVAL)
 
     async def beating(self) -> None:
-        """Wait until the server answers; at once if it does."""
+        """Return when the server answers; at once if it does."""
         await self._beats.wait()
 
     async def _ask(self) -> str | None:
-        """Twice before it counts: the first timeout may only say that this process stood still."""
+        """Probe twice before reporting a failure: the first timeout may mean that this process was suspended."""
         failure = None
         for patience in PATIENCE:
             try:

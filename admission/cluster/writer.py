@@ -1,4 +1,4 @@
-"""Many patches at once, but never two at a time to one object: order per object is what makes them repeatable."""
+"""Concurrent patches, never two at a time for one object: per-object order makes retries safe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IN_FLIGHT = 48
 
 
 BUSY = 20.0
-"""So many patches in a second are many: what is less important than patches had better wait."""
+"""Patches per second from which less important requests (events) wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Patch:
 
 
 Done: TypeAlias = "Callable[[Object | ClusterError], None]"
-"""Told how a patch ended: the object afterwards, or why not. Called in the event loop; must not raise."""
+"""Callback for the outcome of a patch: the object afterwards, or the error. Runs in the event loop; must not raise."""
 
 
 class Writer:
-    """Sends what is submitted, while `run` runs. What fails beyond the client's own retries, the submitter judges."""
+    """Sends submitted patches while `run` runs. What fails beyond the client's retries goes to the callback."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Writer:
         self._in_flight = in_flight
         self._clock = clock
         self._lately, self._lately_at = 0.0, clock()
-        """Patches submitted, those of a second ago counting 1/e."""
+        """Patches per second: an exponential average with a time constant of one second."""
         self._waiting: dict[str, deque[tuple[Patch, Done]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self.outcomes: Counter[str] = Counter()

@@ -39,7 +39,7 @@ class FlavorFungibility(Model):
     when_can_preempt: FungibilityPolicy = "TryNextFlavor"
     """Whether a flavor in which the workload fits by preempting is taken, or the next one tried first."""
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
-    """Which of the two is the lesser evil, if no flavor does without both."""
+    """Which of the two is preferred, if every flavor needs one of them."""
 
 
 class BorrowWithinCohort(Model):
@@ -161,7 +161,7 @@ class CohortSpec(Model):
 
 
 class LocalQueueSpec(Model):
-    """A namespace's door to a ClusterQueue."""
+    """The queue of a namespace, served by one ClusterQueue."""
 
     cluster_queue: Name
     """The ClusterQueue that its workloads wait in."""
@@ -282,7 +282,7 @@ class Cohort(_Named):
 
 
 class LocalQueue(_Named):
-    """A namespace's door to a ClusterQueue; the label on a Job names it."""
+    """The queue of a namespace, served by one ClusterQueue; the queue label of a Job names it."""
 
     kind = "LocalQueue"
     plural = "localqueues"

@@ -65,7 +65,7 @@ ResourceGroups: TypeAlias = Annotated[tuple[ResourceGroup, ...], Field(max_lengt
 
 
 class FairSharing(Model):
-    """The weight in the division of what is borrowed; 0 stands behind everyone else."""
+    """The weight in the division of borrowed quota; 0: after all others."""
 
     weight: Quantity = "1"
     """The share of what is idle, compared with those of the others in the same Cohort."""
@@ -113,7 +113,7 @@ def group_faults(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, str]]
 
 
 def limit_faults(groups: tuple[ResourceGroup, ...], parent: str, parent_field: str) -> Iterator[tuple[str, str]]:
-    """Without a parent there is nobody to borrow from or to lend to."""
+    """Faults of borrowing and lending limits: without a parent both must be absent."""
     if parent:
         return
     for path, quota in quotas(groups):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LONGEST: Final = 1000
-"""Characters of a message: what is longer is nobody's sentence, and is written again with each change of its record."""
+"""Characters of a message at most: it is stored again with each change of its record."""
 
 
 def clean(text: str, *, longest: int = LONGEST) -> str:

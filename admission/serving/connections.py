@@ -1,8 +1,8 @@
 """Bounds on a server's open connections, so that silent or slow clients cannot use up what others need.
 
-A connection is a stranger's until a request on it has been authenticated. Strangers have few connections for each
-address, and each stage of a connection has a time limit: the TLS handshake, the header, the body, reading the answer.
-Where a limit on numbers is reached, the connection that has waited for its client for longest makes room.
+A connection is anonymous ("stranger") until a request on it has been authenticated. Anonymous connections are few for
+each address, and each stage of a connection has a time limit: the TLS handshake, the header, the body, reading the
+answer. Where a limit on numbers is reached, the connection that has waited for its client for longest is closed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _LARGEST_TOTAL = 20_000
 _IPV6_NETWORK_BITS = 64
-"""So much of an IPv6 address is compared: one machine has a whole network of that size to itself."""
+"""Prefix length by which IPv6 clients are told apart: one machine usually has a whole /64."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may take; times are in seconds."""
+    """Limits of connections; times are in seconds."""
 
     total: int
     """Connections at once."""
     strangers_per_address: int
-    """Connections at once of one address on which no request has been authenticated."""
+    """Concurrent anonymous connections of one client address."""
     handshake: float = 10.0
     """For the TLS handshake."""
     header: float = 10.0
     """For the header of a stranger's request, from when the connection was accepted or the last answer was given."""
     idle: float = 75.0
-    """The same for who is known. Longer than proxies keep a connection that is not used (usually 60 s)."""
+    """The same for authenticated connections. Longer than the keep-alive of proxies (usually 60 s)."""
     body: float = 30.0
     """From the end of the header to the end of the body."""
     unread: float = 30.0
@@ -65,9 +65,9 @@ class Connection(asyncio.Protocol):
         self._since = connections.clock()
         """Since when the current stage lasts."""
         self._unread = 0
-        """Bytes that wait for the client to read them ..."""
+        """Bytes of the answer that the client has not read yet."""
         self._unread_since = 0.0
-        """... and since when they have not become less."""
+        """Since when `_unread` has not decreased."""
         self.address = address
         """The client's, or its network's."""
         self.is_known = False

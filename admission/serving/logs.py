@@ -1,4 +1,4 @@
-"""What a process logs, to its standard error: text for people or JSON for programs, one line for each record.
+"""Logging of a process to its standard error, as text or JSON, one line for each record.
 
 A record may have fields beside its message, such as `workload` or `reason`: `log.info("...", extra=fields(...))`. The
 text leaves them out, so that the message says all; in JSON they are members of the line's object.

@@ -1,4 +1,4 @@
-"""The event loop of servers: uvloop, without its outcry over TLS connections that were cut."""
+"""The event loop of servers: uvloop, without its error messages about broken TLS connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """As every loop does, but for one case.
+    """Exception handler of the loop: the default one, except for broken TLS connections.
 
     When a connection is cut, uvloop's TLS may still write to the socket that is closed already, and takes its own
     RuntimeError for a fault. Whoever uses the connection is told by an exception, as of every connection that breaks.

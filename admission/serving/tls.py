@@ -1,4 +1,4 @@
-"""One TLS socket for both doors: a certificate that is renewed, and a client's certificate asked for, not required."""
+"""TLS context of a listener: renewed certificates, and optional client certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DoorContext(ssl.SSLContext):
-    """What new connections are made with: always the newest certificate, key and client CA.
+    """TLS context that uses the newest certificate, key and client CA for each new connection.
 
     An ordinary SSLContext can take a new certificate, but never forget a CA that it once trusted.
     """
@@ -53,13 +53,13 @@ class DoorContext(ssl.SSLContext):
 
 
 class _Context(ssl.SSLContext):
-    """What connections of one time are made with."""
+    """The context of connections that were accepted between two refreshes."""
 
     client_ca = ""
 
 
 def client_ca_of(transport: asyncio.BaseTransport) -> str:
-    """The client CA (PEM) by which a connection's certificate was verified when it was made; empty: by none."""
+    """The client CA (PEM) that verified the connection's client certificate; empty: none was asked for."""
     made_with = getattr(transport.get_extra_info("ssl_object"), "context", None)
     return made_with.client_ca if isinstance(made_with, _Context) else ""
 
