@@ -15,7 +15,9 @@ HERE = Path(__file__).parent
 CHART = HERE / "helm" / "sluice"
 NAMESPACE = "sluice-system"
 
-COPIES = {HERE / "rbac" / name: CHART / "files" / "rbac" / name for name in ("sluice.yaml", "users.yaml")}
+COPIES = {
+    HERE / name: CHART / "files" / name for name in ("rbac/sluice.yaml", "rbac/users.yaml", "prometheus/rules.yaml")
+}
 """What the chart takes from elsewhere: a chart holds no files but its own."""
 
 BASES = {

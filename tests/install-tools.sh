@@ -1,11 +1,12 @@
 #!/bin/sh
-# What the tests need from the system: a PostgreSQL server, a browser and kubectl. Installed from Debian where that is possible.
+# What the tests need from the system: a PostgreSQL server, a browser, kubectl and promtool. Installed from Debian where that is possible.
 set -eu
 
 missing=""
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v kubectl >/dev/null 2>&1 || missing="$missing kubernetes-client"
+command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 [ -z "$missing" ] && exit 0
 
 if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
