@@ -12,6 +12,7 @@ from aiohttp import web
 from admission.api.auth.authentication import AUTHENTICATION, Authentication
 from admission.api.auth.authorization import AUTHORIZATION, Authorization
 from admission.api.auth.login import Login
+from admission.api.auth.session_rights import SessionRights
 from admission.api.auth.sessions import Sessions
 from admission.api.errors import AddressUnusable
 from admission.api.http.bodies import READERS
@@ -31,6 +32,7 @@ from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.usage_reports import Reports
 from admission.api.resources.workloads import Workloads
 from admission.api.watch.broadcast import Watches
+from admission.dashboard import add_dashboard
 from admission.serving import listener
 from admission.serving.connections import ConnectionLimits, Connections
 
@@ -99,6 +101,9 @@ def create_app(
     app.router.add_post("/login", login.login)
     app.router.add_post("/logout", login.logout)
     app.router.add_get("/session", login.session)
+    rights = SessionRights(store)
+    app.router.add_post("/session/access", rights.access)
+    app.router.add_get("/session/namespaces", rights.namespaces)
     app.router.add_get("/livez", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/healthz", probes.ready)
@@ -112,11 +117,13 @@ def create_app(
     app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
+    app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
     deciding = deciding or Nobody()
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
     _add_resources(app, store, Live(store, deciding, clock=now), now=now)
+    add_dashboard(app)
     return app
 
 

@@ -22,6 +22,7 @@ from admission.store.leadership.lock import Leadership
 from admission.store.ledger import rollup
 from admission.store.ledger.recent_usage import used_lately
 from admission.store.ledger.usage_reports import Reports
+from admission.store.ledger.usage_series import usage_series
 from admission.store.objects.queue_objects import Queues, all_objects
 from admission.store.objects.revisions import Revisions
 from admission.store.records import LoadedState, Statistics
@@ -31,12 +32,13 @@ from admission.store.workloads.orders import Orders
 from admission.store.workloads.queries import Workloads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
     from admission.store.database.connection import Database
     from admission.store.dump import Progress, Write
     from admission.store.leadership.identity import Identity
     from admission.store.ledger.recent_usage import Decay
+    from admission.store.ledger.usage_series import UsageSeries
     from admission.store.records import Changes, PoolUse, WorkloadRecord
     from admission.store.retention import Retention
 
@@ -56,7 +58,7 @@ class Store:
         self.audit = Audit(database)
         """Who wrote what through the API."""
         self.reports = Reports(database, clock=clock)
-        """On the ledger: usage, violations."""
+        """On the ledger: usage, violations. Usage through time: `usage_series`."""
         self._database = database
         self._clock = clock
         self.now = LeadersClock(clock, elapsed)
@@ -163,6 +165,13 @@ class Store:
             raise
         self.revisions.tell(revision, decision=True)
         return revision
+
+    async def usage_series(
+        self, by: Sequence[str], *, start: float, end: float, step: float, where: Mapping[str, Collection[str]]
+    ) -> UsageSeries:
+        """Usage until now at most, in buckets of `step` seconds (see `usage_series`)."""
+        end = min(end, self._clock())
+        return await usage_series(self._database, by, start=start, end=end, step=step, where=where)
 
     async def roll_up(self, *, epoch: int) -> int:
         """Sum up the ledger's hours that are over (see `rollup`), and return how many. Raises StaleEpoch."""

@@ -144,6 +144,29 @@ async def test_days_and_months_are_what_reports_on_each_of_them_say(store: Store
     assert close(found, {key: (a, b) for key, (a, b) in totals.items()})
 
 
+@pytest.mark.parametrize("step", [0.25 * HOUR, HOUR, 5 * HOUR, DAY, 2 * DAY])
+async def test_parts_of_a_series_are_what_reports_on_each_of_them_say(store: Store, clock: Clock, step: float):
+    chance = random.Random(int(step))
+    epoch = await busy_days(store, clock, chance)
+    for _ in range(2):
+        start, end = START + 0.4 * DAY, clock.now
+        series = await store.usage_series(["user"], start=start, end=EVER, step=step, where={"local_queue": {"main"}})
+        parts = dict(series.buckets)
+        first = math.floor(start / step) * step
+        assert (series.start, series.end) == (first, end)
+        asked = [first + number * step for number in range(math.ceil((end - first) / step))]
+        assert parts.keys() <= set(asked)
+        for begins in chance.sample(asked, min(len(asked), 12)):
+            ends = min(begins + step, end)
+            expected = await from_the_ledger(store, ["user", "queue"], begins, ends)
+            expected = {(user, kind): used for (user, _, queue, kind), used in expected.items() if queue == "main"}
+            found = {
+                tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in parts.get(begins, ())
+            }
+            assert close(found, expected), begins
+        await store.roll_up(epoch=epoch)
+
+
 @pytest.mark.parametrize("seed", range(2))
 async def test_a_report_on_some_is_their_part_of_the_report_on_all(store: Store, clock: Clock, seed: int):
     chance = random.Random(seed)

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from admission.api.auth.sessions import check_same_origin, session_cookie
 from admission.api.errors import Forbidden, TooManyRequests, Unauthorized
+from admission.dashboard import PUBLIC_ROUTES
 from admission.serving.connections import trust
 from admission.store.audit_log import Author
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from admission.api.auth.sessions import Sessions
     from admission.api.http.rate_limits import Limits
 
-PUBLIC = ("/livez", "/readyz", "/healthz", "/login")
+PUBLIC = ("/livez", "/readyz", "/healthz", "/login", *PUBLIC_ROUTES)
 """The routes that ask nobody who they are."""
 
 ADMIN = "sluice:admin"

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 MASTERS = "system:masters"
 """The group that may everything, in every cluster."""
 
-_FOR_ALL_USERS = ("/apis", f"/apis/{GROUP}", PREFIX, "/version", "/session", "/logout")
+_FOR_ALL_USERS = (
+    "/apis", f"/apis/{GROUP}", PREFIX, "/version", "/session", "/session/access", "/session/namespaces", "/logout"
+)  # fmt: skip
 """What tells nothing about what is queued; the API server lets all users read as much, by the role system:discovery."""
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

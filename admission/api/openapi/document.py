@@ -12,7 +12,17 @@ from aiohttp import web
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 from admission.api.http.responses import reply
 from admission.api.openapi.model_schemas import META, OWN, components, group_version_kind, ref
-from admission.api.registry import AUDIT_RECORDS, AUDITS, GROUP, PREFIX, REPORTS, RESOURCES, SUBRESOURCES, VERSION
+from admission.api.registry import (
+    AUDIT_RECORDS,
+    AUDITS,
+    GROUP,
+    PENDING_REPORT,
+    PREFIX,
+    REPORTS,
+    RESOURCES,
+    SUBRESOURCES,
+    VERSION,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +45,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "flavor": ("string", "Only of this ResourceFlavor."),
     "force": ("boolean", "Whether a server-side apply takes fields from other managers."),
     "from": ("string", "The beginning: an instant (RFC 3339), or how long ago, as 30d."),
+    "interval": ("string", "Divides the report by time, too: the length of each part, as 5m, 1h or 1d."),
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "limit": ("integer", "The most objects of a page."),
     "namespace": ("string", "Only of this namespace."),
@@ -132,10 +143,12 @@ def describe() -> Document:
         _add(paths, AUDITS.collection(), verb, audit)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
     filters = ("clusterqueue", "flavor", "namespace", "queue", "resource", "user")
-    report["parameters"] = _query(("by", "from", "to", "period", *filters))
+    report["parameters"] = _query(("by", "from", "to", "interval", "period", *filters))
     for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
         _add(paths, path, "get", report)
     _add(paths, f"{REPORTS.collection()}/mine", "get", report)
+    pending = _operation("get", PENDING_REPORT, ref(f"{OWN}{PENDING_REPORT}"), None)
+    _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     return {
         "openapi": "3.0.0",
         "info": {

@@ -177,6 +177,8 @@ class Rollback(Model):
 class Usage(Model):
     """What was used by one of those that the report is divided by, in resource-seconds (of cpu: core-seconds)."""
 
+    from_: Time | None = Field(default=None, alias="from")
+    """The beginning of the part of the time, if an interval divides it into parts."""
     period: str | None = None
     """The day or the month (UTC), as 2026-11-22 or 2026-11."""
     namespace: str | None = None
@@ -212,8 +214,34 @@ class UsageReport(Model):
     """What it is divided by."""
     period: str | None = None
     """day or month, where it is divided by time."""
+    interval_seconds: int | None = None
+    """The length of the parts that the time is divided into, if it is."""
     items: tuple[Usage, ...]
     """One for each that used something."""
+
+
+class PendingGroup(Model):
+    """The pending workloads of one LocalQueue that wait for the same reason."""
+
+    cluster_queue: str
+    """Where the LocalQueue leads; empty if there is no such LocalQueue."""
+    namespace: str
+    """Of the LocalQueue."""
+    queue: str
+    """The LocalQueue."""
+    reason: str
+    """Why they wait; empty while they have not been evaluated."""
+    count: int
+    """How many they are."""
+    oldest: Time
+    """Since when the first of them waits."""
+
+
+class PendingReport(Model):
+    """How many workloads wait in which queue for which reason."""
+
+    items: tuple[PendingGroup, ...]
+    """Those that wait for longest first."""
 
 
 class Written(Model):

@@ -1,4 +1,4 @@
-"""`reports/usage`: who used how much, from the ledger."""
+"""`reports/usage`: who used how much, from the ledger; `reports/pending`: what waits, and for which reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION
+from admission.api.registry import API_VERSION, PENDING_REPORT
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
+    from admission.store.ledger.usage_series import UsageSeries
     from admission.store.store import Store
 
 _DEFAULT_BY: Final = "queue"
@@ -25,6 +26,8 @@ _DEFAULT_FROM: Final = "30d"
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
 """How columns are called that go by another name in Kubernetes documents."""
+
+_MOST_PARTS: Final = 1000
 
 
 class Reports:
@@ -59,8 +62,46 @@ class Reports:
         end = _instant(request.query.get("to") or "0m", now, field="to")
         if start >= end:
             raise BadRequest(f"from ({_shown(start)}) must be before to ({_shown(end)})")
+        if step := _step(request, end - start):
+            if period:
+                raise BadRequest("interval: divides by time as period does; give one of the two")
+            series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
+            return reply(_series_document(by, series))
         report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
         return reply(_document(by, period, report))
+
+    async def pending(self, request: web.Request) -> web.Response:
+        """How many workloads wait in each LocalQueue for which reason, those that wait for longest first."""
+        del request
+        rows = await self._store.workloads.waiting()
+        items = [
+            {
+                "clusterQueue": row.cluster_queue,
+                "namespace": row.namespace,
+                "queue": row.local_queue,
+                "reason": row.reason,
+                "count": row.count,
+                "oldest": _shown(row.oldest),
+            }
+            for row in rows
+        ]
+        return reply({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+
+
+def _step(request: web.Request, seconds: float) -> float:
+    """The parameter `interval` in seconds; 0 if it is missing. Raises BadRequest."""
+    text = request.query.get("interval", "")
+    if not text:
+        return 0.0
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII)
+    step = float(int(found[1]) * _UNITS[found[2]]) if found else 0.0
+    if not step:
+        raise BadRequest(f'interval: "{text}" is no length of time; give one such as 5m, 1h or 1d')
+    if seconds / step > _MOST_PARTS:
+        raise BadRequest(
+            f"interval: {text} divides the time into more than {_MOST_PARTS} parts; give a longer one, or less time"
+        )
+    return step
 
 
 def _filters(request: web.Request) -> dict[str, set[str]]:
@@ -106,6 +147,19 @@ def _document(by: list[str], period: str, report: UsageReport) -> Document:
         "by": by,
         **({"period": period} if period else {}),
         "items": [_item(row) for row in report.rows],
+    }
+
+
+def _series_document(by: list[str], series: UsageSeries) -> Document:
+    return {
+        "kind": "UsageReport",
+        "apiVersion": API_VERSION,
+        "metadata": {},
+        "from": _shown(series.start),
+        "to": _shown(series.end),
+        "by": by,
+        "intervalSeconds": int(series.step),
+        "items": [{"from": _shown(at), **_item(row)} for at, rows in series.buckets for row in rows],
     }
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import func, select, tuple_
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts
+from admission.store.workloads.waiting import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
     from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
+    from admission.store.workloads.waiting import WaitingRow
 
 _COUNTED = 5_000
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
@@ -182,6 +184,10 @@ class Workloads:
         statement = select(*wanted).where(columns.workload_uid == uid).order_by(columns.id)
         async with self._database.read() as connection:
             return tuple(LedgerRow(*row) for row in await connection.execute(statement))
+
+    async def waiting(self) -> tuple[WaitingRow, ...]:
+        """How many wait in each LocalQueue for which reason, and since when; who waits for longest first."""
+        return await waiting(self._database)
 
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
         """By name, for each ClusterQueue where something waits or that something is held of."""

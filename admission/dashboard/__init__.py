@@ -1,0 +1,5 @@
+"""The web dashboard: static files under `/ui/`, whose data comes from the REST API."""
+
+from admission.dashboard.serving import PUBLIC_ROUTES, add_dashboard
+
+__all__ = ["PUBLIC_ROUTES", "add_dashboard"]

@@ -1,0 +1,92 @@
+"""Serving of the dashboard's static files: one HTML page for all addresses below `/ui/`, and its script and style.
+
+The files hold no data and are served to everybody; what they show is requested from the REST API with the session of
+the user. They are read once, at the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+PUBLIC_ROUTES: Final = ("/", "/ui", "/ui/{page}", "/ui/assets/{digest}/{file}")
+"""The routes of the dashboard, as aiohttp writes them. They need no authentication."""
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""No inline script or style, no eval, nothing from other hosts, and no HTML that is made from text."""
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_YEAR_SECONDS: Final = 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    page: bytes
+    assets: dict[str, tuple[bytes, str]]
+    """Content and media type by path, such as `pages/queue.js`."""
+    digest: str
+    """Part of the address of the assets, so that browsers may keep them for ever."""
+
+
+def add_dashboard(app: web.Application) -> None:
+    """Add the routes of the dashboard to `app`."""
+    app.router.add_get("/", _to_dashboard)
+    app.router.add_get("/ui", _to_dashboard)
+    app.router.add_get("/ui/assets/{digest}/{file:.+}", _asset)
+    app.router.add_get("/ui/{page:.*}", _page)
+
+
+async def _to_dashboard(request: web.Request) -> web.Response:
+    del request
+    return web.Response(status=302, headers={"Location": "/ui/"})
+
+
+async def _page(request: web.Request) -> web.Response:
+    """The page; which one it is the script reads from the address."""
+    del request
+    headers = {"Content-Security-Policy": _POLICY}
+    return web.Response(body=_site().page, content_type="text/html", charset="utf-8", headers=headers)
+
+
+async def _asset(request: web.Request) -> web.Response:
+    """A file; under the digest of another version it is not found, so that versions are never mixed."""
+    site = _site()
+    found = site.assets.get(request.match_info["file"])
+    if found is None or request.match_info["digest"] != site.digest:
+        raise web.HTTPNotFound
+    body, media_type = found
+    headers = {"Cache-Control": f"public, max-age={_YEAR_SECONDS}, immutable"}
+    return web.Response(body=body, content_type=media_type, charset="utf-8", headers=headers)
+
+
+@cache
+def _site() -> _Site:
+    folder = files(__package__).joinpath("static")
+    contents = dict(sorted(_read(folder, "")))
+    template = contents.pop("index.html").decode()
+    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + body for name, body in contents.items())).hexdigest()[:16]
+    base = f"/ui/assets/{digest}"
+    # Modules import one another; named here they are all requested at once.
+    modules = [name for name in contents if name.endswith(".js")]
+    preloads = "\n".join(f'<link rel="modulepreload" href="{base}/{name}">' for name in modules)
+    page = template.replace("{{assets}}", base).replace("{{preloads}}", preloads).encode()
+    assets = {name: (body, _TYPES[name[name.rindex(".") :]]) for name, body in contents.items()}
+    return _Site(page, assets, digest)
+
+
+def _read(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
+    found = []
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        found += _read(entry, f"{name}/") if entry.is_dir() else [(name, entry.read_bytes())]
+    return found

@@ -1,0 +1,129 @@
+// The shell of the dashboard: who is signed in, which page is open, navigation, colours.
+import { post } from "./lib/api.js";
+import { Empty, Failure, Icon, Loading, PageHead, Card } from "./lib/components.js";
+import { onSignedOut, useReconnecting } from "./lib/live.js";
+import { link, navigate, useAddress } from "./lib/router.js";
+import { load, SessionContext, useSession } from "./lib/session.js";
+import { html, render, useEffect, useErrorBoundary, useState } from "./lib/ui.js";
+import { MyWork } from "./pages/me.js";
+import { Overview } from "./pages/overview.js";
+import { ClusterQueuePage, LocalQueuePage } from "./pages/queue.js";
+import { Mark, SignIn } from "./pages/signin.js";
+import { WorkloadPage } from "./pages/workload.js";
+
+const NAVIGATION = [
+  { page: "", icon: "overview", text: "Overview" },
+  { page: "me", icon: "me", text: "My work" },
+];
+
+function pageOf(parts) {
+  const [first, second, third, fourth] = parts;
+  const whole = parts.join("/");
+  if (!parts.length) return html`<${Overview} />`;
+  if (first === "me" && parts.length === 1) return html`<${MyWork} />`;
+  if (first === "queues" && parts.length === 2) return html`<${ClusterQueuePage} key=${whole} name=${second} />`;
+  if (first === "namespaces" && third === "queues" && parts.length === 4) return html`<${LocalQueuePage} key=${whole} namespace=${second} name=${fourth} />`;
+  if (first === "namespaces" && third === "workloads" && parts.length === 4) return html`<${WorkloadPage} key=${whole} namespace=${second} name=${fourth} />`;
+  return html`<${PageHead} title="Page not found" /><${Card}><${Empty} title="There is no such page">The address may be mistyped. Go to the <a href=${link()}>overview</a>.<//><//>`;
+}
+
+function Page() {
+  const { parts } = useAddress();
+  const [error, reset] = useErrorBoundary((failure) => console.error(failure));
+  const address = location.pathname;
+  useEffect(reset, [address]);
+  if (error) return html`<${PageHead} title="This page failed" /><${Failure} error=${error} retry=${reset} />`;
+  return pageOf(parts);
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+function useTheme() {
+  const [theme, setTheme] = useState(localStorage.getItem("sluice-theme") || "auto");
+  useEffect(() => {
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    localStorage.setItem("sluice-theme", theme);
+  }, [theme]);
+  return [theme, () => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])];
+}
+
+function Connection() {
+  const lost = useReconnecting();
+  return html`<span class=${`connection ${lost ? "lost" : ""}`} role="status"><i></i>${lost ? "Connection lost, trying again" : "Live"}</span>`;
+}
+
+function Shell({ onSignOut }) {
+  const { parts } = useAddress();
+  const session = useSession();
+  const [theme, nextTheme] = useTheme();
+  const [open, setOpen] = useState(false);
+  const here = location.pathname;
+  useEffect(() => setOpen(false), [here]);
+  useEffect(() => {
+    const keys = (event) => {
+      if (event.key === "Escape") setOpen(false);
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, []);
+  return html`<a class="skip" href="#main">Skip to the content</a>
+    <div class="shell">
+      <aside class=${open ? "open" : ""}>
+        <div class="aside-head"><a class="brand" href=${link()}><${Mark} /> Sluice</a>
+          <button type="button" class="icon-button menu-button" aria-expanded=${String(open)} aria-controls="nav" aria-label="Menu" onClick=${() => setOpen(!open)}><${Icon} name=${open ? "close" : "menu"} /></button></div>
+        <div class="aside-body" id="nav">
+          <nav aria-label="Pages">${NAVIGATION.filter((each) => !each.needs || each.needs(session)).map((each) => html`<a key=${each.page} href=${each.page ? link(each.page) : link()}
+            aria-current=${(parts[0] || "") === each.page ? "page" : undefined}><${Icon} name=${each.icon} />${each.text}</a>`)}</nav>
+          <div class="aside-foot">
+            <${Connection} />
+            <p class="who" title=${session.user}><${Icon} name="me" /><bdi>${session.user}</bdi></p>
+            <div class="aside-buttons">
+              <button type="button" class="text-button" onClick=${nextTheme}><${Icon} name=${theme === "dark" ? "moon" : "sun"} />Colours: ${theme}</button>
+              <button type="button" class="text-button" onClick=${onSignOut}><${Icon} name="out" />Sign out</button>
+            </div>
+          </div>
+        </div>
+      </aside>
+      <main id="main"><${Page} /></main>
+    </div>`;
+}
+
+function App() {
+  const [session, setSession] = useState(null);
+  const [state, setState] = useState("starting");
+  const [error, setError] = useState(null);
+  const begin = async () => {
+    try {
+      setSession(await load());
+      setState("signed-in");
+      setError(null);
+    } catch (failure) {
+      if (failure.status === 401) setState((old) => (old === "starting" ? "signed-out" : old));
+      else setError(failure);
+    }
+  };
+  useEffect(() => {
+    begin();
+    return onSignedOut(() => setState((old) => (old === "signed-in" ? "ended" : old === "starting" ? "signed-out" : old)));
+  }, []);
+  useEffect(() => {
+    if (!error || error.status) return undefined;
+    const timer = setTimeout(begin, 3000);
+    return () => clearTimeout(timer);
+  }, [error]);
+  const signOut = async () => {
+    setState("signed-out");
+    try {
+      await post("/logout", {});
+    } finally {
+      navigate(link(), { replace: true });
+    }
+  };
+  if (error) return html`<main class="sign-in"><div class="card"><${Failure} error=${error} retry=${begin} /></div></main>`;
+  if (state === "starting") return html`<main class="sign-in" aria-busy="true"><${Loading} lines=${2} /></main>`;
+  if (state === "signed-in") return html`<${SessionContext.Provider} value=${session}><${Shell} onSignOut=${signOut} /><//>`;
+  return html`<${SignIn} onSignedIn=${begin} ended=${state === "ended"} />`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

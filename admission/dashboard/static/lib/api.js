@@ -1,0 +1,103 @@
+// Requests to the REST API with the session of the user, and watches. Every failure is an ApiError with a sentence for people.
+
+export const GROUP = "/apis/sluice.dev/v1";
+
+export class ApiError extends Error {
+  constructor(status, message, { reason = "", causes = [] } = {}) {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+    this.causes = causes;
+  }
+}
+
+const signedOut = new Set();
+
+// Calls `listener` when the server says that nobody is signed in any more. Returns the function that ends it.
+export function onSignedOut(listener) {
+  signedOut.add(listener);
+  return () => signedOut.delete(listener);
+}
+
+// The path of an object or collection, with all names escaped: path("namespaces", "a", "workloads").
+export function path(...parts) {
+  return `${GROUP}/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+function query(params) {
+  const pairs = Object.entries(params || {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
+}
+
+async function send(method, address, { params, body, type = "application/json", headers = {}, signal } = {}) {
+  const sent = { Accept: "application/json", "X-Requested-With": "sluice-dashboard", ...headers };
+  if (body !== undefined) sent["Content-Type"] = type;
+  let response;
+  try {
+    response = await fetch(address + query(params), {
+      method, headers: sent, signal, credentials: "same-origin", body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "Sluice cannot be reached. Check the network connection; the page goes on by itself when it is back.");
+  }
+  if (!response.ok) throw await failure(response, address);
+  return response;
+}
+
+async function failure(response, address) {
+  let status = {};
+  try {
+    status = await response.json();
+  } catch {
+    // A proxy in between answers with something else than JSON.
+  }
+  if (response.status === 401 && address !== "/login") for (const listener of signedOut) listener();
+  const message = status.message || `the server answered ${response.status} ${response.statusText}`;
+  return new ApiError(response.status, message, { reason: status.reason, causes: status.details?.causes });
+}
+
+export async function get(address, params, signal) {
+  return (await send("GET", address, { params, signal })).json();
+}
+
+export async function post(address, body, options = {}) {
+  return (await send("POST", address, { body, ...options })).json();
+}
+
+// A JSON merge patch; `reason` is kept in the history and the audit.
+export async function patch(address, body, { dryRun = false, reason = "" } = {}) {
+  const params = { dryRun: dryRun ? "All" : "", reason };
+  return (await send("PATCH", address, { params, body, type: "application/merge-patch+json" })).json();
+}
+
+// All objects of a list, page by page, and the resourceVersion from which a watch goes on.
+export async function list(address, params, signal) {
+  const items = [];
+  let page, token = "";
+  do {
+    page = await get(address, { ...params, limit: 2000, continue: token }, signal);
+    items.push(...page.items);
+    token = page.metadata.continue;
+  } while (token);
+  return { items, resourceVersion: page.metadata.resourceVersion };
+}
+
+// Calls `told` with each event of a watch until it ends. Rejects when the connection breaks.
+export async function watch(address, params, told, signal) {
+  const response = await send("GET", address, { params: { ...params, watch: "1", allowWatchBookmarks: "1" }, signal });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line) continue;
+      const event = JSON.parse(line);
+      if (event.type === "ERROR") throw new ApiError(event.object.code, event.object.message, { reason: event.object.reason });
+      told(event);
+    }
+  }
+}

@@ -1,0 +1,86 @@
+// Charts as SVG. Each has a text that says the same.
+import { clock, day, percent, shown } from "./format.js";
+import { useWidth } from "./components.js";
+import { html, useState } from "./ui.js";
+
+// Quota of one node: used within nominal, borrowed beyond it, lent to others, idle. `scale` is the amount at the right end.
+export function QuotaBar({ resource, totals, scale }) {
+  const width = (value) => `${Math.max(0, Math.min(100, (100 * value) / (scale || 1)))}%`;
+  const within = Math.min(totals.used, totals.nominal), beyond = Math.max(0, totals.used - totals.nominal);
+  const text = [`${shown(resource, totals.used)} of ${shown(resource, totals.nominal)} used`,
+    beyond > 0 ? `${shown(resource, beyond)} borrowed` : "", totals.lent > 0 ? `${shown(resource, totals.lent)} lent` : ""].filter(Boolean).join(", ");
+  return html`<svg class="quota-bar" role="img" aria-label=${text} width="100%" height="16" preserveAspectRatio="none">
+    <title>${text}</title>
+    <rect class="bar-track" x="0" y="3" width=${width(totals.nominal)} height="10" rx="2" />
+    ${totals.lent > 0 && html`<rect class="bar-lent" x=${width(Math.max(within, totals.nominal - totals.lent))} y="3" width=${width(Math.min(totals.lent, totals.nominal - within))} height="10" rx="2" />`}
+    <rect class="bar-used" x="0" y="3" width=${width(within)} height="10" rx="2" />
+    ${beyond > 0 && html`<rect class="bar-borrowed" x=${width(totals.nominal)} y="3" width=${width(beyond)} height="10" rx="2" />`}
+    ${totals.nominal > 0 && html`<rect class="bar-nominal" x=${width(totals.nominal)} y="0" width="1.5" height="16" />`}
+  </svg>`;
+}
+
+export const SERIES_COLORS = 8;
+
+// Round marks for an axis from zero to at least `most`.
+function ticks(most) {
+  const power = 2 ** Math.floor(Math.log2(most)), base = most > 4096 ? power : 10 ** Math.floor(Math.log10(most));
+  const step = [0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5].map((part) => part * base).find((each) => most / each <= 4.2) || base;
+  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, index) => index * step);
+}
+
+// Areas on top of one another. `series`: [{name, values}], one value for each of `times` (ms); `line`: {name, value} across.
+export function StackedChart({ label, times, series, line, format, stepMs, height = 180 }) {
+  const [hovered, setHovered] = useState(-1);
+  const [width, box] = useWidth();
+  const left = 52, bottom = 22, top = 8, inner = height - bottom - top;
+  const sums = times.map((_, index) => series.reduce((sum, each) => sum + (each.values[index] || 0), 0));
+  const marks = ticks(Math.max(line?.value || 0, ...sums, 1e-9));
+  const most = marks[marks.length - 1];
+  const step = (width - left) / Math.max(1, times.length);
+  const y = (value) => top + inner - (inner * value) / most;
+  const below = times.map(() => 0);
+  const bars = series.map((each, number) => {
+    const rects = [];
+    each.values.forEach((value, index) => {
+      if (!value) return;
+      rects.push(`M${(left + index * step).toFixed(1)} ${y(below[index]).toFixed(1)}h${Math.max(0.5, step - (step > 6 ? 1.5 : 0.3)).toFixed(1)}V${y(below[index] + value).toFixed(1)}h-${Math.max(0.5, step - (step > 6 ? 1.5 : 0.3)).toFixed(1)}z`);
+      below[index] += value;
+    });
+    return html`<path key=${each.name} class=${`series s${number % SERIES_COLORS}`} d=${rects.join("")} />`;
+  });
+  const every = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(width / 110))));
+  const mean = sums.length ? sums.reduce((a, b) => a + b, 0) / sums.length : 0;
+  const text = `${label}: on average ${format(mean)}, at most ${format(Math.max(0, ...sums))}${line ? `, ${line.name} ${format(line.value)}` : ""}`;
+  const named = (time) => (stepMs >= 86400000 ? day(time) : clock(time));
+  const find = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const index = Math.floor((((event.clientX - box.left) / box.width) * width - left) / step);
+    setHovered(index >= 0 && index < times.length ? index : -1);
+  };
+  return html`<figure class="chart" ref=${box}>
+    <svg viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${text} onMouseMove=${find} onMouseLeave=${() => setHovered(-1)}>
+      ${marks.map((value) => html`<g key=${value}><path class="grid" d=${`M${left} ${y(value)}H${width}`} /><text class="axis" x=${left - 6} y=${y(value) + 4} text-anchor="end">${format(value)}</text></g>`)}
+      ${bars}
+      ${line && html`<path class="limit" d=${`M${left} ${y(line.value)}H${width}`} />`}
+      ${times.map((time, index) => index % every === 0 && html`<text key=${time} class="axis" x=${left + index * step} y=${height - 5}>${named(time)}</text>`)}
+      ${hovered >= 0 && html`<rect class="hovered" x=${left + hovered * step} y=${top} width=${step} height=${inner} />`}
+    </svg>
+    <figcaption class="legend">
+      ${hovered >= 0 && html`<span class="legend-at">${stepMs >= 86400000 ? day(times[hovered]) : `${day(times[hovered])} ${clock(times[hovered])}`}</span>`}
+      ${series.map((each, number) => html`<span key=${each.name}><i class=${`swatch s${number % SERIES_COLORS}`}></i><bdi>${each.name}</bdi>${
+        hovered >= 0 ? html` <b>${format(each.values[hovered] || 0)}</b>` : ""}</span>`)}
+      ${line && html`<span><i class="swatch limit-swatch"></i>${line.name} <b>${format(line.value)}</b></span>`}
+    </figcaption>
+  </figure>`;
+}
+
+// One number through time, small.
+export function Sparkline({ label, values, whole }) {
+  const most = Math.max(whole || 0, ...values, 1e-9), step = 100 / Math.max(1, values.length - 1);
+  const points = values.map((value, index) => `${(index * step).toFixed(2)} ${(30 - (28 * value) / most).toFixed(2)}`);
+  if (!points.length) return null;
+  const mean = values.reduce((a, b) => a + b, 0) / values.length;
+  return html`<svg class="spark" viewBox="0 0 100 32" preserveAspectRatio="none" role="img" aria-label=${`${label}: ${percent(mean, whole)} on average`}>
+    <path class="spark-area" d=${`M0 31L${points.join("L")}L100 31z`} /><path class="spark-line" d=${`M${points.join("L")}`} />
+  </svg>`;
+}

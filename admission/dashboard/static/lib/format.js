@@ -1,0 +1,72 @@
+// Amounts, times and names as people read them.
+
+const SUFFIXES = { m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+
+// A Kubernetes quantity ("500m", "1280Gi") as a number: cores, bytes or pieces.
+export function amount(quantity) {
+  const found = /^([+-]?[0-9.]+(?:[eE][+-]?\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$/.exec(String(quantity ?? "0"));
+  return found ? Number(found[1]) * SUFFIXES[found[2] || ""] : 0;
+}
+
+const isBytes = (resource) => /memory|storage|hugepages/.test(resource);
+
+function rounded(value) {
+  const digits = value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return Number(value.toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits });
+}
+
+// A number as an amount of a resource: 16, 1.5, 640 Gi.
+export function shown(resource, value) {
+  if (!isBytes(resource)) return rounded(value);
+  let number = value, unit = 0;
+  const units = ["B", "Ki", "Mi", "Gi", "Ti", "Pi"];
+  while (Math.abs(number) >= 2048 && unit < units.length - 1) {
+    number /= 1024;
+    unit += 1;
+  }
+  return `${rounded(number)} ${units[unit]}`;
+}
+
+// Resource-seconds as hours of the resource: GPU hours, CPU hours, GiB hours.
+export function hours(resource, seconds) {
+  return isBytes(resource) ? rounded(seconds / 3600 / 2 ** 30) : rounded(seconds / 3600);
+}
+
+const NAMES = { cpu: "CPU", memory: "Memory", pods: "Pods", "ephemeral-storage": "Disk" };
+
+// The name of a resource for headings: CPU, Memory, GPU (nvidia).
+export function resourceName(resource) {
+  if (NAMES[resource]) return NAMES[resource];
+  const found = /^(?:([\w-]+)\.com\/)?(.+)$/.exec(resource);
+  if (found && found[2] === "gpu") return "GPU";
+  return resource;
+}
+
+export const hoursName = (resource) => `${isBytes(resource) ? "GiB" : resourceName(resource)} hours`;
+
+// Seconds as 45 s, 12 min, 3 h 20 min, 2 d 4 h.
+export function duration(seconds) {
+  const total = Math.max(0, Math.round(seconds));
+  if (total < 60) return `${total} s`;
+  const minutes = Math.floor(total / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hour = Math.floor(minutes / 60);
+  if (hour < 24) return minutes % 60 ? `${hour} h ${minutes % 60} min` : `${hour} h`;
+  return hour % 24 ? `${Math.floor(hour / 24)} d ${hour % 24} h` : `${Math.floor(hour / 24)} d`;
+}
+
+export const seconds = (time) => Date.parse(time) / 1000;
+
+const DATE_TIME = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
+const HOUR = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+export const dateTime = (time) => DATE_TIME.format(new Date(time));
+export const fullTime = (time) => FULL.format(new Date(time));
+export const clock = (time) => HOUR.format(new Date(time));
+export const day = (time) => DAY.format(new Date(time));
+
+export const count = (number) => (number ?? 0).toLocaleString("en");
+export const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "–");
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

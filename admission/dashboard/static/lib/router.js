@@ -1,0 +1,67 @@
+// Addresses: which page is shown, and its filters, all in the URL, so that it can be kept, shared and gone back to.
+import { useEffect, useState } from "./ui.js";
+
+const BASE = "/ui";
+const listeners = new Set();
+
+const told = () => {
+  for (const listener of listeners) listener(location.pathname + location.search);
+};
+addEventListener("popstate", told);
+
+export function navigate(address, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", address);
+  if (!replace) scrollTo(0, 0);
+  told();
+}
+
+// The address of a page, with all names escaped: link("queues", "team-a").
+export function link(...parts) {
+  return `${BASE}/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+export const queueLink = (name) => link("queues", name);
+export const localQueueLink = (namespace, name) => link("namespaces", namespace, "queues", name);
+export const workloadLink = (namespace, name) => link("namespaces", namespace, "workloads", name);
+
+function parts() {
+  try {
+    return location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decodeURIComponent);
+  } catch {
+    return ["?"];  // an escape sequence that is none
+  }
+}
+
+export function useAddress() {
+  const [address, setAddress] = useState(location.pathname + location.search);
+  useEffect(() => {
+    listeners.add(setAddress);
+    return () => listeners.delete(setAddress);
+  }, []);
+  return { address, parts: parts() };
+}
+
+// A filter that lives in the URL: [value, set]. The default is not written.
+export function useParameter(name, fallback = "") {
+  useAddress();
+  const value = new URLSearchParams(location.search).get(name) ?? fallback;
+  const set = (next) => {
+    const params = new URLSearchParams(location.search);
+    if (next === fallback || next === "") params.delete(name);
+    else params.set(name, next);
+    const text = params.toString();
+    navigate(location.pathname + (text ? `?${text}` : ""), { replace: true });
+  };
+  return [value, set];
+}
+
+// Follows links of the dashboard without loading the page anew.
+addEventListener("click", (event) => {
+  const anchor = event.target instanceof Element && event.target.closest("a[href]");
+  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const url = new URL(anchor.href);
+  if (anchor.target || anchor.hasAttribute("download") || url.origin !== location.origin) return;
+  if (url.pathname !== BASE && !url.pathname.startsWith(`${BASE}/`)) return;
+  event.preventDefault();
+  navigate(url.pathname + url.search);
+});

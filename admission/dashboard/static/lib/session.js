@@ -1,0 +1,74 @@
+// Who is signed in, and what they may do: what they may not is not offered.
+import { get, list, path, post } from "./api.js";
+import { useCollection } from "./live.js";
+import { createContext, useContext, useEffect, useState } from "./ui.js";
+
+export const SessionContext = createContext(null);
+export const useSession = () => useContext(SessionContext);
+
+const REVIEWS = {
+  clusterQueues: { verb: "list", resource: "clusterqueues" },
+  cohorts: { verb: "list", resource: "cohorts" },
+  flavors: { verb: "list", resource: "resourceflavors" },
+  localQueues: { verb: "list", resource: "localqueues" },
+  usage: { verb: "get", resource: "reports", name: "usage" },
+  pending: { verb: "get", resource: "reports", name: "pending" },
+  audit: { verb: "list", resource: "auditrecords" },
+};
+
+export async function load() {
+  const who = await get("/session");  // alone, so that who is not signed in sends one request
+  const [namespaces, access] = await Promise.all([
+    get("/session/namespaces"), post("/session/access", { reviews: Object.values(REVIEWS) })]);
+  const rights = Object.fromEntries(Object.keys(REVIEWS).map((name, index) => [name, access.allowed[index]]));
+  return { user: who.user, groups: who.groups, everywhere: namespaces.all, namespaces: namespaces.namespaces, rights };
+}
+
+// Whether the user may do each of `reviews` (by name); {} until it is known.
+export function useRights(reviews) {
+  const key = JSON.stringify(reviews);
+  const [found, setFound] = useState({ key: "", rights: {} });
+  useEffect(() => {
+    let current = true;
+    post("/session/access", { reviews: Object.values(reviews) }).then(
+      ({ allowed }) => current && setFound({ key, rights: Object.fromEntries(Object.keys(reviews).map((name, index) => [name, allowed[index]])) }),
+      () => current && setFound({ key, rights: {} }));
+    return () => {
+      current = false;
+    };
+  }, [key]);
+  return found.key === key ? found.rights : {};
+}
+
+const POLL_MS = 5000;
+
+// The objects of a namespaced resource in all namespaces that the user may read: {items, ready, error}.
+export function useReadable(plural, params = {}) {
+  const session = useSession();
+  const whole = session.everywhere || session.namespaces.length === 1;
+  const address = session.everywhere ? path(plural) : session.namespaces.length === 1 ? path("namespaces", session.namespaces[0], plural) : null;
+  const watched = useCollection(whole ? address : null, params);
+  const [polled, setPolled] = useState({ items: [], ready: false, error: null });
+  const key = JSON.stringify([plural, params]);
+  useEffect(() => {
+    if (whole || !session.namespaces.length) return undefined;
+    const abort = new AbortController();
+    const read = async () => {
+      if (document.hidden) return;
+      try {
+        const lists = await Promise.all(session.namespaces.map((namespace) => list(path("namespaces", namespace, plural), params, abort.signal)));
+        setPolled({ items: lists.flatMap((each) => each.items), ready: true, error: null });
+      } catch (error) {
+        if (error.name !== "AbortError") setPolled((old) => ({ ...old, error: old.ready && !error.status ? null : error }));
+      }
+    };
+    read();
+    const timer = setInterval(read, POLL_MS);
+    return () => {
+      clearInterval(timer);
+      abort.abort();
+    };
+  }, [whole, key]);
+  if (whole) return watched;
+  return session.namespaces.length ? polled : { items: [], ready: true, error: null };
+}

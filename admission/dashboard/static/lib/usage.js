@@ -1,0 +1,34 @@
+// Usage through time: what to ask the usage report for, and its rows as series for charts.
+import { seconds } from "./format.js";
+
+export const PERIODS = {
+  hour: { text: "Hour", from: "1h", interval: "1m", stepMs: 60000 },
+  day: { text: "Day", from: "1d", interval: "1h", stepMs: 3600000 },
+  month: { text: "Month", from: "30d", interval: "1d", stepMs: 86400000 },
+};
+export const PERIOD_OPTIONS = Object.entries(PERIODS).map(([value, { text }]) => ({ value, text }));
+
+// The report as averages in use: {times, series}, the largest series first, those beyond `most` as "others".
+export function seriesOf(report, resource, nameOf, most = 7) {
+  const step = report.intervalSeconds, start = seconds(report.from), end = seconds(report.to);
+  const times = [];
+  for (let at = start; at < end; at += step) times.push(at * 1000);
+  const found = new Map();
+  for (const item of report.items) {
+    if (item.resource !== resource) continue;
+    const index = Math.round((seconds(item.from) - start) / step);
+    const length = Math.min(step, end - (start + index * step));
+    const name = nameOf(item);
+    if (!found.has(name)) found.set(name, { name, values: times.map(() => 0), sum: 0 });
+    const series = found.get(name);
+    if (index >= 0 && index < times.length) series.values[index] += item.amountSeconds / length;
+    series.sum += item.amountSeconds;
+  }
+  const sorted = [...found.values()].sort((a, b) => b.sum - a.sum);
+  const kept = sorted.slice(0, most), rest = sorted.slice(most);
+  if (rest.length) {
+    const values = times.map((_, index) => rest.reduce((sum, each) => sum + each.values[index], 0));
+    kept.push({ name: `${rest.length} others`, values, sum: rest.reduce((sum, each) => sum + each.sum, 0) });
+  }
+  return { times, series: kept, total: sorted.reduce((sum, each) => sum + each.sum, 0) };
+}

@@ -1,0 +1,194 @@
+// Who has, uses, borrows and lends how much, and what needs attention.
+import { path } from "../lib/api.js";
+import { QuotaBar, Sparkline } from "../lib/charts.js";
+import { Age, Badge, Card, Empty, Failure, Icon, Loading, PageHead, Segments } from "../lib/components.js";
+import { count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
+import { useAnswer, useCollection, useNow } from "../lib/live.js";
+import { localQueueLink, queueLink, useParameter } from "../lib/router.js";
+import { useReadable, useSession } from "../lib/session.js";
+import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
+import { html, useMemo, useState } from "../lib/ui.js";
+import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+
+const OPEN_QUEUES = 60;  // trees with more ClusterQueues begin with their Cohorts closed
+
+export function Overview() {
+  const { rights } = useSession();
+  return rights.clusterQueues ? html`<${ClusterOverview} />` : html`<${NamespaceOverview} />`;
+}
+
+function ClusterOverview() {
+  const { rights } = useSession();
+  const queues = useCollection(path("clusterqueues"));
+  const cohorts = useCollection(rights.cohorts ? path("cohorts") : null);
+  const roots = useMemo(() => forest(cohorts.items, queues.items), [queues.version, cohorts.version, queues.items, cohorts.items]);
+  const leaves = useMemo(() => roots.flatMap(leavesOf), [roots]);
+  const resources = useMemo(() => resourcesOf(leaves), [leaves]);
+  const [resource, setResource] = useParameter("resource");
+  const [flavor, setFlavor] = useParameter("flavor");
+  const selected = resources.find((each) => each.name === resource) || resources[0];
+  const error = queues.error || cohorts.error;
+  if (error && !queues.ready) return html`<${PageHead} title="Overview" /><${Failure} error=${error} />`;
+  if (!queues.ready) return html`<${PageHead} title="Overview" /><${Card}><${Loading} lines=${8} /><//>`;
+  if (!leaves.length) return html`<${PageHead} title="Overview" /><${NoQueues} />`;
+  const pending = leaves.reduce((sum, leaf) => sum + leaf.pending, 0), admitted = leaves.reduce((sum, leaf) => sum + leaf.admitted, 0);
+  return html`<${PageHead} title="Overview">${plural(leaves.length, "ClusterQueue")}, ${plural(admitted, "workload")} admitted, ${count(pending)} pending<//>
+    <${Tiles} roots=${roots} resources=${resources} selected=${selected} onSelect=${setResource} />
+    <div class="columns-main">
+      <${Card} title="Quota" actions=${html`
+        ${resources.length > 1 && html`<${Segments} label="Resource" value=${selected.name} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />`}
+        ${selected.flavors.length > 1 && html`<select aria-label="Flavor" value=${flavor} onChange=${(event) => setFlavor(event.currentTarget.value)}>
+          <option value="">All flavors</option>${selected.flavors.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>`}`}>
+        <${Tree} roots=${roots} resource=${selected.name} flavor=${selected.flavors.includes(flavor) ? flavor : ""} />
+        <${Legend} />
+      <//>
+      ${rights.pending && html`<${Attention} leaves=${leaves} changes=${queues.version} />`}
+    </div>`;
+}
+
+function Tiles({ roots, resources, selected, onSelect }) {
+  const { rights } = useSession();
+  const [period, setPeriod] = useParameter("period", "day");
+  const chosen = PERIODS[period] ? period : "day";
+  const { from, interval } = PERIODS[chosen];
+  const report = useAnswer(rights.usage ? "/apis/sluice.dev/v1/reports/usage" : null, { from, interval, by: "resource" }, { everyMs: 60000 });
+  return html`<section aria-label="Utilisation">
+    <div class="section-head"><h2>Utilisation</h2><span class="grow"></span>
+      ${rights.usage && html`<${Segments} label="Time" options=${PERIOD_OPTIONS} value=${chosen} onChange=${setPeriod} />`}</div>
+    <div class="tiles">${resources.slice(0, 4).map((each) => {
+      const sum = roots.map((root) => totals(root, each.name)).reduce((a, b) => ({ nominal: a.nominal + b.nominal, used: a.used + b.used }), { nominal: 0, used: 0 });
+      const past = report.data && seriesOf(report.data, each.name, () => "used", 1);
+      const values = past?.series[0]?.values || [];
+      const mean = past && past.total / ((seconds(report.data.to) - seconds(report.data.from)) || 1);
+      return html`<button type="button" key=${each.name} class="tile" aria-pressed=${String(each.name === selected.name)} onClick=${() => onSelect(each.name)}>
+        <span class="tile-name">${resourceName(each.name)}</span>
+        <span class="tile-value">${percent(sum.used, sum.nominal)}</span>
+        <span class="tile-text">${shown(each.name, sum.used)} of ${shown(each.name, sum.nominal)} now</span>
+        <span class="tile-text">${past ? `${percent(mean, sum.nominal)} over the last ${chosen}` : "\u00a0"}</span>
+        <${Sparkline} label=${`${resourceName(each.name)} over the last ${chosen}`} values=${values} whole=${sum.nominal} />
+      </button>`;
+    })}</div>
+  </section>`;
+}
+
+function Legend() {
+  return html`<p class="legend tree-legend"><span><i class="swatch bar-used"></i>used</span><span><i class="swatch bar-borrowed"></i>borrowed</span>
+    <span><i class="swatch bar-lent"></i>lent</span><span><i class="swatch bar-track"></i>idle</span>
+    <span class="soft">The mark is the nominal quota. What is lent is the share of each lender in what is borrowed, by its idle quota.</span></p>`;
+}
+
+function Tree({ roots, resource, flavor }) {
+  const many = roots.flatMap(leavesOf).length > OPEN_QUEUES;
+  const [toggled, setToggled] = useState(new Set());
+  const [filter, setFilter] = useParameter("find");
+  const isOpen = (each) => filter !== "" || toggled.has(each.name) !== (!many || each.depth < 1);
+  const toggle = (each) => setToggled((old) => {
+    const next = new Set(old);
+    if (!next.delete(each.name)) next.add(each.name);
+    return next;
+  });
+  const wanted = filter.toLowerCase();
+  const matches = (each) => each.name.toLowerCase().includes(wanted) || each.children.some(matches);
+  const rows = [];
+  const add = (nodes) => {
+    for (const each of nodes) {
+      if (wanted && !matches(each)) continue;
+      const sum = totals(each, resource, flavor);
+      if (!sum.any && each.kind === "ClusterQueue" && !wanted) continue;
+      rows.push({ each, sum });
+      if (each.children.length && isOpen(each)) add(each.children);
+    }
+  };
+  add(roots);
+  // Cohorts are drawn to their own scale: beside their sums the bars of single queues could not be told apart.
+  const largest = (kind) => Math.max(0, ...rows.filter(({ each }) => each.kind === kind).map(({ sum }) => Math.max(sum.nominal, sum.used)));
+  const scales = { Cohort: largest("Cohort"), ClusterQueue: largest("ClusterQueue") };
+  const hidden = roots.flatMap(leavesOf).filter((leaf) => !totals(leaf, resource, flavor).any).length;
+  return html`
+    ${many && html`<label class="filter"><${Icon} name="search" /><span class="visually-hidden">Find queues</span><input type="search" placeholder="Find a Cohort or ClusterQueue" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>`}
+    <div class="table-box" tabindex="0" role="region" aria-label="Quota tree"><table class="tree">
+      <thead><tr><th scope="col">Queue</th><th scope="col" class="wide">${resourceName(resource)}</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th>
+        <th scope="col" class="number opt">Borrowed</th><th scope="col" class="number opt">Lent</th><th scope="col" class="number">Pending</th><th scope="col" class="number opt">Admitted</th></tr></thead>
+      <tbody>${rows.map(({ each, sum }) => html`<tr key=${`${each.kind}/${each.name}`} class=${each.kind === "Cohort" ? "cohort" : ""}>
+        <th scope="row"><span class=${`tree-name depth-${Math.min(each.depth, 6)}`}>
+          ${each.children.length ? html`<button type="button" class="twisty" aria-expanded=${String(isOpen(each))} aria-label=${`${isOpen(each) ? "Close" : "Open"} ${each.name}`} onClick=${() => toggle(each)}><${Icon} name="chevron" /></button>` : html`<span class="twisty"></span>`}
+          ${each.kind === "Cohort" ? html`<bdi>${each.name}</bdi>` : html`<a href=${queueLink(each.name)}><bdi>${each.name}</bdi></a>`}
+          ${each.kind === "ClusterQueue" && each.object.spec.stopPolicy && each.object.spec.stopPolicy !== "None" && html`<${Badge} tone="warn">stopped<//>`}
+        </span></th>
+        <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scales[each.kind]} /></td>
+        <td class="number">${shown(resource, sum.used)}</td><td class="number">${shown(resource, sum.nominal)}</td>
+        <td class="number opt">${sum.borrowed > 0 ? html`<span class="borrowed">${shown(resource, sum.borrowed)}</span>` : html`<span class="soft">–</span>`}</td>
+        <td class="number opt">${sum.lent > 0 ? shown(resource, sum.lent) : html`<span class="soft">–</span>`}</td>
+        <td class="number">${each.pending ? count(each.pending) : html`<span class="soft">–</span>`}</td><td class="number opt">${count(each.admitted)}</td>
+      </tr>`)}</tbody>
+    </table></div>
+    ${!rows.length && html`<${Empty} title="Nothing found">No Cohort or ClusterQueue has “${filter}” in its name.<//>`}
+    ${hidden > 0 && !filter && html`<p class="soft small">${plural(hidden, "ClusterQueue")} without quota for ${resourceName(resource)} ${hidden === 1 ? "is" : "are"} not shown.</p>`}`;
+}
+
+const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
+const LISTED = 6;
+
+function Attention({ leaves, changes }) {
+  const report = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { leastMs: 3000, deps: [changes], everyMs: 30000 });
+  const now = useNow() / 1000;
+  if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
+  if (!report.data) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
+  const items = report.data.items;
+  const hopeless = items.filter((item) => HOPELESS.has(item.reason));
+  const stopped = leaves.filter((leaf) => leaf.object.status?.conditions?.some((condition) => condition.type === "Active" && condition.status === "False"));
+  const oldest = new Map();
+  for (const item of items) if (item.clusterQueue && !HOPELESS.has(item.reason) && item.reason !== "Suspended" && !oldest.has(item.clusterQueue)) oldest.set(item.clusterQueue, item);
+  const longest = [...oldest.values()].slice(0, LISTED);
+  const nowhere = items.filter((item) => !item.clusterQueue);
+  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length;
+  return html`<${Card} title="Needs attention" className="attention">
+    ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
+    ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
+      <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue || item.queue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}</ul>`}
+    ${stopped.length > 0 && html`<h3>Admit nothing</h3><ul>${stopped.slice(0, LISTED).map((leaf) => {
+      const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
+      return html`<li key=${leaf.name}><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
+    })}</ul>`}
+    ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}</ul>`}
+    ${longest.length > 0 && html`<h3>Wait the longest</h3><ul>${longest.map((item) => html`<li key=${item.clusterQueue}>
+      <a href=${queueLink(item.clusterQueue)}><bdi>${item.clusterQueue}</bdi></a><span class="soft clip">${item.reason}</span><span class="grow"></span><span class="nowrap">${duration(now - seconds(item.oldest))}</span></li>`)}</ul>`}
+  <//>`;
+}
+
+function NoQueues() {
+  return html`<${Card}><${Empty} title="There are no ClusterQueues yet">
+    <p>A ClusterQueue gives a team quota of CPUs, memory and GPUs; a LocalQueue is the door to it in a namespace. Jobs with the label <code>sluice.dev/queue-name</code> wait there until quota is free.</p>
+    <pre><code>sluice create flavor default
+sluice create clusterqueue team-a --quota default:cpu=40,memory=160Gi
+sluice create localqueue batch -n team-a --clusterqueue team-a</code></pre><//><//>`;
+}
+
+function NamespaceOverview() {
+  const session = useSession();
+  const queues = useReadable("localqueues");
+  const head = html`<${PageHead} title="Overview">${session.namespaces.length > 0 && `LocalQueues of ${session.namespaces.length > 3 ? plural(session.namespaces.length, "namespace") : session.namespaces.join(", ")}`}<//>`;
+  if (!session.namespaces.length && !session.everywhere) {
+    return html`${head}<${Card}><${Empty} title="There is nothing here that you may see">
+      <p>You are signed in as <b><bdi>${session.user}</bdi></b>, who has no role in any namespace with a LocalQueue.</p>
+      <p>Ask an administrator for the role <code>view</code> or <code>edit</code> in the namespace of your team, or for <code>sluice-viewer</code> to see all queues. This page shows them when you load it again.</p><//><//>`;
+  }
+  if (queues.error) return html`${head}<${Failure} error=${queues.error} />`;
+  if (!queues.ready) return html`${head}<${Card}><${Loading} /><//>`;
+  const sorted = [...queues.items].sort((a, b) => `${a.metadata.namespace}/${a.metadata.name}`.localeCompare(`${b.metadata.namespace}/${b.metadata.name}`));
+  if (!sorted.length) return html`${head}<${Card}><${Empty} title="No LocalQueue yet">An administrator creates a LocalQueue in your namespace, which leads to the quota of your team.<//><//>`;
+  return html`${head}<div class="queue-cards">${sorted.map((queue) => html`<${LocalQueueCard} key=${queue.metadata.uid} queue=${queue} />`)}</div>`;
+}
+
+function LocalQueueCard({ queue }) {
+  const { namespace, name } = queue.metadata, { status } = queue;
+  const active = status.conditions?.find((condition) => condition.type === "Active");
+  return html`<a class="card queue-card" href=${localQueueLink(namespace, name)}>
+    <div class="card-head"><h2><bdi>${name}</bdi></h2><p><bdi>${namespace}</bdi> → ${queue.spec.clusterQueue}</p><span class="grow"></span>${active?.status === "False" && html`<${Badge} tone="warn">${active.reason}<//>`}</div>
+    <div class="numbers"><span><b>${count(status.pendingWorkloads)}</b> pending</span><span><b>${count(status.admittedWorkloads)}</b> admitted</span></div>
+    <ul class="plain">${(status.flavorsUsage || []).flatMap((flavor) => flavor.resources.map((used) => html`<li key=${flavor.name + used.name}><span class="soft">${resourceName(used.name)} (${flavor.name})</span><span class="grow"></span>${used.total}</li>`))}</ul>
+    ${active?.status === "False" && html`<p class="soft small">${active.message}</p>`}
+  </a>`;
+}
+
+export { Age, walk };

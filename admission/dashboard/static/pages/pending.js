@@ -1,0 +1,72 @@
+// Who waits in a queue, in order: a list that may be very long, of which only what is in sight is asked for.
+import { get } from "../lib/api.js";
+import { Age, Badge, Empty, Failure, Free, Loading, VirtualTable } from "../lib/components.js";
+import { count } from "../lib/format.js";
+import { workloadLink } from "../lib/router.js";
+import { html, useEffect, useRef, useState } from "../lib/ui.js";
+
+const PAGE = 200;
+const LEAST_MS = 1000;
+const BAD = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
+
+// `address` is that of the subresource pendingworkloads; `total` how many wait, as far as is known; `changes` a number that
+// grows when the queue has changed, whereupon what is in sight is asked for again.
+export function Pending({ address, total, changes, local }) {
+  const [state, setState] = useState({ pages: new Map(), total, error: null });
+  const range = useRef([0, 1]);
+  const asked = useRef(0);
+  const pagesInSight = () => {
+    const [first, last] = range.current;
+    const pages = [];
+    for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(first, last - 1) / PAGE); page += 1) pages.push(page);
+    return pages;
+  };
+  const load = async (numbers, fresh) => {
+    if (!numbers.length || document.hidden) return;
+    try {
+      const answers = await Promise.all(numbers.map((page) => get(address, { limit: PAGE, offset: page * PAGE })));
+      setState((old) => {
+        const pages = fresh ? new Map() : new Map(old.pages);
+        let known = old.total;
+        answers.forEach((answer, index) => {
+          pages.set(numbers[index], answer.items);
+          known = numbers[index] * PAGE + answer.items.length + (answer.metadata.remainingItemCount || 0);
+        });
+        return { pages, total: answers[0]?.items.length || numbers[0] === 0 ? known : old.total, error: null };
+      });
+    } catch (error) {
+      setState((old) => ({ ...old, error }));
+    }
+  };
+  useEffect(() => {
+    const wait = Math.max(0, LEAST_MS - (performance.now() - asked.current));
+    const timer = setTimeout(() => {
+      asked.current = performance.now();
+      load(pagesInSight(), true);
+    }, asked.current ? wait : 0);
+    return () => clearTimeout(timer);
+  }, [address, changes]);
+  useEffect(() => {
+    const shown = () => document.hidden || load(pagesInSight(), true);
+    document.addEventListener("visibilitychange", shown);
+    return () => document.removeEventListener("visibilitychange", shown);
+  }, [address]);
+  const inSight = (first, last) => {
+    range.current = [first, last];
+    load(pagesInSight().filter((page) => !state.pages.has(page)), false);
+  };
+  if (state.error && !state.pages.size) return html`<${Failure} error=${state.error} retry=${() => load(pagesInSight(), true)} />`;
+  if (!state.pages.size) return html`<${Loading} lines=${6} />`;
+  if (!state.total) return html`<${Empty} title="Nothing waits">Workloads that do not fit into the free quota line up here, each with its place and the reason.<//>`;
+  const position = local ? "positionInLocalQueue" : "positionInClusterQueue";
+  const columns = [
+    { name: "#", className: "number place", cell: (item) => count(item[position]) },
+    { name: "Name", className: "main", cell: (item) => html`<a class="name" href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
+    ...(local ? [] : [{ name: "Queue", className: "opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
+    { name: "Priority", className: "number opt", cell: (item) => item.priority },
+    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${BAD.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
+    { name: "Age", className: "number age", cell: (item) => html`<${Age} since=${item.metadata.creationTimestamp} />` },
+  ];
+  return html`<${VirtualTable} label="Pending workloads, in order" columns=${columns} total=${state.total} keyOf=${(item) => item.metadata.uid}
+    rowAt=${(index) => state.pages.get(Math.floor(index / PAGE))?.[index % PAGE]} onRange=${inSight} />`;
+}

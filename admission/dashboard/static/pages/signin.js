@@ -1,0 +1,51 @@
+// Signing in with a token of the cluster, which the server keeps for the session; the page forgets it.
+import { post } from "../lib/api.js";
+import { Icon, useTitle } from "../lib/components.js";
+import { html, useRef, useState } from "../lib/ui.js";
+
+export function SignIn({ onSignedIn, ended }) {
+  useTitle("Sign in");
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const field = useRef(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const token = field.current.value.trim();
+    if (!token) {
+      setError("Paste a token first.");
+      field.current.focus();
+      return;
+    }
+    setBusy(true);
+    setError("");
+    try {
+      await post("/login", { token });
+      field.current.value = "";
+      await onSignedIn();
+    } catch (failure) {
+      setError(failure.status === 401 ? "The cluster does not know this token: it may have expired, or it was not copied as a whole." : failure.message);
+      setBusy(false);
+      field.current?.select();
+    }
+  };
+  return html`<main class="sign-in"><form class="card" onSubmit=${submit}>
+    <p class="brand"><${Mark} /> Sluice</p>
+    <h1>Sign in</h1>
+    ${ended && html`<p class="notice" role="status">Your session has ended. Sign in again to go on where you were.</p>`}
+    <label for="token">Token of the cluster</label>
+    <input id="token" ref=${field} type="password" autocomplete="off" spellcheck="false" autofocus aria-describedby="token-help" aria-invalid=${String(Boolean(error))} />
+    ${error && html`<p class="field-error" role="alert">${error}</p>`}
+    <button type="submit" class="button primary" disabled=${busy}>${busy ? "Signing in …" : "Sign in"}</button>
+    <div id="token-help" class="soft help">
+      <p>A token of your ServiceAccount, for example:</p>
+      <pre><code>kubectl create token NAME -n NAMESPACE</code></pre>
+      <p>You see what the cluster's roles let you see. The token stays on the server and is forgotten when you sign out.</p>
+    </div>
+  </form></main>`;
+}
+
+export function Mark() {
+  return html`<svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="8" /><path d="M7 10h18M7 16h12M7 22h6" /></svg>`;
+}
+
+export { Icon };

@@ -1,0 +1,157 @@
+// One workload: why it is where it is, in words and numbers, and all that happened to it.
+import { path } from "../lib/api.js";
+import { Age, Badge, Card, Empty, Facts, Failure, Free, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
+import { amount, count, duration, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
+import { useAnswer, useCollection, useNow } from "../lib/live.js";
+import { link, localQueueLink, queueLink, workloadLink } from "../lib/router.js";
+import { useSession } from "../lib/session.js";
+import { html, useMemo, useState } from "../lib/ui.js";
+import { conditionOf, Requests, requestsOf } from "./workloads.js";
+
+export function WorkloadPage({ namespace, name }) {
+  const { rights } = useSession();
+  const address = path("namespaces", namespace, "workloads", name);
+  const first = useAnswer(address);
+  const uid = first.data?.metadata.uid;
+  const live = useCollection(uid ? path("namespaces", namespace, "workloads") : null, { fieldSelector: `metadata.uid=${uid}` });
+  const workload = live.items[0] || first.data;
+  const crumbs = [{ href: link(), text: "Overview" }];
+  if (workload) crumbs.push({ href: localQueueLink(namespace, workload.spec.queueName), text: `${namespace}/${workload.spec.queueName}` });
+  const version = workload?.metadata.resourceVersion;
+  const history = useAnswer(uid ? `${address}/history` : null, {}, { deps: [version], leastMs: 500 });
+  if (first.error && !workload) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${first.error} retry=${first.again} />`;
+  if (!workload) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Loading} lines=${6} /><//>`;
+  const { spec, status } = workload, queue = status.clusterQueue;
+  return html`<${PageHead} title=${spec.object.name} crumbs=${crumbs} badge=${html`<${StateBadge} workload=${workload} />`} actions=${html`<${CopyLink} />`}>
+      ${spec.object.kind} of <b><${Free} text=${spec.user || "an unknown user"} longest=${100} /></b> in the namespace <bdi>${namespace}</bdi><//>
+    <div class="columns-main">
+      <div class="stack">
+        ${status.state === "pending" ? html`<${Why} address=${address} version=${version} />` : html`<${Standing} workload=${workload} />`}
+        <${Story} history=${history} />
+      </div>
+      <div class="stack">
+        <${Card} title="What it asks for">
+          <${Facts} items=${[
+            ["Together", html`<${Requests} requests=${requestsOf(workload)} />`],
+            ...spec.podSets.map((podSet) => [`Pod set ${podSet.name}`, html`${count(podSet.count)} × <${Requests} requests=${Object.fromEntries(Object.entries(podSet.requests).map(([resource, quantity]) => [resource, amount(quantity)]))} />`]),
+            ["ClusterQueue", queue && (rights.clusterQueues ? html`<a href=${queueLink(queue)}><bdi>${queue}</bdi></a>` : html`<bdi>${queue}</bdi>`)],
+            ["LocalQueue", html`<a href=${localQueueLink(namespace, spec.queueName)}><bdi>${spec.queueName}</bdi></a>`],
+            ["Priority", spec.priorityClassName ? html`${spec.priority} <span class="soft">(${spec.priorityClassName})</span>` : String(spec.priority)],
+            ["Created", html`<${Time} at=${workload.metadata.creationTimestamp} />`],
+            ["Evictions", status.requeueState?.count],
+          ]} />
+        <//>
+        <${Checks} checks=${status.admissionChecks} />
+        <${Held} history=${history} />
+      </div>
+    </div>`;
+}
+
+function CopyLink() {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(location.origin + location.pathname);
+      setCopied(true);
+      setTimeout(() => setCopied(false), 2000);
+    } catch {
+      setCopied(false);  // a page without TLS has no clipboard; the address bar has the same link
+    }
+  };
+  return html`<button type="button" class="button" onClick=${copy}>${copied ? "Copied" : "Copy link"}</button>`;
+}
+
+function Why({ address, version }) {
+  const explained = useAnswer(`${address}/explain`, {}, { deps: [version], leastMs: 1000, everyMs: 15000 });
+  const why = explained.data;
+  if (explained.error && !why) return html`<${Card} title="Why it waits"><${Failure} error=${explained.error} retry=${explained.again} /><//>`;
+  if (!why) return html`<${Card} title="Why it waits"><${Loading} /><//>`;
+  const lacks = why.lacks || [], hints = [...new Set([...(why.prospects || []).map((each) => each.hint), ...lacks.map((each) => each.hint)])].filter(Boolean);
+  return html`<${Card} title="Why it waits" className="why-card">
+    <p class="why-reason"><${Badge} tone="wait">${why.reason || "Evaluating"}<//></p>
+    <p class="why-text"><${Free} text=${why.message} longest=${1000} /></p>
+    <div class="numbers">
+      ${why.positionInClusterQueue > 0 && html`<span><b>${count(why.positionInClusterQueue)}.</b> in ${why.clusterQueue}</span>`}
+      ${why.positionInLocalQueue > 0 && html`<span><b>${count(why.positionInLocalQueue)}.</b> in its LocalQueue</span>`}
+      ${why.ahead > 0 && html`<span><b>${count(why.ahead)}</b> would be tried before it</span>`}
+      ${why.estimatedStart && html`<${Estimate} estimate=${why.estimatedStart} />`}
+    </div>
+    ${why.notBefore && html`<p>It is not tried again before <${Time} at=${why.notBefore} />.</p>`}
+    ${lacks.length > 0 && html`<${Table} label="What is missing" rows=${lacks} columns=${[
+      { name: "Flavor", cell: (lack) => html`<bdi>${lack.flavor}</bdi>` }, { name: "Resource", cell: (lack) => resourceName(lack.resource) },
+      { name: "Asks for", className: "number", cell: (lack) => quantity(lack, "asked") }, { name: "Free now", className: "number", cell: (lack) => quantity(lack, "free") },
+      { name: "At most", className: "number", cell: (lack) => quantity(lack, "most") }, { name: "Limited by", cell: (lack) => lack.refusedBy },
+    ]} />`}
+    ${hints.length > 0 && html`<h3>What would help</h3><ul class="bullets">${hints.map((hint) => html`<li key=${hint}>${hint}</li>`)}</ul>`}
+    ${why.aheadFirst?.length > 0 && html`<h3>Before it</h3><ul class="bullets">${why.aheadFirst.map((key) => {
+      const [namespace, name] = key.split("/");
+      return html`<li key=${key}>${name ? html`<a href=${workloadLink(namespace, name)}><bdi>${key}</bdi></a>` : key}</li>`;
+    })}</ul>`}
+  <//>`;
+}
+
+const quantity = (lack, name) => (lack[name] === undefined ? "–" : shown(lack.resource, amount(lack[name])));
+
+function Estimate({ estimate }) {
+  return html`<span>expected to start <b>${estimate.earliest && html`<${Time} at=${estimate.earliest} />`}</b>${estimate.latest && html` to <${Time} at=${estimate.latest} />`}</span>`;
+}
+
+function Standing({ workload }) {
+  const { status } = workload;
+  const finished = conditionOf(workload, "Finished"), admitted = conditionOf(workload, "Admitted"), reserved = conditionOf(workload, "QuotaReserved");
+  const title = { admitted: "It runs", evicting: "It is being stopped", finished: "It has ended" }[status.state] || status.state;
+  const told = status.conditions || [];
+  return html`<${Card} title=${title}>
+    <div class="numbers">
+      ${reserved?.lastTransitionTime && html`<span>waited <b>${duration(seconds(reserved.lastTransitionTime) - seconds(status.queuedAt))}</b></span>`}
+      ${(admitted || reserved) && status.state !== "finished" && html`<span>holds quota for <b><${Age} since=${(admitted || reserved).lastTransitionTime} /></b></span>`}
+      ${finished && html`<span><b>${finished.reason}</b> <${Time} at=${finished.lastTransitionTime} /></span>`}
+    </div>
+    <ul class="conditions">${told.map((condition) => html`<li key=${condition.type}><${Badge} tone=${condition.status === "True" ? "ok" : "calm"}>${condition.type}<//> <${Free} text=${condition.message || condition.reason} longest=${500} /></li>`)}</ul>
+  <//>`;
+}
+
+function Checks({ checks }) {
+  if (!checks?.length) return null;
+  return html`<${Card} title="Admission checks"><ul class="conditions">${checks.map((check) => html`<li key=${check.name}><${Badge} tone=${check.state === "Ready" ? "ok" : check.state === "Rejected" ? "bad" : "wait"}>${check.state}<//> <b><bdi>${check.name}</bdi></b> <${Free} text=${check.message} /></li>`)}</ul><//>`;
+}
+
+const TITLES = { pending: "Waits", admitted: "Admitted", evicting: "Being stopped", finished: "Ended" };
+const MARKS = { pending: "wait", admitted: "good", evicting: "warn", finished: "calm" };
+
+function Story({ history }) {
+  const now = useNow() / 1000;
+  const items = history.data?.items;
+  if (history.error && !items) return html`<${Card} title="What happened"><${Failure} error=${history.error} retry=${history.again} /><//>`;
+  if (!items) return html`<${Card} title="What happened"><${Loading} /><//>`;
+  return html`<${Card} title="What happened" note="Newest first">
+    ${items.length ? html`<ol class="timeline">${items.map((item, index) => {
+      const next = items[index + 1], last = item.state === "finished";
+      const lasted = (next ? seconds(next.at) : now) - seconds(item.at);
+      return html`<li key=${`${item.at}${index}`} class=${MARKS[item.state] || "calm"}>
+        <p><b>${TITLES[item.state] || item.state}</b> ${item.reason && item.reason !== TITLES[item.state] && html`<span class="tag">${item.reason}</span>`} <span class="soft"><${Time} at=${item.at} />${!last && html`, for ${duration(lasted)}${next ? "" : " so far"}`}</span></p>
+        ${item.message && html`<p class="soft"><${Free} text=${item.message} longest=${400} /></p>`}
+      </li>`;
+    }).reverse()}</ol>` : html`<${Empty} title="Nothing yet">Each change of its state is kept here, with the reason.<//>`}
+  <//>`;
+}
+
+// What it held, from when to when, and what that adds up to.
+function Held({ history }) {
+  const now = useNow() / 1000;
+  const rows = history.data?.admissions;
+  const sums = useMemo(() => {
+    const found = {};
+    for (const row of rows || []) if (row.resource) found[row.resource] = (found[row.resource] || 0) + amount(row.amount) * ((row.to ? seconds(row.to) : now) - seconds(row.from));
+    return found;
+  }, [rows, Math.floor(now / 10)]);
+  if (!rows?.length) return null;
+  return html`<${Card} title="What it has used">
+    <${Facts} items=${Object.entries(sums).map(([resource, sum]) => [hoursName(resource), hours(resource, sum)])} />
+    <${Table} label="Quota that it held" rows=${rows} columns=${[
+      { name: "From", cell: (row) => html`<${Time} at=${row.from} />` }, { name: "For", className: "number", cell: (row) => html`<${Age} since=${row.from} until=${row.to} />` },
+      { name: "Flavor", cell: (row) => html`<bdi>${row.flavor}</bdi>` }, { name: "Amount", className: "number", cell: (row) => `${shown(row.resource, amount(row.amount))} ${resourceName(row.resource)}` },
+      { name: "Ended", cell: (row) => row.endReason || html`<span class="soft">held</span>` },
+    ]} />
+  <//>`;
+}

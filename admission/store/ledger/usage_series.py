@@ -1,0 +1,128 @@
+"""Usage through time: the same sums as `reports`, in buckets of equal length."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import func, literal, select
+
+from admission.store.database.tables import Instant, head, usage_days, usage_rollups
+from admission.store.ledger import usage_rows
+from admission.store.ledger.rollup import DAY, HOUR, hour_of
+from admission.store.ledger.usage import MICROSECONDS, usage
+from admission.store.ledger.usage_reports import GROUPINGS, UsageRow
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.store.database.connection import Database
+    from admission.store.ledger.usage import Holding
+    from admission.store.ledger.usage_reports import Key
+    from admission.store.ledger.usage_rows import Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSeries:
+    """Usage from `start` to `end` in buckets of `step` seconds; the last one may still be going on."""
+
+    start: float
+    end: float
+    step: float
+    buckets: tuple[tuple[float, tuple[UsageRow, ...]], ...]
+    """The beginning of each bucket, and its rows; buckets without usage are left out."""
+
+
+_Sums = defaultdict[float, "defaultdict[Key, list[float]]"]
+"""By bucket and key: seconds within nominal quota, and beyond it."""
+
+
+async def usage_series(
+    database: Database,
+    by: Sequence[str],
+    *,
+    start: float,
+    end: float,
+    step: float,
+    where: Mapping[str, Collection[str]],
+) -> UsageSeries:
+    """Usage divided by some of GROUPINGS and by time, of those rows alone that `where` names by column.
+
+    Buckets begin at multiples of `step` (seconds) since the epoch, so those of a day at midnight UTC; the first one is
+    the one that holds `start`. Hours that are summed up are taken from the sums where a bucket has whole hours.
+    """
+    columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
+    first = math.floor(start / step) * step
+    sums: _Sums = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    async with database.read() as connection:
+        rolled_up_to = (await connection.execute(select(head.c.rolled_up_to))).scalar_one() or 0.0
+        summed_up_to = first
+        if step % HOUR == 0:
+            summed_up_to = max(first, min(hour_of(end), rolled_up_to))
+            await _add_hours(connection, sums, columns, first, summed_up_to, step, where)
+        held = await usage_rows.during(connection, summed_up_to, end) if summed_up_to < end else []
+        quotas = await usage_rows.nominal_quotas(connection) if held else {}
+    await asyncio.to_thread(_add_ledger, sums, columns, held, quotas, (summed_up_to, end, step), where)
+    buckets = tuple((at, _rows(columns, sums[at])) for at in sorted(sums))
+    return UsageSeries(first, end, step, buckets)
+
+
+async def _add_hours(
+    connection: AsyncConnection,
+    sums: _Sums,
+    columns: tuple[str, ...],
+    first: float,
+    last: float,
+    step: float,
+    where: Mapping[str, Collection[str]],
+) -> None:
+    """Add what is summed up by the hour, or by the day for buckets of whole days."""
+    midnight = first
+    if step % DAY == 0 and first % DAY == 0:
+        midnight = max(first, math.floor(last / DAY) * DAY)
+    for period, begins, ends in ((usage_days.c.day, first, midnight), (usage_rollups.c.hour, midnight, last)):
+        if begins >= ends:
+            continue
+        table = period.table.c
+        by = [table[name] for name in columns]
+        within = [period >= literal(begins, Instant()), period < literal(ends, Instant())]
+        within += [table[name].in_(sorted(allowed)) for name, allowed in where.items()]
+        totals = func.sum(table.amount_seconds), func.sum(table.borrowed_seconds)
+        statement = select(period, *by, *totals).where(*within).group_by(period, *by)
+        for at, *key, total, borrowed in await connection.execute(statement):
+            seconds = sums[math.floor(at / step) * step][tuple(key)]
+            seconds[0] += total - borrowed
+            seconds[1] += borrowed
+
+
+def _add_ledger(
+    sums: _Sums,
+    columns: tuple[str, ...],
+    held: Sequence[Holding],
+    quotas: Quotas,
+    window: tuple[float, float, float],
+    where: Mapping[str, Collection[str]],
+) -> None:
+    """Add what rows of the ledger hold in `window` (start, end, step)."""
+    begins, end, step = window
+    while held and begins < end:
+        bucket = math.floor(begins / step) * step
+        ends = min(bucket + step, end)
+        found = usage(held, quotas, start=usage_rows.micros(begins), end=usage_rows.micros(ends))
+        for account, used in found.items():
+            values = {**account.pot._asdict(), **dict(zip(usage_rows.HOLDER, account.holder, strict=True))}
+            if all(values[name] in allowed for name, allowed in where.items()):
+                seconds = sums[bucket][tuple(values[name] for name in columns)]
+                seconds[0] += used.nominal / MICROSECONDS
+                seconds[1] += used.borrowed / MICROSECONDS
+        begins = ends
+
+
+def _rows(columns: tuple[str, ...], sums: Mapping[Key, list[float]]) -> tuple[UsageRow, ...]:
+    rows = (UsageRow(dict(zip(columns, key, strict=True)), *seconds) for key, seconds in sorted(sums.items()))
+    return tuple(row for row in rows if row.amount_seconds)

@@ -1,0 +1,101 @@
+"""The dashboard as a user meets it: the API on a seeded store, beside a sandbox that knows the users.
+
+python tests/browser/dashboard_world.py [EXTRA_QUEUES [PENDING]]     serves it until it is stopped
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from dashboard_scenario import TEAMS, Scenario, Teams, fill
+
+from admission.api.application import create_app, listening
+from admission.api.auth.delegation import Delegation
+from admission.cluster.client import Client
+from admission.sandbox.auth.users import AUTHENTICATED, User
+from admission.sandbox.sandbox import Sandbox
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ADMIN_TOKEN = "the-admins-token"
+USERS = {
+    "admin-token": User("admin", "1", ("system:masters", AUTHENTICATED)),
+    "viewer-token": User("viewer", "2", (AUTHENTICATED,)),
+    "grace-token": User("grace", "3", (AUTHENTICATED,)),
+    "nobody-token": User("nobody", "4", (AUTHENTICATED,)),
+    "sluice-token": User("sluice", "6", ("system:masters", AUTHENTICATED)),
+}
+"""By token. viewer may read all of Sluice, grace has the role `edit` in the namespace vision, nobody has no role."""
+ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
+
+
+@dataclass
+class World:
+    """The running whole."""
+
+    url: str
+    store: Store
+    scenario: Scenario
+    sandbox: Sandbox
+
+
+@asynccontextmanager
+async def world(folder: Path, *, extra_queues: int = 0, pending: int = 120, port: int = 0) -> AsyncIterator[World]:
+    """Serve the dashboard on loopback for the time of the block."""
+    url = f"sqlite:///{folder / 'sluice.db'}"
+    await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox(controllers=False, users=USERS))
+        await _roles(sandbox)
+        kubeconfig = folder / "sluice.kubeconfig"
+        sandbox.write_kubeconfig(kubeconfig, "sluice")
+        cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
+        store = await stack.enter_async_context(Store.open(url))
+        scenario = await fill(store, now=time.time(), extra_queues=extra_queues, pending=pending)
+        app = create_app(
+            store, checks={}, token=ADMIN_TOKEN, delegation=Delegation(cluster), deciding=Teams(scenario.teams)
+        )
+        base = await stack.enter_async_context(listening(app, "127.0.0.1", port))
+        yield World(base, store, scenario, sandbox)
+
+
+async def _roles(sandbox: Sandbox) -> None:
+    admin = sandbox.local("admin")
+    for document in yaml.safe_load_all(ROLES.read_text()):
+        await admin.create("clusterroles", "", document)
+    for team in TEAMS:
+        await admin.create("namespaces", "", {"metadata": {"name": team}})
+    await admin.create("clusterrolebindings", "", _binding("viewers", "sluice-viewer", "viewer"))
+    await admin.create("rolebindings", "vision", _binding("editors", "edit", "grace"))
+
+
+def _binding(name: str, role: str, user: str) -> dict[str, object]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+
+async def _serve(extra_queues: int, pending: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with world(Path(folder), extra_queues=extra_queues, pending=pending, port=18080) as running:
+            print(f"{running.url}/ui/ with the tokens {ADMIN_TOKEN}, {', '.join(USERS)}", flush=True)
+            await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    numbers = [int(text) for text in sys.argv[1:]]
+    asyncio.run(_serve(*(numbers + [0, 120][len(numbers) :])))

@@ -1,0 +1,393 @@
+"""The dashboard in a real browser: what each user sees on each page, live, and after anything that goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from dashboard_scenario import HOSTILE, RTL
+from dashboard_world import ADMIN_TOKEN, world
+from playwright.async_api import expect
+
+from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dashboard_world import World
+    from playwright.async_api import Browser, BrowserContext, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+ROOT = Path(__file__).parents[2]
+PREFIX = "/apis/sluice.dev/v1"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with world(tmp_path_factory.mktemp("dashboard")) as started:
+        yield started
+
+
+class Person:
+    """A browser of somebody who is signed in. What its console says is a fault, unless a test expects it."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.faults: list[str] = []
+        self.bodies: list[str] = []
+
+    async def open(self, path: str) -> Page:
+        page = await self.context.new_page()
+        page.on("console", lambda message: self.faults.append(message.text))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        await page.goto(f"{self.url}/ui/{path}")
+        return page
+
+
+@asynccontextmanager
+async def person(browser: Browser, running: World, token: str, **options: Any) -> AsyncIterator[Person]:
+    context = await browser.new_context(**options)
+    answer = await context.request.post(f"{running.url}/login", data={"token": token})
+    assert answer.ok
+    found = Person(context, running.url)
+    yield found
+    await context.close()
+    assert found.faults == []
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def admin(browser: Browser, running: World) -> AsyncIterator[Person]:
+    async with person(browser, running, ADMIN_TOKEN) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def grace(browser: Browser, running: World) -> AsyncIterator[Person]:
+    """A member of the namespace vision alone."""
+    async with person(browser, running, "grace-token") as found:
+        yield found
+
+
+def pending_record(running: World, name: str, team: str = "vision", **fields: Any) -> WorkloadRecord:
+    workload = running.scenario.workload(team, at=running.scenario.now, name=name, **fields)
+    return WorkloadRecord(workload, State.PENDING, workload.created, team, "WaitingForQuota", "not enough GPUs")
+
+
+async def put(running: World, *records: WorkloadRecord, story: str = "") -> None:
+    opened = tuple(
+        Opened(record.workload, running.scenario.admission(record.workload), running.scenario.now)
+        for record in records
+        if record.state is State.ADMITTED
+    )
+    at = running.scenario.now
+    lines = tuple(Transition(record.workload.uid, at, record.state, record.reason, story) for record in records)
+    changes = Changes(records, (), opened, lines)
+    await running.store.commit(changes, epoch=running.scenario.epoch)
+
+
+async def admit(running: World, record: WorkloadRecord) -> None:
+    at = running.scenario.now
+    await put(running, replace(record, state=State.ADMITTED, admitted_at=at, cleared_at=at, reason="", message=""))
+
+
+# ------------------------------------------------------------------ files
+
+
+async def test_the_page_runs_nothing_but_its_own_files(running: World, browser: Browser) -> None:
+    page = await browser.new_page()
+    answer = await page.goto(f"{running.url}/")
+    assert answer is not None
+    assert answer.url == f"{running.url}/ui/"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    text = await answer.text()
+    assert not re.search(r"<style|style=|<script(?![^>]*src=)|\son\w+=", text)
+    await page.close()
+
+
+async def test_files_of_another_version_are_not_found(running: World, browser: Browser) -> None:
+    context = await browser.new_context()
+    text = await (await context.request.get(f"{running.url}/ui/")).text()
+    (script,) = re.findall(r'src="([^"]+/app\.js)"', text)
+    found = await context.request.get(running.url + script)
+    assert (found.status, found.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+    other = re.sub(r"assets/\w+/", "assets/0000000000000000/", script)
+    assert (await context.request.get(running.url + other)).status == 404
+    assert (await context.request.get(f"{running.url}{script}/../../../../etc/passwd")).status != 500
+    await context.close()
+
+
+async def test_third_party_files_are_as_they_came() -> None:
+    rows = re.findall(
+        r"^\| `([^`]+)`.*`([0-9a-f]{64})` \|$", (ROOT / "THIRD_PARTY/README.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) == len(list((ROOT / "admission/dashboard/static/vendor").iterdir()))
+    for path, digest in rows:
+        assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == digest
+
+
+# ------------------------------------------------------------------ signing in
+
+
+async def test_a_person_signs_in_once_and_out_again(running: World, browser: Browser) -> None:
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(f"{running.url}/ui/queues/vision")
+    await page.get_by_label("Token of the cluster").fill("wrong")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+    await page.get_by_label("Token of the cluster").fill(ADMIN_TOKEN)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
+    await page.reload()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
+    assert await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])") == (
+        '[{"sluice-theme":"auto"},{},""]'
+    )
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    await page.reload()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    await context.close()
+
+
+async def test_an_ended_session_asks_to_sign_in_and_goes_on_where_it_was(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.open("")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        await someone.context.clear_cookies()
+        await page.evaluate("history.pushState(null, '', '/ui/queues/language'); dispatchEvent(new Event('popstate'))")
+        await expect(page.locator(".notice")).to_contain_text("Your session has ended")
+        await page.get_by_label("Token of the cluster").fill(ADMIN_TOKEN)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("language")
+        someone.faults[:] = [fault for fault in someone.faults if "401" not in fault]
+
+
+# ------------------------------------------------------------------ pages
+
+
+async def test_the_overview_shows_the_tree_and_what_needs_attention(admin: Person) -> None:
+    page = await admin.open("")
+    tree = page.get_by_role("region", name="Quota tree")
+    for name in ("company", "research", "products", "vision", "language", "ads"):
+        await expect(tree.get_by_role("row").filter(has_text=name).first).to_be_visible()
+    await expect(tree.get_by_role("row").filter(has_text="vision")).to_contain_text("16")
+    attention = page.get_by_role("region", name="Needs attention")
+    await expect(attention).to_contain_text("1 ExceedsMaxQuota")
+    await expect(attention).to_contain_text("legacy")
+    await page.get_by_role("button", name="CPU", exact=True).click()
+    await expect(page).to_have_url(re.compile(r"resource=cpu"))
+    await expect(tree.get_by_role("row").filter(has_text="vision")).to_contain_text("320")
+    await tree.get_by_role("button", name="Close research").click()
+    await expect(tree.get_by_role("link", name="vision")).to_have_count(0)
+    await page.close()
+
+
+async def test_an_admission_is_seen_at_once(running: World, admin: Person, grace: Person) -> None:
+    record = pending_record(running, "watched", user="grace")
+    await put(running, record)
+    mine, queue = await grace.open("me"), await admin.open("queues/vision?tab=running")
+    workload = await admin.open("namespaces/vision/workloads/watched")
+    # A page that is hidden is not kept up to date, so each is looked at before and after.
+    await mine.bring_to_front()
+    await expect(mine.get_by_role("listitem").filter(has_text="watched")).to_contain_text("not enough GPUs")
+    await workload.bring_to_front()
+    await expect(workload.locator(".page-title .badge")).to_have_text("Pending")
+    await admit(running, record)
+    await expect(workload.locator(".page-title .badge")).to_have_text("Admitted")
+    await expect(mine.get_by_role("table", name="Running workloads")).to_contain_text("watched")
+    await expect(queue.get_by_role("table", name="Running workloads")).to_contain_text("watched")
+    for page in (mine, queue, workload):
+        await page.close()
+
+
+async def test_a_workload_says_why_it_waits_in_words_and_numbers(admin: Person) -> None:
+    page = await admin.open("namespaces/vision/workloads/never-fits")
+    why = page.get_by_role("region", name="Why it waits")
+    await expect(why).to_contain_text("insufficient quota for nvidia.com/gpu in flavor a100")
+    missing = why.get_by_role("region", name="What is missing").get_by_role("row").nth(1)
+    await expect(missing).to_contain_text("200")
+    await expect(why).to_contain_text("What would help")
+    await expect(page.get_by_role("region", name="What happened")).to_contain_text("ExceedsMaxQuota")
+    await page.close()
+
+
+async def test_back_goes_to_the_page_before_with_its_filters(admin: Person) -> None:
+    page = await admin.open("?resource=cpu")
+    await page.get_by_role("link", name="vision").first.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
+    await page.get_by_role("tab", name="History").click()
+    await expect(page.get_by_role("tabpanel")).to_contain_text("The deadline is over")
+    await page.go_back()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await expect(page.get_by_role("group", name="Resource").get_by_role("button", name="CPU")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    await page.close()
+
+
+async def test_a_page_that_there_is_not_says_so(admin: Person) -> None:
+    page = await admin.open("no/such/page")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
+    await page.goto(f"{admin.url}/ui/queues/no-such-queue")
+    await expect(page.locator("main")).to_contain_text("There is no ClusterQueue of this name")
+    await page.close()
+
+
+# ------------------------------------------------------------------ rights
+
+
+async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Person) -> None:
+    bodies: list[str] = []
+
+    async def keep(response: Any) -> None:
+        if PREFIX in response.url and "watch=1" not in response.url:
+            bodies.append(await response.text())
+
+    page = await grace.context.new_page()
+    page.on("response", keep)
+    await page.goto(f"{running.url}/ui/")
+    await expect(page.get_by_role("link", name="batch")).to_contain_text("vision")
+    await page.get_by_role("link", name="batch").click()
+    await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("never-fits")
+    await page.goto(f"{running.url}/ui/me")
+    await expect(page.get_by_role("region", name="Waiting")).to_contain_text("never-fits")
+    await page.goto(f"{running.url}/ui/namespaces/vision/workloads/never-fits")
+    await expect(page.get_by_role("region", name="Why it waits")).to_contain_text("insufficient quota")
+    await page.goto(f"{running.url}/ui/queues/language")
+    await expect(page.get_by_role("alert")).to_contain_text("You may not see this")
+    assert len(bodies) > 5
+    foreign = {"language/", "speech/", '"alan"', '"barbara"', '"donald"', '"margaret"', "edsger"}
+    assert {name for name in foreign for body in bodies if name in body} == set()
+    await page.close()
+
+
+async def test_a_person_without_rights_is_told_whom_to_ask(browser: Browser, running: World) -> None:
+    async with person(browser, running, "nobody-token") as nobody:
+        page = await nobody.open("")
+        await expect(page.locator("main")).to_contain_text("There is nothing here that you may see")
+        await expect(page.locator("main")).to_contain_text("sluice-viewer")
+        await page.goto(f"{running.url}/ui/me")
+        await expect(page.locator("main")).to_contain_text("You have submitted nothing yet")
+
+
+async def test_rights_are_told_as_the_cluster_has_them(running: World, grace: Person) -> None:
+    reviews = [
+        {"verb": "list", "resource": "workloads", "namespace": "vision"},
+        {"verb": "list", "resource": "workloads", "namespace": "language"},
+        {"verb": "patch", "resource": "clusterqueues", "name": "vision"},
+    ]
+    headers = {"X-Requested-With": "tests"}
+    answer = await grace.context.request.post(
+        f"{running.url}/session/access", data={"reviews": reviews}, headers=headers
+    )
+    assert await answer.json() == {"allowed": [True, False, False]}
+    found = await grace.context.request.get(f"{running.url}/session/namespaces")
+    assert await found.json() == {"all": False, "namespaces": ["vision"]}
+    for wrong in ({}, {"reviews": "all"}, {"reviews": [{"verb": "list"}]}, {"reviews": [3]}, {"reviews": [{}] * 101}):
+        bad = await grace.context.request.post(f"{running.url}/session/access", data=wrong, headers=headers)
+        assert (bad.status, (await bad.json())["message"].startswith("reviews")) == (400, True)
+
+
+# ------------------------------------------------------------------ what others write
+
+
+async def test_what_others_write_is_shown_as_text(running: World, admin: Person) -> None:
+    long = "x" * 4000
+    markup = f"<script>document.title = 'taken'</script><b>bold</b>{HOSTILE}"
+    record = pending_record(running, "markup", "data", user=RTL + HOSTILE)
+    await put(running, replace(record, message=f"{markup} {long}"), story=f"{markup} {long}")
+    page = await admin.open("namespaces/data/workloads/markup")
+    story = page.locator("main")
+    await expect(story).to_contain_text(HOSTILE)
+    await expect(story).to_contain_text("bold</b>")
+    assert await page.title() == "markup · Sluice"
+    assert await page.evaluate("document.querySelectorAll('main img, main script, main .free b').length") == 0
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await page.goto(f"{running.url}/ui/queues/data")
+    await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("markup")
+    assert await page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    await page.close()
+
+
+# ------------------------------------------------------------------ connections
+
+
+async def test_a_page_goes_on_when_the_connection_is_back(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.open("namespaces/vision/workloads/offline")
+        record = pending_record(running, "offline")
+        await put(running, record)
+        await page.reload()
+        await expect(page.locator(".page-title .badge")).to_have_text("Pending")
+        await someone.context.set_offline(True)
+        await expect(page.locator(".connection")).to_contain_text("Connection lost")
+        await admit(running, record)
+        await someone.context.set_offline(False)
+        await expect(page.locator(".page-title .badge")).to_have_text("Admitted")
+        await expect(page.locator(".connection")).to_contain_text("Live")
+        someone.faults.clear()
+
+
+async def test_a_hidden_or_closed_page_asks_for_nothing(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.open("queues/vision")
+        await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
+        await expect(page.get_by_role("region", name="Usage over time").get_by_role("img")).to_be_visible()
+        await page.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        record = pending_record(running, "unseen")
+        await put(running, record)
+        other = await someone.open("namespaces/vision/workloads/unseen")
+        await expect(other.locator(".page-title .badge")).to_have_text("Pending")
+        assert requests == []
+        await page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("never-fits")
+        assert requests
+
+
+# ------------------------------------------------------------------ everybody
+
+
+PAGES = ("", "me", "queues/vision", "queues/legacy?tab=history", "namespaces/vision/workloads/never-fits", "no/page")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_page_keeps_people_out(running: World, browser: Browser, scheme: str) -> None:
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    rules = json.dumps({"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]})
+    width = {"light": 1280, "dark": 390}[scheme]
+    async with person(
+        browser, running, ADMIN_TOKEN, color_scheme=scheme, viewport={"width": width, "height": 800}
+    ) as someone:
+        page = await someone.open("")
+        for path in PAGES:
+            await page.goto(f"{running.url}/ui/{path}")
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+            await expect(page.locator(".loading")).to_have_count(0)
+            await page.evaluate(axe)
+            found = await page.evaluate(f"axe.run(document, {rules})")
+            serious = [
+                (path, each["id"], [node["target"] for node in each["nodes"]][:3])
+                for each in found["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+            assert serious == []
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is too wide"
