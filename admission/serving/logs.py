@@ -31,13 +31,9 @@ def log_to_stderr(level: LogLevel, form: LogFormat) -> Iterator[None]:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines() if form == "json" else logging.Formatter(_TEXT, _TIME))
-    own = logging.DEBUG if level == "all" else logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
-    levels = dict.fromkeys(map(logging.getLogger, _OWN), own)
-    levels[root] = own if level == "all" else max(own, logging.WARNING)
-    before = {logger: logger.level for logger in levels}
-    for logger, each in levels.items():
-        logger.setLevel(each)
+    before = {logger: logger.level for logger in (root, *map(logging.getLogger, _OWN))}
+    set_log_level(level)
     root.addHandler(handler)
     try:
         yield
@@ -45,6 +41,14 @@ def log_to_stderr(level: LogLevel, form: LogFormat) -> Iterator[None]:
         root.removeHandler(handler)
         for logger, each in before.items():
             logger.setLevel(each)
+
+
+def set_log_level(level: LogLevel) -> None:
+    """Log from `level` on, wherever that goes."""
+    own = logging.DEBUG if level == "all" else logging.getLevelNamesMapping()[level.upper()]
+    for name in _OWN:
+        logging.getLogger(name).setLevel(own)
+    logging.getLogger().setLevel(own if level == "all" else max(own, logging.WARNING))
 
 
 def fields(**named: Any) -> dict[str, Any]:

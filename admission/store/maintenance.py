@@ -22,13 +22,20 @@ PERIOD = 300.0
 
 
 async def bookkeeping(
-    store: Store, retention: Retention, *, epoch: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    store: Store,
+    retention: Callable[[], Retention],
+    *,
+    epoch: int,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Until cancelled, while the leadership of `epoch` lasts. Raises StaleEpoch."""
+    """Until cancelled, while the leadership of `epoch` lasts. What `retention` keeps is asked each time.
+
+    Raises StaleEpoch.
+    """
     while True:
         try:
             await store.roll_up(epoch=epoch)
-            if pruned := await store.prune(retention, epoch=epoch):
+            if pruned := await store.prune(retention(), epoch=epoch):
                 log.info("%d finished workloads have left the database", pruned)
         except StaleEpoch:
             raise

@@ -66,6 +66,10 @@ class Store:
         self._writer = Writer(database, clock=self.now)
         self._leadership = Leadership(database)
 
+    def use_password_of(self, url: str) -> None:
+        """Show the password in `url` to the database from the next connection on. Raises InvalidDatabaseUrl."""
+        self._database.location = Location.parse(url)
+
     @classmethod
     @asynccontextmanager
     async def open(

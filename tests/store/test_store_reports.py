@@ -456,6 +456,6 @@ async def test_the_leader_keeps_the_books_until_it_is_deposed(store: Store, cloc
             await store.lead("another")
 
     with pytest.raises(StaleEpoch):
-        await bookkeeping(store, Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
+        await bookkeeping(store, lambda: Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
     assert len(periods) == 3
     assert (await counts(store))["workloads"] < 20

@@ -25,6 +25,7 @@ from admission.cli.serve.aggregation import api_address, api_app, tls_doors
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import Numbers
+from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
@@ -38,14 +39,14 @@ from admission.controller.intake.unqueued import Unqueued
 from admission.kinds import all_kinds
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
-from admission.serving.logs import log_to_stderr
+from admission.serving.logs import log_to_stderr, set_log_level
 from admission.serving.loop import new_loop
 from admission.store.database.connection import Location
 from admission.store.database.migrations import ensure_ready, migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from admission.cli.configuration.settings import Settings
@@ -74,11 +75,13 @@ def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
       sluice serve --config sluice.yaml --webhook-url https://192.0.2.7:9443
     """
     settings = load_settings(flags, config=config)
+    files = [file for file in (config, settings.database_url_file) if file is not None]
+    again = (lambda: load_settings(flags, config=config), files)
     with log_to_stderr(settings.log_level, settings.log_format):
         log.info("sluice %s starts, process %d", installed_version("sluice"), os.getpid())
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                runner.run(until_signal(run(settings, adopt=adopt)))
+                runner.run(until_signal(run(settings, adopt=adopt, again=again)))
         except SluiceError as error:
             if settings.log_format == "text":
                 raise
@@ -88,8 +91,11 @@ def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
             log.info("ended")
 
 
-async def run(settings: Settings, *, adopt: bool = False) -> None:
-    """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on."""
+async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Settings], Sequence[Path]]) -> None:
+    """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on.
+
+    `again` loads the settings once more, and has the files that they are from.
+    """
     Location.parse(settings.database_url)  # what needs nobody's answer is told first
     async with AsyncExitStack() as stack:
         starting = Starting(settings, lambda: _client(settings))
@@ -117,6 +123,7 @@ async def run(settings: Settings, *, adopt: bool = False) -> None:
         )
         await starting.patiently(role.begin)
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
+        background.append(Reload(settings, *again, _changeable(store, role)).run)
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, controller, client, kind, leads).run)
         checks = {"database": store.health, "cluster": role.health}
@@ -145,6 +152,19 @@ async def run(settings: Settings, *, adopt: bool = False) -> None:
         log.info("API at %s, cluster at %s as %s, database %s, %s", url, client.server, username, claim, role)
         _tune_the_interpreter()
         await _all(background)
+
+
+def _changeable(store: Store, role: Role) -> Mapping[str, Callable[[Settings], None]]:
+    """What may change while it runs, and who makes use of it."""
+
+    def keep(settings: Settings) -> None:
+        role.retention = settings.retention.policy()
+
+    return {
+        "log_level": lambda settings: set_log_level(settings.log_level),
+        "retention": keep,
+        "database_url": lambda settings: store.use_password_of(settings.database_url),
+    }
 
 
 def _controller(settings: Settings, store: Store, client: Client, kind: Kind, leads: Callable[[], bool]) -> Controller:

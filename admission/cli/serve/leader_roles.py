@@ -37,16 +37,14 @@ class Role:
         claim: Claim,
         retention: Retention,
     ) -> None:
-        """Without an `elector` there is no other replica. `claim` of the database: permitted, and kept by the leader.
-
-        `retention`: what the leader keeps in the database.
-        """
+        """Without an `elector` there is no other replica. `claim`, of the database: permitted, kept by the leader."""
         self._claim = claim
         self._store = store
         self._controller = controller
         self._identity = identity
         self._elector = elector
-        self._retention = retention
+        self.retention = retention
+        """What the leader keeps in the database, from its next look on."""
         self._epoch: int | None = None
         self._before = ""
         """Who led last, host and process."""
@@ -136,7 +134,7 @@ class Role:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._claim.keep(), name="claim")
             group.create_task(self._controller.decide(epoch=epoch), name="decide")
-            group.create_task(bookkeeping(self._store, self._retention, epoch=epoch), name="bookkeeping")
+            group.create_task(bookkeeping(self._store, lambda: self.retention, epoch=epoch), name="bookkeeping")
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from admission.store.database.driver_errors import translated
+from admission.store.database.tls import tls_context
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
 from admission.store.records import PoolUse
 
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
 """Of the files beside a SQLite database: its log with index, a rollback journal, and the lock of the leader."""
+_TLS_OPTIONS = ("ssl", "sslmode", "sslrootcert", "sslcert", "sslkey")
 _BUSY_SECONDS = 10
 _SQLITE_READERS = 2
 """Threads, and connections, for `Database.look`."""
@@ -59,7 +61,7 @@ _SQLITE_OPTIONS: Mapping[str, Any] = {
     # The driver must not begin transactions of its own: it would do so too late, and not for reading at all.
     "connect_args": {"isolation_level": None, "timeout": _BUSY_SECONDS},
 }
-_POSTGRESQL_OPTIONS = {"host", "port", "ssl", "sslmode"}
+_POSTGRESQL_OPTIONS = {"host", "port", *_TLS_OPTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,14 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
     if location.path is None:
         engine = _postgresql_engine(location, command_timeout=None if migrating else 60)
         reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        return Database(location, engine, reader)
+        database = Database(location, engine, reader)
+
+        @event.listens_for(engine.sync_engine, "do_connect")
+        def show_password(_dialect: Dialect, _record: object, _arguments: list[Any], options: dict[str, Any]) -> None:
+            if database.location.url.password is not None:  # it may have been changed since
+                options["password"] = database.location.url.password
+
+        return database
     path = location.path
     writer = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
     reader = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=4, **_SQLITE_OPTIONS)
@@ -279,13 +288,17 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
 
 def _postgresql_engine(location: Location, *, command_timeout: float | None) -> AsyncEngine:
     url = location.url.set(drivername="postgresql+asyncpg")
-    if "sslmode" in url.query:
+    options: dict[str, Any] = {
+        "timeout": 10,
+        "command_timeout": command_timeout,
+        "server_settings": _POSTGRESQL_SETTINGS,
+    }
+    if context := tls_context(url.query):
+        options["ssl"] = context
+        url = url.difference_update_query(_TLS_OPTIONS)
+    elif "sslmode" in url.query:
         url = url.update_query_dict({"ssl": url.query["sslmode"]}).difference_update_query(["sslmode"])
-    return create_async_engine(
-        url,
-        pool_pre_ping=True,
-        connect_args={"timeout": 10, "command_timeout": command_timeout, "server_settings": _POSTGRESQL_SETTINGS},
-    )
+    return create_async_engine(url, pool_pre_ping=True, connect_args=options)
 
 
 def _sqlite_url(driver: str, path: Path, *, migrating: bool) -> str:

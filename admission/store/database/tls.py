@@ -1,0 +1,42 @@
+"""TLS to PostgreSQL by certificate files, in libpq's words: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from admission.store.errors import InvalidDatabaseUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FILES = ("sslrootcert", "sslcert", "sslkey")
+
+
+def tls_context(query: Mapping[str, str | tuple[str, ...]]) -> ssl.SSLContext | None:
+    """What the options of a database URL ask for; None if they name no files, so that the driver knows what to do.
+
+    As with libpq, an authority is believed only if it signed the server's certificate, whatever the mode; `verify-full`
+    wants the certificate to be for the host as well. Raises InvalidDatabaseUrl.
+    """
+    files = {name: str(query[name]) for name in _FILES if name in query}
+    if not files:
+        return None
+    mode = query.get("sslmode", query.get("ssl", "verify-full"))
+    if mode not in ("require", "verify-ca", "verify-full"):
+        raise InvalidDatabaseUrl(f"sslmode={mode} makes no use of {min(files)}: use require, verify-ca or verify-full")
+    if "sslkey" in files and "sslcert" not in files:
+        raise InvalidDatabaseUrl("sslkey is given without sslcert: name the certificate that it belongs to")
+    if mode != "require" and "sslrootcert" not in files:
+        raise InvalidDatabaseUrl(f"sslmode={mode} needs sslrootcert, the file of the authority to believe")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = mode == "verify-full"
+    context.verify_mode = ssl.CERT_REQUIRED if "sslrootcert" in files else ssl.CERT_NONE
+    try:
+        if "sslrootcert" in files:
+            context.load_verify_locations(files["sslrootcert"])
+        if "sslcert" in files:
+            context.load_cert_chain(files["sslcert"], files.get("sslkey"))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidDatabaseUrl(f"the certificates of the database URL cannot be used: {error}") from error
+    return context

@@ -1,0 +1,123 @@
+"""Settings that change under a running `sluice serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from serve_processes import Replica, serving
+
+from admission.cli.configuration.settings import Settings, load_settings
+from admission.cli.serve.reload import Reload
+from admission.sandbox.sandbox import Sandbox
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from postgresql_server import PostgreSQL
+
+
+async def until_logged(replica: Replica, text: str) -> None:
+    while text not in replica.log.decode():
+        assert replica.process.returncode is None, replica.log.decode()
+        await asyncio.sleep(0.02)
+
+
+async def test_serve_reads_its_file_again_when_it_is_told_to(tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: info\n")
+    async with Sandbox(controllers=False) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", f"--config={file}") as replica:
+            await replica.until_ready()
+            file.write_text("logLevel: debug\nretention: {audit: 30d}\nleaseDuration: 20\n")
+            replica.send(signal.SIGHUP)
+            await until_logged(replica, "in use from now on: retention, logLevel")
+            await until_logged(replica, "read at the start alone, so that a restart is needed: leaseDuration")
+            file.write_text("logLevel: loud\n")
+            replica.send(signal.SIGHUP)
+            await until_logged(replica, f"because something in them is wrong: logLevel in {file}:1")
+            await replica.until_ready()
+
+
+async def test_a_changed_file_is_noticed_without_a_signal(tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: info\n")
+    used: list[str] = []
+    looks = 0
+
+    async def pause(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            file.write_text("logLevel: error\n")
+        if looks == 6:
+            raise asyncio.CancelledError
+
+    def use(settings: Settings) -> None:
+        used.append(settings.log_level)
+
+    settings = load_settings({}, config=file)
+    reload = Reload(settings, lambda: load_settings({}, config=file), [file], {"log_level": use})
+    running = asyncio.create_task(reload.run(pause=pause))
+    while looks < 6:
+        await asyncio.sleep(0)
+    running.cancel()
+    assert used == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("url", "used"),
+    [
+        ("postgresql://sluice:new@db/sluice", True),
+        ("postgresql://other:old@db/sluice", False),
+        ("postgresql://sluice:old@db2/sluice", False),
+        ("sqlite:///sluice.db", False),
+    ],
+)
+def test_of_the_database_only_the_password_may_change(url: str, used: bool, tmp_path: Path, caplog):
+    file = tmp_path / "url"
+    file.write_text("postgresql://sluice:old@db/sluice")
+    flags = {"database_url_file": str(file)}
+    urls: list[str] = []
+    reload = Reload(
+        load_settings(flags),
+        lambda: load_settings(flags),
+        [file],
+        {"database_url": lambda settings: urls.append(settings.database_url)},
+    )
+    file.write_text(url)
+    reload.again()
+    assert urls == ([url] if used else [])
+    assert ("a restart is needed: databaseUrl" in caplog.text) is not used
+    assert "old@" not in caplog.text
+
+
+@pytest.mark.postgres
+async def test_a_new_password_is_shown_to_the_database_without_a_restart(postgresql: PostgreSQL, database_url: str):
+    await asyncio.to_thread(
+        postgresql.execute,
+        "CREATE ROLE rotated LOGIN SUPERUSER PASSWORD 'first'",
+    )
+    url = database_url.replace(f"postgres:{postgresql.password}@", "rotated:{}@")
+    try:
+        async with Store.open(url.format("first")) as store:
+            assert await store.health() is None
+            await asyncio.to_thread(
+                postgresql.execute,
+                "ALTER ROLE rotated PASSWORD 'second'",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'",
+            )
+            assert "rotated" in str(await store.health())
+            store.use_password_of(url.format("second"))
+            assert await store.health() is None
+    finally:
+        await asyncio.to_thread(postgresql.execute, "DROP ROLE rotated")
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "postgresql"
