@@ -48,6 +48,7 @@ async def test_a_changed_file_is_noticed_without_a_signal(tmp_path: Path):
     file.write_text("logLevel: info\n")
     used: list[str] = []
     looks = 0
+    done = asyncio.Event()
 
     async def pause(_: float) -> None:
         nonlocal looks
@@ -55,7 +56,7 @@ async def test_a_changed_file_is_noticed_without_a_signal(tmp_path: Path):
         if looks == 3:
             file.write_text("logLevel: error\n")
         if looks == 6:
-            raise asyncio.CancelledError
+            done.set()
 
     def use(settings: Settings) -> None:
         used.append(settings.log_level)
@@ -63,8 +64,7 @@ async def test_a_changed_file_is_noticed_without_a_signal(tmp_path: Path):
     settings = load_settings({}, config=file)
     reload = Reload(settings, lambda: load_settings({}, config=file), [file], {"log_level": use})
     running = asyncio.create_task(reload.run(pause=pause))
-    while looks < 6:
-        await asyncio.sleep(0)
+    await done.wait()
     running.cancel()
     assert used == ["error"]
 
