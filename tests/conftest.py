@@ -1,11 +1,16 @@
-"""Databases for tests: every test that asks for one runs on SQLite and on PostgreSQL."""
+"""What all tests share: databases, which come as SQLite and PostgreSQL, time limits, and a check that nothing leaks."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import os
+import resource
 import secrets
 import shutil
+import signal
+import sys
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING
@@ -55,6 +60,30 @@ def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[.
             await test(*args, **kwargs)
 
     return bounded
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """Fails a test that leaves something changed in the process that later tests of the same worker would meet."""
+    before = _process_state()
+    yield
+    assert _process_state() == before, "the test leaves the process changed"
+
+
+def _process_state() -> dict[str, object]:
+    root = logging.getLogger()
+    # pytest has handlers of its own, other ones in each phase of a test.
+    handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("_pytest.")]
+    return {
+        "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "folder": os.getcwd(),
+        "log handlers": handlers,
+        "log levels": [logging.getLogger(name).level for name in ("", "admission", "webhooks", "asyncio")],
+        "logging disabled": root.manager.disable,
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)],
+        "limits": [resource.getrlimit(what) for what in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)],
+        "seconds between threads": sys.getswitchinterval(),
+    }
 
 
 @pytest.fixture

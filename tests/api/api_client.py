@@ -43,7 +43,7 @@ class Events:
 
     async def next(self) -> Any:
         """The next event; None at the end."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             line = await self.response.content.readline()
         return json.loads(line) if line else None
 

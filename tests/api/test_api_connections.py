@@ -76,7 +76,7 @@ class Server:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for a state of the server."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  clients see less than the server knows
             await asyncio.sleep(0.01)
 
@@ -103,7 +103,7 @@ def get(path: str = "/") -> bytes:
 
 async def end(reader: asyncio.StreamReader) -> bytes:
     """What comes until the server closes the connection."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         try:
             return await reader.read()
         except ConnectionError:
@@ -111,7 +111,7 @@ async def end(reader: asyncio.StreamReader) -> bytes:
 
 
 async def status(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         line = await reader.readline()
         await reader.readuntil(b"hello")
         return line.strip()

@@ -261,10 +261,13 @@ async def test_no_workload_has_a_priority_that_cannot_be(api, commit, value):
 @pytest.mark.parametrize("selector", ["labelSelector", "fieldSelector"])
 @pytest.mark.parametrize("text", ["+" * 4000 + "a", "a" + "+" * 4000 + "(", "+" * 2000 + "a" + "+" * 2000 + "~"])
 async def test_blanks_in_a_selector_take_no_time(api, selector, text):
-    began = time.process_time()
-    answer = await api.get(f"workloads?{selector}={text}")
-    assert time.process_time() - began < 0.5
-    assert answer.status in (200, 400)
+    took = []
+    for _ in range(3):  # the fastest counts: what else this process does, such as looking for garbage, takes time, too
+        began = time.process_time()
+        answer = await api.get(f"workloads?{selector}={text}")
+        took.append(time.process_time() - began)
+        assert answer.status in (200, 400)
+    assert min(took) < 0.5
 
 
 @pytest.mark.parametrize(

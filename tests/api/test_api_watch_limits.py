@@ -47,7 +47,7 @@ async def watch(
 
 async def events(response: aiohttp.ClientResponse) -> list[Any]:
     """All until the end."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return [json.loads(line) async for line in response.content]
 
 

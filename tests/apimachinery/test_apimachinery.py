@@ -112,7 +112,7 @@ def test_many_operations_on_something_large_take_little_time(path):
     began = time.process_time()
     with suppress(PatchFailed):  # to put ten thousand items in front of a hundred thousand is refused
         json_patch(large, operations)
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 10  # to copy the object for each of them takes minutes
 
 
 def test_a_patch_that_doubles_what_it_copies_is_stopped():

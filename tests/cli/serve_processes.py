@@ -37,9 +37,9 @@ class Replica:
     url: str
     log: bytes = b""
 
-    async def get(self, path: str, *, token: str | None = TOKEN) -> tuple[int, str]:
-        """Status and body; 0 while nobody answers."""
-        timeout = aiohttp.ClientTimeout(total=5)
+    async def get(self, path: str, *, token: str | None = TOKEN, seconds: float = 20.0) -> tuple[int, str]:
+        """Status and body; 0 if nobody answers in that time."""
+        timeout = aiohttp.ClientTimeout(total=seconds)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             async with (

@@ -249,7 +249,7 @@ def benchmark_queues() -> str:
     if not tool.exists():
         pytest.skip("the benchmark's queues are not next to this checkout")
     printed = subprocess.run(
-        [sys.executable, tool, "print-queues"], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, tool, "print-queues"], check=True, capture_output=True, text=True, timeout=240
     )
     return printed.stdout
 

@@ -99,7 +99,7 @@ def test_a_link_makes_it_a_plugin_of_kubectl(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stdout.startswith("Usage: kubectl sluice get ")
 

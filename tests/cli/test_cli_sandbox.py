@@ -41,13 +41,13 @@ def test_it_prints_the_kubeconfig_and_ends_on_request(tmp_path, number):
             env=os.environ | {"KUBECONFIG": str(kubeconfig)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=True,
         )
         assert listed.stdout.splitlines() == ["node/node-0", "node/node-1"]
     finally:
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
     assert (process.returncode, output, errors) == (0, "", "")
 
 
@@ -56,7 +56,7 @@ def test_without_a_directory_it_leaves_nothing_behind():
     kubeconfig = kubeconfig_of(process)
     assert kubeconfig.exists()
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert not kubeconfig.parent.exists()
 
 
@@ -71,7 +71,7 @@ def test_without_a_directory_it_leaves_nothing_behind():
 )
 def test_what_cannot_be_is_said(arguments, code, says):
     process = start(*arguments)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (code, "")
     assert says in errors
     assert "Traceback" not in errors

@@ -45,7 +45,7 @@ class Caller:
         self.url = f"https://127.0.0.1:{port}"
         self._certificates = certificates
 
-    async def review(self, queue: str = "lq", seconds: float = 5) -> Any:
+    async def review(self, queue: str = "lq", seconds: float = 20) -> Any:
         """The response to the creation of a Job; None if there is none in this time."""
         request = {
             "uid": "r-1",
@@ -122,7 +122,7 @@ async def test_it_answers_while_serve_is_stopped(sandbox, tmp_path):
                 created = await sandbox.local("alice").create("jobs", "default", job(f"j{number}"))
                 assert created["spec"]["suspend"] is True
                 assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
-            assert await replica.get("/livez") == (0, "")
+            assert await replica.get("/livez", seconds=1) == (0, "")
         finally:
             replica.send(signal.SIGCONT)
         await replica.until_ready()
@@ -137,7 +137,7 @@ async def test_one_that_dies_is_started_again_and_readiness_tells(sandbox, tmp_p
         while "[-]webhook failed: the process" not in (await replica.get("/readyz"))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         # Who calls meanwhile is answered by the next one: the socket has been open all the time.
-        assert (await caller.review(seconds=30))["allowed"] is True
+        assert (await caller.review())["allowed"] is True
         await replica.until_ready()
         assert await gate_of(replica) != first
         assert "was ended by SIGKILL; it is started again" in replica.log.decode()
@@ -175,7 +175,7 @@ async def test_it_warns_of_queues_that_serve_does_not_know(sandbox, tmp_path):
         while "warnings" in await caller.review():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         os.kill(await gate_of(replica), signal.SIGKILL)
-        assert "warnings" not in await caller.review(seconds=30)
+        assert "warnings" not in await caller.review()
         while "warnings" not in await caller.review("typo"):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         assert "warnings" not in await caller.review()
@@ -236,7 +236,7 @@ async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
         assert process.stdin is not None
         caller = Caller(listener.getsockname()[1], tmp_path)
         process.stdin.write(json.dumps({"added": [["default", "lq"]]}).encode() + b"\n")
-        assert await caller.review(seconds=30) is not None
+        assert await caller.review() is not None
         output, _ = await process.communicate(b"")  # which ends its input
     assert (output, process.returncode) == (b"ready\n", 0)
     lines = (tmp_path / "imports").read_text().splitlines()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from admission.cli.demo.stage import Cluster
 
-NOTICED = 15.0
+NOTICED = 60.0
 """Seconds within which /readyz has to say so."""
 QUEUE = "/apis/sluice.dev/v1/clusterqueues/cq"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

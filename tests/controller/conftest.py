@@ -184,9 +184,11 @@ class World:
 
     async def eventually(self, look: Callable[[], Any]) -> Any:
         """What `look` returns, once that is something; the time limit of the test ends a wait in vain."""
-        while not (found := await look()):  # noqa: ASYNC110  there is no event for what a database holds
-            # Yields to the rest of this process for a moment: nothing is assumed about how long anything takes.
-            await asyncio.sleep(0.005)
+        pause = 0.004
+        while not (found := await look()):
+            # There is no event for what a database holds. To ask it without pause would slow down what is waited for.
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, 0.05)
         return found
 
     async def _decides(self) -> bool:

@@ -145,5 +145,5 @@ async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[K
         await doors.register()
         run = Kubectl(program, tmp_path, sandbox)
         (tmp_path / "queues.yaml").write_text(QUEUES)
-        await run.ok("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=30s")
+        await run.ok("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=120s")
         yield run

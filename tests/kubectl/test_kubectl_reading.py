@@ -136,14 +136,14 @@ async def test_describe_shows_all(queues):
 
 
 async def test_wait_ends_when_the_condition_holds(queues):
-    assert await queues.ok("wait", "--for=condition=Active", "cq/vision", "--timeout=20s") == (
+    assert await queues.ok("wait", "--for=condition=Active", "cq/vision", "--timeout=120s") == (
         "clusterqueue.sluice.dev/vision condition met\n"
     )
-    waiting = await queues.start("wait", "--for=condition=Active=false", "cq/vision", "--timeout=20s")
+    waiting = await queues.start("wait", "--for=condition=Active=false", "cq/vision", "--timeout=120s")
     await queues.ok("patch", "cq", "vision", "--type=merge", "-p", '{"spec":{"stopPolicy":"Hold"}}')
     out, err = await waiting.communicate()
     assert (waiting.returncode, out.decode(), err) == (0, "clusterqueue.sluice.dev/vision condition met\n", b"")
-    waiting = await queues.start("wait", "--for=delete", "lq/main", "--timeout=20s")
+    waiting = await queues.start("wait", "--for=delete", "lq/main", "--timeout=120s")
     await queues.ok("delete", "lq", "main")
     out, err = await waiting.communicate()
     # It says nothing of what was gone before it looked.

@@ -381,7 +381,7 @@ def test_what_a_few_bytes_stand_for_is_not_built():
     began = time.process_time()
     with pytest.raises(InvalidObject, match="more than 500000 values"):
         parse_documents(MERGES, source="f")
-    assert time.process_time() - began < 0.1
+    assert time.process_time() - began < 2.0  # to build it would take hours
 
 
 def test_aliases_and_merge_keys_within_bounds_are_written_out():

@@ -33,7 +33,7 @@ APART = 0.5
 _STEP = 0.02
 _SETTLED = 3.0
 """Recorded seconds after which nothing more was to come."""
-_PATIENCE = 8.0
+_PATIENCE = 60.0
 """Real seconds beyond which a state that has not come is missing."""
 _SLACK = 0.3
 """Recorded seconds that a pod runs longer, so that a status which was written just before its end is written here."""

@@ -64,7 +64,7 @@ class Cluster:
 
     async def until(self, predicate):
         """Wait for a state; returns what the predicate then gives."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             with closing(self.client.watch("jobs", "pods", "events", "nodes", "namespaces")) as watcher:
                 async for _ in watcher:
                     if found := predicate():
@@ -453,7 +453,7 @@ class TestPodsThatMisbehave:
         with closing(cluster.client.watch("pods")) as watcher:
             await self.suspended(cluster, {STOP_SECONDS: "grace"}, run="60", count=1, grace=600)
             await cluster.status("a", terminating=0)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while "Succeeded" not in ends:
                     ends += [pod["status"]["phase"] for _, _, pod, _ in await anext(aiter(watcher))]
         assert "succeeded" not in cluster.get_job("a")["status"]
