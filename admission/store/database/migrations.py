@@ -10,9 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
 from sqlalchemy import func, select
 
 import admission
@@ -22,6 +19,7 @@ from admission.store.database.tables import SCHEMA_VERSION
 from admission.store.errors import SchemaMismatch
 
 if TYPE_CHECKING:
+    from alembic.config import Config
     from sqlalchemy import Connection
 
 _ADVISORY_LOCK = 0x736C756963656D
@@ -60,6 +58,8 @@ async def ensure_ready(url: str) -> None:
 
 def config() -> Config:
     """Alembic's configuration, which in other projects is an ini file."""
+    from alembic.config import Config  # as in `_migrate`
+
     package = Path(admission.__file__).parent
     folders = (package / "_migrations", package.parent / "alembic")
     settings = Config()
@@ -68,6 +68,10 @@ def config() -> Config:
 
 
 def _migrate(connection: Connection, revision: str, before: str | None) -> None:
+    # Alembic brings a hundred modules with it, and nearly every start of `serve` finds its database migrated.
+    from alembic import command
+    from alembic.util import CommandError
+
     settings = config()
     settings.attributes["connection"] = connection
     # Revisions are numbered, so their order tells the direction.
