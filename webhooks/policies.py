@@ -213,7 +213,7 @@ def _policy(
     spec: Object,
 ) -> list[Object]:
     """A policy and its binding of the same name."""
-    rule = {"apiGroups": [kind.group], "apiVersions": [kind.version], "scope": "Namespaced"}
+    rule = {"apiGroups": [kind.group], "apiVersions": list(kind.versions), "scope": "Namespaced"}
     rules = [{**rule, "operations": operations, "resources": [kind.plural]}]
     if policy_kind == VALIDATING:  # labels and annotations are writable through the status, too
         rules.append({**rule, "operations": ["UPDATE"], "resources": [f"{kind.plural}/status"]})

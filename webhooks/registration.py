@@ -86,7 +86,7 @@ class Registration:
             "rules": [
                 {
                     "apiGroups": [kind.group],
-                    "apiVersions": [kind.version],
+                    "apiVersions": list(kind.versions),
                     "operations": ["CREATE", "UPDATE"],
                     # Labels and annotations are writable through the status; other writes of it are not sent.
                     "resources": [kind.plural, f"{kind.plural}/status"],

@@ -112,6 +112,10 @@ class Informer:
                 self._report(error)
             await self._pause()
 
+    def forget(self) -> list[Change]:
+        """The deletions of all that was told: there is no such resource any more. Once nobody reads `batches`."""
+        return self._known.gone(self._known.keys())
+
     async def _list_and_watch(self) -> AsyncGenerator[list[Change]]:
         """List if there is no version to watch from, then open one watch after another until the version expires."""
         if not self._version:

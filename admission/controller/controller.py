@@ -34,6 +34,7 @@ from admission.controller.state.inbox import Due, Inbox
 from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Alarm
+from admission.controller.state.tracked import Known
 from admission.controller.state.work_log import WorkLog
 from admission.controller.workloads.drain import Drain
 from admission.model.errors import SluiceError
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from admission.engine import Engine
     from admission.engine import Policy as EnginePolicy
     from admission.engine.events import LocalQueueUsed
-    from admission.kinds.base import Kind
+    from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
     from admission.store.records import Changes
     from admission.store.store import Store
@@ -69,14 +70,14 @@ LONGEST_RETRY = 30.0
 
 
 class Controller:
-    """One cluster, one store, one kind. Every replica runs `watch`; the one that leads runs `decide`."""
+    """One cluster, one store. Every replica runs `watch`; the one that leads runs `decide`."""
 
     def __init__(
         self,
         *,
         store: Store,
         client: Client,
-        kind: Kind,
+        kinds: Kinds,
         policy: Policy | None = None,
         leads: Callable[[], bool] = lambda: True,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -87,7 +88,7 @@ class Controller:
         `loading`: within it, all that is on record is made into objects that stay.
         `audit_interval`: seconds between two audits; 0: none but those that are asked for.
         """
-        self.watching = Watching(client, kind)
+        self.watching = Watching(client, kinds)
         self.context = self.watching.context
         self.inbox = Inbox()
         self.writer = Writer(client, permitted=leads, answered=self.watching.lag.answered)
@@ -96,7 +97,7 @@ class Controller:
         """How many preemptions were in vain since the start."""
         self._store = store
         self._client = client
-        self._kind = kind
+        self._kinds = kinds
         self.faults = Faults(store.now)
         """Workloads that made it fail, and are left alone."""
         self._loading = loading
@@ -104,8 +105,8 @@ class Controller:
         self._clock = store.now
         self._epoch = 0
         self._revision = 0
-        self._uncompared: dict[str, bytes] = {}
-        """Objects that are known and were not yet compared with what is on record, packed, by uid."""
+        self._uncompared: dict[str, Known] = {}
+        """Objects that are known and were not yet compared with what is on record, by uid."""
         self._recovered = asyncio.Event()
         self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
@@ -123,7 +124,7 @@ class Controller:
         """As they were when the state was loaded."""
         self._drain = Drain(client, self.inbox)
         self._reset()
-        parts = store, client, kind, self.context
+        parts = store, client, kinds, self.context
         self.auditor = Auditor(*parts, lambda: (self._desk, self.inbox), interval=audit_interval, clock=store.now)
 
     async def health(self) -> str | None:
@@ -199,7 +200,7 @@ class Controller:
 
     def _reset(self) -> None:
         self._lead = Lead(
-            kind=self._kind,
+            kinds=self._kinds,
             client=self._client,
             context=self.context,
             policy=self._policy,
@@ -240,16 +241,25 @@ class Controller:
         for uid, error in state.faults.items():
             self.faults.report(f"the row of workload {uid}", error)
         isolation = self._lead.isolation
-        restore(state, used, desk=self._desk, context=self.context, isolation=isolation, now=self._clock())
+        restore(
+            state,
+            used,
+            desk=self._desk,
+            context=self.context,
+            kinds=self._kinds,
+            isolation=isolation,
+            now=self._clock(),
+        )
         self._lead.upkeep.restored()
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
         for number, uid in enumerate(list(self._uncompared), start=1):
-            self._lead.see(orjson.loads(self._uncompared.pop(uid)))
-            known = before.get(uid) if before is not None else None
-            if known is not None and (now := self._desk.registry.get(uid)) is not None:
-                now.in_flight, now.refused = known.in_flight, known.refused
+            kind, raw = self._uncompared.pop(uid)
+            self._lead.see(kind, orjson.loads(raw))
+            former = before.get(uid) if before is not None else None
+            if former is not None and (now := self._desk.registry.get(uid)) is not None:
+                now.in_flight, now.refused = former.in_flight, former.refused
             if number % COMPARE_AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._set_aside()
@@ -266,9 +276,13 @@ class Controller:
         self._lead.incoming.messages(self.inbox.take())
         self._set_aside()
 
-    def _objects(self) -> dict[str, bytes]:
-        """All that are known, packed, by uid."""
-        seen = {tracked.uid: tracked.raw for tracked in self._desk.registry if tracked.raw is not None}
+    def _objects(self) -> dict[str, Known]:
+        """All that are known, by uid."""
+        seen = {
+            tracked.uid: Known(tracked.seen.kind, tracked.raw)
+            for tracked in self._desk.registry
+            if tracked.seen is not None and tracked.raw is not None
+        }
         return self._uncompared | seen
 
     async def _begin_anew(self) -> None:

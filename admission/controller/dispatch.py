@@ -31,7 +31,6 @@ class Incoming:
     def __init__(
         self,
         *,
-        kind: Kind,
         context: Context,
         desk: Desk,
         observing: Observing,
@@ -42,7 +41,6 @@ class Incoming:
     ) -> None:
         self._isolation = isolation
         self._faults = faults
-        self._kind = kind
         self._context = context
         self._desk = desk
         self._observing = observing
@@ -53,9 +51,9 @@ class Incoming:
         """What was in the inbox."""
         for message in messages:
             match message:
-                case ObjectsChanged(changes):
+                case ObjectsChanged(kind, changes):
                     for change in changes:
-                        self._object_changed(change)
+                        self._object_changed(kind, change)
                 case StepDone():
                     with self._isolation.of(message.uid):
                         self._acting.done(message)
@@ -69,21 +67,21 @@ class Incoming:
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
 
-    def _object_changed(self, change: Change) -> None:
+    def _object_changed(self, kind: Kind, change: Change) -> None:
         if change.type != "DELETED" and change.object is not None:
-            self._isolation.see(change.object, self._observing.see)
+            self._isolation.see(kind, change.object, self._observing.see)
             return
         self._faults.forget(change.uid)
         if (tracked := self._desk.registry.get(change.uid)) is not None:
             with self._isolation.of(change.uid):
                 if change.object is not None:
-                    tracked.seen = self._last(change.object)
+                    tracked.seen = self._last(kind, change.object)
                 self._observing.gone(tracked)
 
-    def _last(self, obj: Object) -> Observed | None:
+    def _last(self, kind: Kind, obj: Object) -> Observed | None:
         """The last state of an object that is gone; None if that cannot be read."""
         try:
-            return self._kind.observe(obj)
+            return kind.observe(obj)
         except Exception as error:  # noqa: BLE001  it is gone, whatever is the matter with it
             self._faults.report(f"the last state of {obj['metadata']['uid']}", error)
             return None

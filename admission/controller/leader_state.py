@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from admission.controller.state.policy import Policy
     from admission.controller.workloads.drain import Drain
     from admission.kinds.base import Kind, Object
+    from admission.kinds.registry import Kinds
 
 
 class Lead:
@@ -34,7 +35,7 @@ class Lead:
     def __init__(
         self,
         *,
-        kind: Kind,
+        kinds: Kinds,
         client: Client,
         context: Context,
         policy: Policy,
@@ -47,18 +48,17 @@ class Lead:
         clock: Callable[[], float],
     ) -> None:
         self.desk = Desk(Engine(policy.engine), clock=clock)
-        self.isolation = Isolation(kind=kind, desk=self.desk, faults=faults, clock=clock)
+        self.isolation = Isolation(kinds=kinds, desk=self.desk, faults=faults, clock=clock)
         self.upkeep = Upkeep(
-            kind=kind,
             context=context,
             desk=self.desk,
             pods_ready=policy.pods_ready,
             clock=clock,
             isolated=self.isolation.of,
         )
-        self.observing = Observing(kind, context, self.desk, drain, self.upkeep)
+        self.observing = Observing(kinds, context, self.desk, drain, self.upkeep)
         self.acting = Acting(
-            kind=kind,
+            kinds=kinds,
             client=client,
             writer=writer,
             events=events,
@@ -70,7 +70,6 @@ class Lead:
             reads=reads,
         )
         self.incoming = Incoming(
-            kind=kind,
             context=context,
             desk=self.desk,
             observing=self.observing,
@@ -84,6 +83,6 @@ class Lead:
             desk=self.desk, acting=self.acting, upkeep=self.upkeep, isolation=self.isolation, clock=clock
         )
 
-    def see(self, obj: Object) -> None:
-        """Take in an object as it is now, on its own."""
-        self.isolation.see(obj, self.observing.see)
+    def see(self, kind: Kind, obj: Object) -> None:
+        """Take in an object of a kind as it is now, on its own."""
+        self.isolation.see(kind, obj, self.observing.see)

@@ -18,6 +18,7 @@ What follows in the controller is to compare that with the cluster, and each dif
 | pending     | edited, moved to another queue   | waits as what it is now                                       |
 | admitted    | gated, edited                    | evicted: what it holds is not what it asks for                |
 | admitted    | in a queue that is there no more | runs on; what waits is told that the queue is not there       |
+| unfinished  | of a kind that is off            | stays as it is: nothing is started, stopped or freed          |
 | unfinished  | not queued any more              | finished if it waits; what runs, runs on                      |
 """
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Registry
     from admission.controller.state.workload_state import Desk
     from admission.engine.events import LocalQueueUsed
+    from admission.kinds.registry import Kinds
     from admission.store.records import CheckRecord, LoadedState
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ def restore(
     *,
     desk: Desk,
     context: Context,
+    kinds: Kinds,
     isolation: Isolation,
     now: float,
 ) -> None:
@@ -71,7 +74,8 @@ def restore(
     for record in state.workloads:
         uid = record.workload.uid
         with isolation.of(uid):
-            desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())))
+            is_on = kinds.of(record.workload) is not None
+            desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
 
 
 def log_start(registry: Registry) -> None:

@@ -73,6 +73,7 @@ class Outcome:
 class Observed:
     """One version of an object, as far as it matters for its life in the queue."""
 
+    kind: Kind
     uid: str
     namespace: str
     name: str
@@ -132,8 +133,16 @@ class Kind(Protocol):
         """The API group."""
 
     @property
-    def version(self) -> str:
-        """The API version that is watched."""
+    def versions(self) -> tuple[str, ...]:
+        """The API versions that it knows, the preferred one first."""
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is a custom resource, which the API server may or may not have."""
+
+    @property
+    def pods_label(self) -> str:
+        """The label of its pods that has its uid as value, from its start on."""
 
     @property
     def plural(self) -> str:
@@ -200,8 +209,14 @@ class Kind(Protocol):
     def clear_start_time_patch(self, obj: Object) -> Object:
         """The merge patch of the status that API servers before 1.36 need before `restore_patch`."""
 
-    def restore_patch(self, obj: Object, original: Object) -> Object | None:
-        """The merge patch that takes out what the start patch put in; None if nothing of it is left.
+    def restore_patch(self, obj: Object, original: Object) -> Object | list[Object] | None:
+        """The merge or JSON patch that takes out what the start patch put in; None if nothing of it is left.
 
         What somebody has changed since then is his, and stays. Only while the object is not active.
         """
+
+    def restored(self, obj: Object, original: Object) -> Object:
+        """The object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
+
+    def templates(self, obj: Object) -> list[Object]:
+        """Its pod templates, in the order of its pod sets."""

@@ -48,7 +48,9 @@ class JobKind:
     """The adapter for batch/v1 Job (see `Kind`)."""
 
     group: ClassVar[str] = "batch"
-    version: ClassVar[str] = "v1"
+    versions: ClassVar[tuple[str, ...]] = ("v1",)
+    is_custom: ClassVar[bool] = False
+    pods_label: ClassVar[str] = POD_OWNER
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
@@ -81,6 +83,7 @@ class JobKind:
         may_start = finished is None and not deleting and (not suspended or (started and not stopped))
         active, terminating, pods = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
         return Observed(
+            kind=self,
             uid=metadata["uid"],
             namespace=metadata["namespace"],
             name=metadata["name"],
@@ -230,6 +233,15 @@ class JobKind:
         if template := templates.restore(obj["spec"]["template"], original, given.get("template", _NOTHING)):
             spec["template"] = template
         return {"metadata": _lock(obj), "spec": spec} if spec else None
+
+    def restored(self, obj: Object, original: Object) -> Object:
+        """The Job without what its start put in."""
+        patch = self.restore_patch(obj, original)
+        return obj if patch is None else merged(obj, patch)
+
+    def templates(self, obj: Object) -> list[Object]:
+        """The only one."""
+        return [obj["spec"]["template"]]
 
 
 def _quote(text: str) -> str:

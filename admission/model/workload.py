@@ -65,6 +65,8 @@ class Workload:
     created: float
     pod_sets: tuple[PodSet, ...]
     kind: str = "Job"
+    api_version: str = "batch/v1"
+    """`GROUP/VERSION` of the object. Group and kind are its identity; the version is the one it was last read in."""
     priority_class: str = ""
     user: str = ""
     """Who submitted it, as the webhook noted; empty if unknown."""
@@ -83,6 +85,11 @@ class Workload:
     def since(self) -> float:
         """Since when it counts as waiting."""
         return self.created if self.queued_at is None else self.queued_at
+
+    @property
+    def group(self) -> str:
+        """The API group of its object."""
+        return self.api_version.rpartition("/")[0]
 
     @property
     def key(self) -> str:

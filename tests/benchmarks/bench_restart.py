@@ -143,7 +143,7 @@ async def _fill(store: Store, jobs: list[dict[str, Any]]) -> None:
 
 
 def _records(jobs: list[dict[str, Any]]) -> Iterable[WorkloadRecord]:
-    (kind,) = all_kinds()
+    kind = all_kinds().get("batch", "Job")
     context = NamespaceContext([], [])
     for job in jobs:
         seen = kind.observe(job)

@@ -36,8 +36,8 @@ async def deciding(store: Store, tmp_path: Path) -> AsyncIterator[tuple[Controll
         admin = sandbox.local("admin")
         await admin.create("nodes", "", NODE)
         async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
-            (kind,) = all_kinds()
-            controller = Controller(store=store, client=client, kind=kind)
+            kinds = all_kinds()
+            controller = Controller(store=store, client=client, kinds=kinds)
             controller.auditor.grace = 0.0
             epoch = await store.lead("here")
             running = asyncio.gather(controller.watch(), controller.decide(epoch=epoch))

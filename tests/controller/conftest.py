@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.controller.state.policy import Policy
-    from admission.kinds.base import Kind
+    from admission.kinds import Kinds
     from admission.store.records import WorkloadRecord
 
 Object = dict[str, Any]
@@ -78,17 +78,15 @@ class World:
         self._running: asyncio.Task[None] | None = None
 
     async def start(
-        self, policy: Policy | None = None, *, audit_interval: float = 0.0, kind: Kind | None = None
+        self, policy: Policy | None = None, *, audit_interval: float = 0.0, kinds: Kinds | None = None
     ) -> None:
         """Sluice starts, and knows all that there is when this returns."""
         self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
-        if kind is None:
-            (kind,) = all_kinds()
         epoch = await self.leading.lead("test")
         self.controller = Controller(
             store=self.leading,
             client=self.client,
-            kind=kind,
+            kinds=kinds or all_kinds(),
             policy=policy,
             audit_interval=audit_interval,
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from admission.controller.auditing.comparison import Cure, Owner, Problem, View, differences
+from admission.kinds import all_kinds
 from admission.kinds.base import Observed, Outcome
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import State, WorkloadRecord
@@ -14,6 +15,7 @@ from admission.store.records import State, WorkloadRecord
 WORKLOAD = Workload("u", "team-a", "one", "lq", 0, 0.0, (PodSet("main", 1, {}),))
 HELD = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
 SUSPENDED = Observed(
+    kind=all_kinds().get("batch", "Job"),
     uid="u",
     namespace="team-a",
     name="one",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.kinds import Kinds
 from admission.kinds.base import Conventions
 from admission.kinds.job import JobKind
 from admission.model.workload import PodSet
@@ -50,7 +51,7 @@ for _name in METHODS:
 
 async def _start(world, kind):
     await world.apply(flavor(), cluster_queue(), local_queue(), local_queue(namespace="team-b"))
-    await world.start(kind=kind)
+    await world.start(kinds=None if kind is None else Kinds([kind]))
 
 
 async def _others_run(world, name):
@@ -73,7 +74,7 @@ async def test_a_job_that_cannot_be_read_or_started_waits_until_it_changes(world
     await world.job(ODD, is_gated)  # it does not run past the queue
     await _others_run(world, "one")
     await world.end()
-    await world.start(kind=OddKind(where))
+    await world.start(kinds=Kinds([OddKind(where)]))
     await _others_run(world, "two")
     assert _faults(world) >= 1
     await world.patch(ODD, {"metadata": {"annotations": {"mended": "yes"}}})
@@ -102,7 +103,7 @@ async def test_what_cannot_be_decided_or_written_stops_nothing_else(world, resul
     await world.job("behind", runs, namespace="team-b")
     await _others_run(world, "one")
     await world.end()
-    await world.start(kind=OddKind("pod_sets", result))
+    await world.start(kinds=Kinds([OddKind("pod_sets", result)]))
     await _others_run(world, "two")
     await world.patch(ODD, {"metadata": {"annotations": {"mended": "yes"}}})
     await world.job(ODD, runs)
@@ -115,7 +116,7 @@ async def test_a_job_that_holds_quota_keeps_it_while_it_cannot_be_handled(world,
     await world.job(ODD, runs)
     await world.record(ODD, "admitted")
     await world.end()
-    await world.start(kind=OddKind(where))
+    await world.start(kinds=Kinds([OddKind(where)]))
     await world.patch(ODD, {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
     await world.submit(job("big", namespace="team-b", cpu="3"))
     await world.record("big", "pending", namespace="team-b", reason="WaitingForQuota")

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from admission.controller.state.lifecycle import Step, next_step
-from admission.kinds import Observed, Outcome
+from admission.kinds import Observed, Outcome, all_kinds
 from admission.store.records import State
 
 GATED = Observed(
+    kind=all_kinds().get("batch", "Job"),
     uid="u",
     namespace="n",
     name="j",

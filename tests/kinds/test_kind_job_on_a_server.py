@@ -11,7 +11,7 @@ from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSetAssignment
 from admission.sandbox.sandbox import Sandbox
 
-(JOBS,) = all_kinds()
+JOBS = all_kinds().get("batch", "Job")
 COLLECTION = "/apis/batch/v1/namespaces/default/jobs"
 PATH = f"{COLLECTION}/train"
 FLAVOR = parse_manifest(

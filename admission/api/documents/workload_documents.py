@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from admission.store.records import CheckRecord, Order, WorkloadRecord
 
 _HASH_LENGTH = 5
-_API_VERSIONS = {"Job": "batch/v1"}
 
 
 def workload_name(workload: Workload) -> str:
@@ -76,17 +75,14 @@ def workload_labels(workload: Workload) -> dict[str, str]:
 
 
 def _owner(workload: Workload) -> Document:
-    api_version = _API_VERSIONS.get(workload.kind)
-    if api_version is None:
-        return {}
     owner = {"kind": workload.kind, "name": workload.name, "uid": workload.uid, "controller": True}
-    return {"ownerReferences": [{"apiVersion": api_version, **owner}]}
+    return {"ownerReferences": [{"apiVersion": workload.api_version, **owner}]}
 
 
 def _spec(record: WorkloadRecord, pod_sets: list[Document], order: Order | None) -> Document:
     workload = record.workload
     spec: Document = {
-        "object": {"kind": workload.kind, "name": workload.name},
+        "object": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name},
         "queueName": workload.queue,
         "priority": workload.priority,
         "podSets": pod_sets,

@@ -90,7 +90,9 @@ def _place(place: Place) -> Document:
             "namespace": workload.namespace,
             "uid": workload.uid,
             "creationTimestamp": _time(workload.created),
-            "ownerReferences": [{"kind": workload.kind, "name": workload.name, "uid": workload.uid}],
+            "ownerReferences": [
+                {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid}
+            ],
         },
         "priority": workload.priority,
         "localQueueName": workload.queue,

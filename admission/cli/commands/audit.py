@@ -87,13 +87,13 @@ async def _without_leader(settings: Settings, *, context: str | None) -> Documen
     from admission.kinds import all_kinds
     from admission.store.store import Store
 
-    (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels)
+    kinds = all_kinds(kueue_labels=settings.accept_kueue_labels)
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     async with (
         Store.open(settings.database_url) as store,
         Client.from_kubeconfig(kubeconfig, context or settings.context) as client,
     ):
-        items = await without_leader(store, client, kind, clock=time.time)
+        items = await without_leader(store, client, kinds, clock=time.time)
     return {"kind": "Audit", "apiVersion": "sluice.dev/v1", "metadata": {}, "items": items}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from admission.cluster.claim import DURATION, cluster_identities
 from admission.cluster.errors import RefusedByCluster
+from admission.controller.intake.served import listed as listed_objects
 from admission.model.names import listed
 from admission.store.records import State
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.startup import Starting
     from admission.cluster.claim import Claim, Claimant
     from admission.cluster.client import Client
-    from admission.kinds import Kind
+    from admission.kinds import Kinds, Observed
     from admission.store.leadership.identity import Identity
     from admission.store.store import Store
 
@@ -58,30 +59,36 @@ def _jobs(names: list[str], noun: str) -> str:
     return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({listed(sorted(names))})"
 
 
-async def survey(store: Store, client: Client, kind: Kind) -> Survey:
+async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
     """List the cluster's Jobs, and compare them with what is on record. Raises ClusterError and StoreError."""
     records = {
         record.workload.uid: (record.workload.key, record.state)  # the rest of 100,000 records would stay in memory
         async for piece in store.unfinished()
         for record in piece
+        if kinds.of(record.workload) is not None
     }
     found = Survey()
-    async for page in client.list_pages(f"/apis/{kind.group}/{kind.version}/{kind.plural}"):
-        for obj in page["items"]:
-            if not kind.queue_name(obj):
-                records.pop(obj["metadata"]["uid"], None)
-                continue
-            seen = kind.observe(obj)
-            record = records.pop(seen.uid, None)
-            found.known += record is not None
-            if seen.finished is not None:
-                continue
-            if not seen.suspended and (record is None or record[1] is State.PENDING):
-                found.stopped.append(seen.key)
-            elif record is None:
-                found.queued.append(seen.key)
+    for kind in kinds:
+        async for page in listed_objects(client, kinds, kind):
+            for obj in page:
+                uid = obj["metadata"]["uid"]
+                if kind.queue_name(obj):
+                    _compare(found, kind.observe(obj), records.pop(uid, None))
+                else:
+                    records.pop(uid, None)
     found.forgotten.extend(key for key, _ in records.values())
     return found
+
+
+def _compare(found: Survey, seen: Observed, record: tuple[str, State] | None) -> None:
+    """Note what a start would do about an object that is queued; `record`: what is on record of it."""
+    found.known += record is not None
+    if seen.finished is not None:
+        return
+    if not seen.suspended and (record is None or record[1] is State.PENDING):
+        found.stopped.append(seen.key)
+    elif record is None:
+        found.queued.append(seen.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ class _Disagreement:
 
 
 async def check(
-    starting: Starting, store: Store, client: Client, kind: Kind, claim: Claim, *, alone: bool, adopt: bool
+    starting: Starting, store: Store, client: Client, kinds: Kinds, claim: Claim, *, alone: bool, adopt: bool
 ) -> None:
     """Permit `claim`, or raise RefusedByCluster with what the start would do; before this start takes the lead.
 
@@ -115,7 +122,7 @@ async def check(
     identity = await starting.patiently(store.identity)
     disagreement = _disagreement(identity, last, claim, clusters=clusters, server=client.server)
     if disagreement is not None:
-        found = await starting.patiently(lambda: survey(store, client, kind))
+        found = await starting.patiently(lambda: survey(store, client, kinds))
         if not disagreement.is_harmful(found):
             log.info("%s; no Job is stopped for that", disagreement.sentence)
         elif adopt:

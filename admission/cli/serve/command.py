@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.aggregation import TlsDoors
     from admission.cli.serve.gate_process import Gate
-    from admission.kinds import Kind
+    from admission.kinds import Kinds
 
 log = logging.getLogger(__name__)
 
@@ -108,16 +108,16 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         stack.push_async_callback(_cancel, reaching)
         store = await starting.patiently(lambda: _open_store(stack, settings))
         username, certificates, gate = await reaching
-        (kind,) = all_kinds(kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces())
+        kinds = all_kinds(kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces())
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
         elector = _elector(settings, client, identity)
         claim = await _claim(starting, store, client, holder=identity)
-        await check(starting, store, client, kind, claim, alone=elector is None, adopt=adopt)
+        await check(starting, store, client, kinds, claim, alone=elector is None, adopt=adopt)
 
         def leads() -> bool:
             return claim.holds() and (elector is None or elector.leads())
 
-        controller = _controller(settings, store, client, kind, leads)
+        controller = _controller(settings, store, client, kinds, leads)
         role = Role(
             store, controller, identity=identity, elector=elector, claim=claim, retention=settings.retention.policy()
         )
@@ -125,7 +125,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
         background.append(Reload(settings, *again, _changeable(store, role)).run)
         if settings.manage_jobs_without_queue_name:
-            background.append(_unqueued(settings, controller, client, kind, leads).run)
+            background.append(_unqueued(settings, controller, client, leads).run)
         checks = {"database": store.health, "cluster": role.health}
         if gate is not None:
             background.append(LocalQueues(store, gate.tell_queues).run)
@@ -133,7 +133,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         registered = await register_gate(
             settings,
             client=client,
-            kind=kind,
+            kinds=kinds,
             username=username,
             certificates=certificates,
             asked=starting.asked,
@@ -167,11 +167,13 @@ def _changeable(store: Store, role: Role) -> Mapping[str, Callable[[Settings], N
     }
 
 
-def _controller(settings: Settings, store: Store, client: Client, kind: Kind, leads: Callable[[], bool]) -> Controller:
+def _controller(
+    settings: Settings, store: Store, client: Client, kinds: Kinds, leads: Callable[[], bool]
+) -> Controller:
     return Controller(
         store=store,
         client=client,
-        kind=kind,
+        kinds=kinds,
         policy=settings.policy(),
         leads=leads,
         loading=_without_garbage,
@@ -212,12 +214,9 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
 
 
-def _unqueued(
-    settings: Settings, controller: Controller, client: Client, kind: Kind, leads: Callable[[], bool]
-) -> Unqueued:
+def _unqueued(settings: Settings, controller: Controller, client: Client, leads: Callable[[], bool]) -> Unqueued:
     return Unqueued(
         client,
-        kind,
         controller.watching,
         controller.events,
         namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),

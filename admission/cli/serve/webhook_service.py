@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.certificates import OwnCertificates
     from admission.cli.serve.gate_process import Gate
     from admission.cluster.client import Client
-    from admission.kinds import Kind
+    from admission.kinds import Kinds
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ async def register_gate(
     settings: Settings,
     *,
     client: Client,
-    kind: Kind,
+    kinds: Kinds,
     username: str,
     certificates: OwnCertificates,
     asked: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
@@ -82,15 +82,15 @@ async def register_gate(
     `asked` makes the request to register until it succeeds.
     """
     endpoint = _endpoint(settings)
-    scope = gate_scope(settings, kind, username)
+    scope = gate_scope(settings, username)
     standing = Standing(
         client,
         settings.admission,
-        (kind,),
+        tuple(kinds),
         scope,
         webhook=None
         if endpoint is None
-        else lambda: Registration((kind,), endpoint, scope).configuration(certificates.webhook_ca),
+        else lambda: Registration(tuple(kinds), endpoint, scope).configuration(certificates.webhook_ca),
         leads=leads,
     )
     await asked(standing.ensure)
@@ -105,7 +105,7 @@ async def register_gate(
     return partial(standing.keep, refresh=certificates.refresh)
 
 
-def gate_scope(settings: Settings, kind: Kind, username: str) -> Scope:
+def gate_scope(settings: Settings, username: str) -> Scope:
     """Whom the gate is about."""
     managed = None
     if settings.manage_jobs_without_queue_name:
@@ -114,7 +114,7 @@ def gate_scope(settings: Settings, kind: Kind, username: str) -> Scope:
         labels = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.match_labels.items()]
         dumped = selector.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         managed = (*labels, *dumped.get("matchExpressions", ()))
-    return Scope((username,), tuple(sorted(kind.conventions.excluded_namespaces)), managed)
+    return Scope((username,), tuple(sorted(excluded_namespaces())), managed)
 
 
 def excluded_namespaces() -> tuple[str, ...]:

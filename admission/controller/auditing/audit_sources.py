@@ -9,9 +9,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from admission.controller.auditing.comparison import Owner, View, differences
+from admission.controller.intake.served import listed
 from admission.controller.state.faults import cause
 from admission.controller.workloads.drain import ENDED
-from admission.kinds.base import POD_OWNER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from admission.controller.auditing.comparison import Difference
     from admission.controller.state.tracked import Tracked
     from admission.kinds.base import Kind, Observed
+    from admission.kinds.registry import Kinds
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -40,16 +41,16 @@ AT_ONCE = 100
 class Evidence:
     """Of one database and one cluster; `clock` gives seconds since the epoch. Raises ClusterError and StoreError."""
 
-    def __init__(self, store: Store, client: Client, kind: Kind, *, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float]) -> None:
         self._store = store
         self._client = client
-        self._kind = kind
+        self._kinds = kinds
         self._clock = clock
 
     async def view(
         self,
         memory: Callable[[str], Tracked | None] = lambda _: None,
-        is_elsewhere: Callable[[str, Object], bool] = lambda _, __: False,
+        is_elsewhere: Callable[[Kind, str, Object], bool] = lambda *_: False,
     ) -> View:
         """All but what a leader has in memory.
 
@@ -64,48 +65,44 @@ class Evidence:
         violations = await self._store.reports.violations(since=max(self._clock() - PAST, 0.0))
         objects: dict[str, Observed] = {}
         otherwise: set[str] = set()
-        async for obj in self.objects():
+        async for kind, obj in self.objects():
             uid = obj["metadata"]["uid"]
             try:
-                if uid in records or self._kind.queue_name(obj):
-                    objects[uid] = seen = self._observed(obj, memory(uid))
-                    if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(uid, obj):
+                if uid in records or kind.queue_name(obj):
+                    objects[uid] = seen = _observed(kind, obj, memory(uid))
+                    if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(kind, uid, obj):
                         otherwise.add(uid)
             except Exception as error:  # noqa: BLE001  one object that cannot be judged must not keep others from it
                 log.error("workload %s cannot be compared: %s", uid, cause(error))
         return View(
             records=records,
             objects=objects,
+            off={uid for uid, record in records.items() if self._kinds.of(record.workload) is None},
             owners=await self._owners(records, objects),
             otherwise=otherwise,
             violations=violations,
         )
 
-    async def objects(self) -> AsyncIterator[Object]:
-        """All of the kind, as the API server lists them now."""
-        kind = self._kind
-        async for page in self._client.list_pages(f"/apis/{kind.group}/{kind.version}/{kind.plural}"):
-            for number, obj in enumerate(page["items"]):
-                if number % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                yield obj
-
-    def _observed(self, obj: Object, tracked: Tracked | None) -> Observed:
-        seen = None if tracked is None else tracked.seen
-        if seen is not None and seen.resource_version == obj["metadata"]["resourceVersion"]:
-            return seen
-        return self._kind.observe(obj)
+    async def objects(self) -> AsyncIterator[tuple[Kind, Object]]:
+        """All of the kinds that are on, as the API server lists them now."""
+        for kind in self._kinds:
+            async for page in listed(self._client, self._kinds, kind):
+                for number, obj in enumerate(page):
+                    if number % AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                    yield kind, obj
 
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()
         names: dict[str, str] = {}
-        async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": POD_OWNER}):
-            for pod in page["items"]:
-                metadata = pod["metadata"]
-                if pod.get("status", {}).get("phase") not in ENDED and "deletionTimestamp" not in metadata:
-                    uid, labels = metadata["labels"][POD_OWNER], metadata["labels"]
-                    pods[uid] += 1
-                    names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
+        for owner in {kind.pods_label for kind in self._kinds}:
+            async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": owner}):
+                for pod in page["items"]:
+                    metadata = pod["metadata"]
+                    if pod.get("status", {}).get("phase") not in ENDED and "deletionTimestamp" not in metadata:
+                        uid, labels = metadata["labels"][owner], metadata["labels"]
+                        pods[uid] += 1
+                        names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
         strange = {uid for uid in pods if uid not in records and uid not in objects}
         had = {uid for uid in strange if await self._store.workloads.ledger(uid)}
         return {uid: Owner(names[uid], count, uid in had) for uid, count in pods.items()}
@@ -126,13 +123,13 @@ async def lasting(look: Callable[[], Awaitable[list[Difference]]], *, grace: flo
 
 
 async def without_leader(
-    store: Store, client: Client, kind: Kind, *, clock: Callable[[], float]
+    store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float]
 ) -> list[dict[str, str]]:
     """What differs between database and cluster, for programs, when there is nobody to ask. Nothing is changed.
 
     Raises ClusterError and StoreError.
     """
-    evidence = Evidence(store, client, kind, clock=clock)
+    evidence = Evidence(store, client, kinds, clock=clock)
 
     async def look() -> list[Difference]:
         return await compared(await evidence.view())
@@ -156,6 +153,13 @@ def document(difference: Difference, *, left: bool) -> dict[str, str]:
         "remedy": difference.problem.remedy,
         "left": str(left).lower(),
     }
+
+
+def _observed(kind: Kind, obj: Object, tracked: Tracked | None) -> Observed:
+    seen = None if tracked is None else tracked.seen
+    if seen is not None and seen.resource_version == obj["metadata"]["resourceVersion"]:
+        return seen
+    return kind.observe(obj)
 
 
 def _known(record: WorkloadRecord, memory: Callable[[str], Tracked | None]) -> WorkloadRecord:

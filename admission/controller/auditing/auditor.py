@@ -17,7 +17,6 @@ from admission.cluster.informer import Change
 from admission.controller.auditing.audit_sources import GRACE, Evidence, compared, document, key, lasting
 from admission.controller.auditing.comparison import Cure
 from admission.controller.state.inbox import Due, ObjectsChanged
-from admission.kinds.patches import merged
 from admission.model.errors import ClusterError, Misconfigured, StoreError
 from admission.store.records import State
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.workload_state import Desk
     from admission.kinds.base import Kind
+    from admission.kinds.registry import Kinds
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Auditor:
         self,
         store: Store,
         client: Client,
-        kind: Kind,
+        kinds: Kinds,
         context: Context,
         working: Callable[[], tuple[Desk, Inbox]],
         *,
@@ -63,8 +63,7 @@ class Auditor:
         """Those that the last look found."""
         self.looked_at: float | None = None
         """When that was."""
-        self._evidence = Evidence(store, client, kind, clock=clock)
-        self._kind = kind
+        self._evidence = Evidence(store, client, kinds, clock=clock)
         self._context = context
         self._working = working
         self._interval = interval
@@ -119,10 +118,10 @@ class Auditor:
                 inbox.put(Due(difference.uid))
         if strange:
             desk.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
-            async for obj in self._evidence.objects():
+            async for kind, obj in self._evidence.objects():
                 if obj["metadata"]["uid"] in strange:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-                    inbox.put(ObjectsChanged([Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
+                    inbox.put(ObjectsChanged(kind, [Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 
     async def documents(self, *, repair: bool) -> list[dict[str, str]]:
         """What differs, for programs; `left` is "true" unless a repair was wanted and has cured it.
@@ -145,7 +144,7 @@ class Auditor:
         view = replace(view, tracked=desk.registry.records(), engine=_flat(desk.engine.usage()))
         return await compared(view)
 
-    def _is_elsewhere(self, uid: str, obj: Object) -> bool:
+    def _is_elsewhere(self, kind: Kind, uid: str, obj: Object) -> bool:
         """Whether what runs has another template than its admission would give it now."""
         desk, _ = self._working()
         if (tracked := desk.registry.get(uid)) is None:
@@ -153,19 +152,18 @@ class Auditor:
         record = tracked.record
         if record.state is not State.ADMITTED or record.admission is None or record.original is None:
             return False
-        restored = self._kind.restore_patch(obj, record.original)
-        base = obj if restored is None else merged(obj, restored)
+        base = kind.restored(obj, record.original)
         try:
-            patch, _ = self._kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
+            patch, _ = kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
         except (Misconfigured, KeyError):
             return True
-        return _place(json_patch(base, patch)) != _place(obj)
+        return _places(kind, json_patch(base, patch)) != _places(kind, obj)
 
 
-def _place(obj: Object) -> tuple[object, object]:
-    """Where the pods may run, as far as flavors say."""
-    spec = obj["spec"]["template"]["spec"]
-    return spec.get("nodeSelector") or {}, spec.get("tolerations") or []
+def _places(kind: Kind, obj: Object) -> list[tuple[object, object]]:
+    """Where the pods of each pod set may run, as far as flavors say."""
+    specs = [template["spec"] for template in kind.templates(obj)]
+    return [(spec.get("nodeSelector") or {}, spec.get("tolerations") or []) for spec in specs]
 
 
 def _flat(usage: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[tuple[str, str, str], int]:

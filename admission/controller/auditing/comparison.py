@@ -117,6 +117,8 @@ class View:
     """In the cluster: those that are queued or on record."""
     owners: Mapping[str, Owner]
     """Of pods that are alive and not being deleted."""
+    off: Collection[str] = ()
+    """Those of kinds that are switched off, about whose objects nothing is known."""
     tracked: Mapping[str, WorkloadRecord] | None = None
     """What the leader works on; None: there is none to ask."""
     engine: Usage = field(default_factory=dict)
@@ -130,7 +132,7 @@ class View:
 def differences(view: View) -> list[Difference]:
     """All that is not as it should be."""
     return [
-        *(found for record in view.records.values() for found in _of_record(view, record)),
+        *(found for uid, record in view.records.items() if uid not in view.off for found in _of_record(view, record)),
         *_of_objects(view),
         *_of_pods(view),
         *(() if view.tracked is None else _of_memory(view.records, view.tracked)),
@@ -175,7 +177,7 @@ def _of_objects(view: View) -> Iterator[Difference]:
     for uid, seen in view.objects.items():
         if uid not in view.records and seen.queue and seen.finished is None:
             found = f"{'suspended' if seen.suspended else 'running'} in LocalQueue {seen.queue}, but not on record"
-            yield Difference(Problem.NOT_ON_RECORD, f"Job {seen.key}", uid, found, "on record")
+            yield Difference(Problem.NOT_ON_RECORD, f"{seen.kind.kind} {seen.key}", uid, found, "on record")
 
 
 def _of_pods(view: View) -> Iterator[Difference]:
@@ -185,8 +187,9 @@ def _of_pods(view: View) -> Iterator[Difference]:
             continue
         waits = seen is not None and bool(seen.queue) and seen.suspended and seen.finished is None
         if waits or (seen is None and (record is not None or owner.had_quota)):
+            kind = seen.kind.kind if seen is not None else "Job" if record is None else record.workload.kind
             yield Difference(
-                Problem.PODS_WITHOUT_ADMISSION, f"Job {owner.name}", uid, f"{owner.pods} pods are alive", "no pods"
+                Problem.PODS_WITHOUT_ADMISSION, f"{kind} {owner.name}", uid, f"{owner.pods} pods are alive", "no pods"
             )
 
 

@@ -68,14 +68,17 @@ class Deciding:
 
     def _admit(self, decision: Admit) -> None:
         tracked = self._desk.registry.get(decision.workload.uid)
-        if tracked is None or tracked.object is None or tracked.record.state is not State.PENDING:
+        if tracked is None or tracked.record.state is not State.PENDING:
+            self._desk.engine.forget(decision)
+            return
+        if (seen := tracked.seen) is None or (obj := tracked.object) is None:
             self._desk.engine.forget(decision)
             return
         try:
-            original = self._acting.original_for(tracked.object, decision.admission)
+            original = self._acting.original_for(seen, obj, decision.admission)
         except Misconfigured as error:
             self._desk.engine.forget(decision)
-            self._desk.bar(tracked, generation=tracked.seen.generation if tracked.seen else 0, message=str(error))
+            self._desk.bar(tracked, generation=seen.generation, message=str(error))
             return
         self._upkeep.admit(tracked, decision, original=original)
 

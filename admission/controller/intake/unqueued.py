@@ -37,6 +37,7 @@ _NAMED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Unqueued:
+    kind: Kind
     uid: str
     namespace: str
     name: str
@@ -54,7 +55,6 @@ class Unqueued:
     def __init__(
         self,
         client: Client,
-        kind: Kind,
         watching: Watching,
         events: EventRecorder,
         *,
@@ -63,7 +63,6 @@ class Unqueued:
     ) -> None:
         """`namespaces` selects those that are managed."""
         self._client = client
-        self._kind = kind
         self._watching = watching
         self._events = events
         self._namespaces = namespaces
@@ -88,31 +87,15 @@ class Unqueued:
                 await asyncio.sleep(_PAUSE)
                 self._news.set()
 
-    def _seen(self, changes: Iterable[Change]) -> None:
+    def _seen(self, kind: Kind, changes: Iterable[Change]) -> None:
         for change in changes:
-            one = None if change.type == "DELETED" or change.object is None else self._read(change.object)
+            one = None if change.type == "DELETED" or change.object is None else _read(kind, change.object)
             if one is not None:
                 self._known[change.uid] = one
                 if self._is_managed(one.namespace):
                     self._news.set()
             else:
                 self._known.pop(change.uid, None)
-
-    def _read(self, obj: Object) -> _Unqueued | None:
-        """None: it is queued, has ended, or is none of ours."""
-        metadata = obj["metadata"]
-        if self._kind.queue_name(obj) or "deletionTimestamp" in metadata:
-            return None
-        labels = {**(metadata.get("labels") or {}), **self._label()}
-        if not self._kind.queue_name({**obj, "metadata": {**metadata, "labels": labels}}):
-            return None
-        seen = self._kind.observe(obj)
-        if seen.finished is not None:
-            return None
-        return _Unqueued(seen.uid, seen.namespace, seen.name, seen.resource_version, running=not seen.suspended)
-
-    def _label(self) -> dict[str, str]:
-        return {self._kind.conventions.queue_labels[0]: DEFAULT_QUEUE}
 
     def _is_managed(self, namespace: str) -> bool:
         labels = self._watching.context.namespace_labels(namespace)
@@ -121,18 +104,20 @@ class Unqueued:
     async def _take_in(self, found: list[_Unqueued]) -> bool:
         """Give them the label; the rest follows as for all that is queued. False: some have to be tried again."""
         if running := [one.key for one in found if one.running]:
+            names = {one.kind.kind for one in found if one.running}
+            noun = names.pop() if len(names) == 1 else "object"
             more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
             log.warning(
                 "%d running %ss without a queue are in managed namespaces: each is stopped, and waits in its "
                 'LocalQueue "%s": %s%s',
-                len(running), self._kind.kind, DEFAULT_QUEUE, ", ".join(running[:_NAMED]), more,
+                len(running), noun, DEFAULT_QUEUE, ", ".join(running[:_NAMED]), more,
             )  # fmt: skip
         return all([await self._label_one(one) for one in found])
 
     async def _label_one(self, one: _Unqueued) -> bool:
-        kind = self._kind
-        path = f"/apis/{kind.group}/{kind.version}/namespaces/{one.namespace}/{kind.plural}/{one.name}"
-        metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": self._label()}
+        kinds, kind = self._watching.kinds, one.kind
+        path = kinds.path(kind, one.namespace, one.name)
+        metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": _label(kind)}
         try:
             await self._client.patch(path, {"metadata": metadata}, permitted=self._leads)
         except (Conflict, NotFound):
@@ -142,9 +127,27 @@ class Unqueued:
             return False
         self._known.pop(one.uid, None)
         self._events.record(
-            Reference(f"{kind.group}/{kind.version}", kind.kind, one.name, one.uid, one.namespace),
+            Reference(kinds.api_version(kind), kind.kind, one.name, one.uid, one.namespace),
             reason="Queued",
             action="Queue",
             note=f'Everything in this namespace is queued: it waits in LocalQueue "{DEFAULT_QUEUE}" from now on',
         )
         return True
+
+
+def _read(kind: Kind, obj: Object) -> _Unqueued | None:
+    """None: it is queued, has ended, or is none of ours."""
+    metadata = obj["metadata"]
+    if kind.queue_name(obj) or "deletionTimestamp" in metadata:
+        return None
+    labels = {**(metadata.get("labels") or {}), **_label(kind)}
+    if not kind.queue_name({**obj, "metadata": {**metadata, "labels": labels}}):
+        return None
+    seen = kind.observe(obj)
+    if seen.finished is not None:
+        return None
+    return _Unqueued(kind, seen.uid, seen.namespace, seen.name, seen.resource_version, running=not seen.suspended)
+
+
+def _label(kind: Kind) -> dict[str, str]:
+    return {kind.conventions.queue_labels[0]: DEFAULT_QUEUE}

@@ -7,41 +7,66 @@ record and not among those kept is looked at singly.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, TypeAlias
 
+from admission.cluster.errors import NotFound
 from admission.cluster.informer import Informer
 from admission.cluster.pulse import Pulse
+from admission.controller.intake.served import served_versions
 from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, ObjectsChanged
 from admission.controller.state.lag import WatchLag
-from admission.controller.state.tracked import packed
+from admission.controller.state.tracked import Known, packed
+from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from admission.cluster.client import Client, Object
     from admission.cluster.informer import Change
     from admission.controller.state.inbox import Inbox
     from admission.kinds.base import Kind
+    from admission.kinds.registry import Kinds
+
+log = logging.getLogger(__name__)
+
+DISCOVERY = 10.0
+"""Seconds between two looks at which custom resources the API server has."""
+
+Listener: TypeAlias = "Callable[[Kind, list[Change]], None]"
 
 
 class Watching:
-    """The informers of one kind and of what its workloads are computed from; they run once, as long as the process."""
+    """The informers of all kinds and of what workloads are computed from; they run as long as the process.
 
-    def __init__(self, client: Client, kind: Kind) -> None:
+    A kind of custom resource is watched from when the API server serves it until it does not any more.
+    """
+
+    def __init__(self, client: Client, kinds: Kinds) -> None:
         self.context = Context()
-        self._kind = kind
-        self._objects = Informer(client, f"/apis/{kind.group}/{kind.version}/{kind.plural}")
+        self.kinds = kinds
+        self._client = client
+        self._custom = [kind for kind in kinds if kind.is_custom]
+        self._objects = {kind: Informer(client, kinds.path(kind)) for kind in kinds if not kind.is_custom}
+        """Of the kinds that are watched now."""
+        self._tasks: dict[Kind, asyncio.Task[None]] = {}
         self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
         self.pulse = Pulse(client)
-        self.lag = WatchLag(self._objects)
-        self._kept: dict[str, bytes] = {}
-        """Packed, by uid: all that are queued and have not ended. While somebody decides, that is for him to know."""
+        self.lag = WatchLag(kinds, self._objects)
+        self.discovery = DISCOVERY
+        self._undiscovered: ClusterError | str | None = "the API server was not yet asked for its resources"
+        """Why it is not known which custom resources there are; None: it is."""
+        self.objects_synced = asyncio.Event()
+        """Set when the first lists of all kinds are complete, and were taken by whoever decides."""
+        self._kept: dict[str, Known] = {}
+        """By uid: all that are queued and have not ended. While somebody decides, that is for him to know."""
         self._inbox: Inbox | None = None
-        self._listeners: list[tuple[Callable[[list[Change]], None], Callable[[], None]]] = []
+        self._listeners: list[tuple[Listener, Callable[[], None]]] = []
 
-    def tell(self, objects: Callable[[list[Change]], None], namespaces: Callable[[], None]) -> None:
-        """Call `objects` with all changes of objects of the kind, and `namespaces` after each of namespaces."""
+    def tell(self, objects: Listener, namespaces: Callable[[], None]) -> None:
+        """Call `objects` with all changes of objects of a kind, and `namespaces` after each of namespaces."""
         self._listeners.append((objects, namespaces))
 
     async def run(self) -> None:
@@ -50,12 +75,10 @@ class Watching:
             group.create_task(self.pulse.run(), name="pulse")
             for resource, informer in self._context_informers.items():
                 group.create_task(self._follow_context(resource, informer), name=resource)
-            group.create_task(self._follow_objects(), name=self._kind.plural)
-
-    @property
-    def objects_synced(self) -> asyncio.Event:
-        """Set when the first list of objects is complete, and was taken by whoever decides."""
-        return self._objects.synced
+            for kind, informer in self._objects.items():
+                self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
+            if self._custom:
+                group.create_task(self._discover(group), name="discovery")
 
     async def context_synced(self) -> None:
         """Wait until all is known that workloads are computed from."""
@@ -66,56 +89,119 @@ class Watching:
         """None if all is known and heard of; else the sentence that says why not."""
         if self.pulse.failure is not None:
             return self.pulse.failure
-        informers = (*self._context_informers.values(), self._objects)
+        informers = (*self._context_informers.values(), *self._objects.values())
         for informer in informers:
-            if informer.failure is not None:
+            if informer.failure is not None and not self._is_gone(informer):
                 return str(informer.failure)
-        if all(informer.synced.is_set() for informer in informers):
+        if self._custom and self._undiscovered is not None and not self.objects_synced.is_set():
+            return str(self._undiscovered)
+        if all(informer.synced.is_set() or self._is_gone(informer) for informer in informers):
             return None
         return "the first lists from the API server are not complete yet"
 
     def informers(self) -> dict[str, bool]:
         """By resource: whether all of it is known and heard of."""
-        informers = {**self._context_informers, self._kind.plural: self._objects}
+        objects = {kind.plural: informer for kind, informer in self._objects.items()}
+        informers = {**self._context_informers, **objects}
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
-    def hand_over(self, inbox: Inbox) -> dict[str, bytes]:
-        """All objects that are known, packed, by uid; from now on all that changes is put into `inbox`."""
+    def hand_over(self, inbox: Inbox) -> dict[str, Known]:
+        """All objects that are known, by uid; from now on all that changes is put into `inbox`."""
         kept, self._kept, self._inbox = self._kept, {}, inbox
         return kept
 
-    def take_back(self, objects: dict[str, bytes], inbox: Inbox) -> None:
+    def take_back(self, objects: dict[str, Known], inbox: Inbox) -> None:
         """Nobody decides any more: `objects` is what was known then, and `inbox` what was not yet taken from it."""
         self._kept, self._inbox = objects, None
         for message in inbox.take():
             if isinstance(message, ObjectsChanged):
-                self._keep(message.changes)
+                self._keep(message.kind, message.changes)
 
-    async def _follow_objects(self) -> None:
-        async for batch in self._objects.batches():
-            self.lag.heard(batch)
-            for objects, _ in self._listeners:
-                objects(batch)
-            while (inbox := self._inbox) is not None:
-                await inbox.offer(batch)
-                if inbox is self._inbox:
-                    break
+    # --- kinds that come and go
+
+    async def _discover(self, group: asyncio.TaskGroup) -> NoReturn:
+        """Watch each kind as soon as the API server has it, and let it go when it is gone."""
+        while True:
+            try:
+                served = await served_versions(self._client, self._custom)
+            except ClusterError as error:
+                self._undiscovered = error
             else:
-                self._keep(batch)
+                await self._adjust(served, group)
+                self._undiscovered = None
+                self._note_synced()
+            await asyncio.sleep(self.discovery)
 
-    def _keep(self, batch: list[Change]) -> None:
+    async def _adjust(self, served: dict[Kind, str], group: asyncio.TaskGroup) -> None:
+        for kind in self._custom:
+            informer, version = self._objects.get(kind), served.get(kind)
+            # A server that has just started may not list what it has, but does not answer 404 for it either.
+            if informer is not None and version is None and self._is_gone(informer):
+                log.info("the API server has no %s any more", self._name(kind))
+                self._stop_following(kind)
+                if gone := informer.forget():
+                    await self._tell(kind, gone)
+            elif informer is not None and version not in (None, self._version(kind)):
+                self._stop_following(kind)  # in the other version the same objects are listed again
+            if kind not in self._objects and version is not None:
+                self.kinds.serve(kind, version)
+                log.info("watches %s", self._name(kind))
+                informer = self._objects[kind] = Informer(self._client, self.kinds.path(kind))
+                self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
+
+    def _stop_following(self, kind: Kind) -> None:
+        self._tasks.pop(kind).cancel()
+        del self._objects[kind]
+
+    def _version(self, kind: Kind) -> str:
+        return self.kinds.api_version(kind).rpartition("/")[2]
+
+    def _name(self, kind: Kind) -> str:
+        return f"{kind.plural}.{self._version(kind)}.{kind.group}"
+
+    def _is_gone(self, informer: Informer) -> bool:
+        """Whether the API server says that there is no such resource: of a custom one that is no failure."""
+        return isinstance(informer.failure, NotFound) and any(
+            self._objects.get(kind) is informer for kind in self._custom
+        )
+
+    def _note_synced(self) -> None:
+        known = not self._custom or self._undiscovered is None
+        if known and all(informer.synced.is_set() or self._is_gone(informer) for informer in self._objects.values()):
+            self.objects_synced.set()
+
+    # --- objects
+
+    async def _follow(self, kind: Kind, informer: Informer) -> None:
+        noting = asyncio.create_task(self._note_when(informer))
+        try:
+            async for batch in informer.batches():
+                await self._tell(kind, batch)
+        finally:
+            noting.cancel()
+
+    async def _note_when(self, informer: Informer) -> None:
+        await informer.synced.wait()
+        self._note_synced()
+
+    async def _tell(self, kind: Kind, batch: list[Change]) -> None:
+        self.lag.heard(kind, batch)
+        for objects, _ in self._listeners:
+            objects(kind, batch)
+        while (inbox := self._inbox) is not None:
+            await inbox.offer(kind, batch)
+            if inbox is self._inbox:
+                break
+        else:
+            self._keep(kind, batch)
+
+    def _keep(self, kind: Kind, batch: list[Change]) -> None:
         for change in batch:
             obj = change.object
-            if change.type != "DELETED" and obj is not None and self._concerns_us(obj):
-                self._kept[change.uid] = packed(obj)
+            if change.type != "DELETED" and obj is not None and _concerns_us(kind, obj):
+                self._kept[change.uid] = Known(kind, packed(obj))
             else:
                 self._kept.pop(change.uid, None)
-
-    def _concerns_us(self, obj: Object) -> bool:
-        try:
-            return bool(self._kind.queue_name(obj)) and self._kind.observe(obj).finished is None
-        except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
-            return True
 
     async def _follow_context(self, resource: str, informer: Informer) -> None:
         async for batch in informer.batches():
@@ -125,3 +211,10 @@ class Watching:
             if resource == "namespaces":
                 for _, namespaces in self._listeners:
                     namespaces()
+
+
+def _concerns_us(kind: Kind, obj: Object) -> bool:
+    try:
+        return bool(kind.queue_name(obj)) and kind.observe(obj).finished is None
+    except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
+        return True

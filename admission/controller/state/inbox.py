@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from admission.cluster.informer import Change
     from admission.controller.state.lifecycle import Step
+    from admission.kinds.base import Kind
     from admission.model.errors import ClusterError
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectsChanged:
-    """A watch delivered changes of objects that may be queued."""
+    """A watch delivered changes of objects of a kind that may be queued."""
 
+    kind: Kind
     changes: list[Change]
 
 
@@ -74,13 +76,13 @@ class Inbox:
         self._messages.append(message)
         self._arrived.set()
 
-    async def offer(self, changes: list[Change]) -> None:
+    async def offer(self, kind: Kind, changes: list[Change]) -> None:
         """Put changes from a watch; while the inbox is full, wait: its connection then fills up, not our memory."""
         while self._weight >= self._capacity:
             self._taken.clear()
             await self._taken.wait()
         self._weight += len(changes)
-        self.put(ObjectsChanged(changes))
+        self.put(ObjectsChanged(kind, changes))
 
     @property
     def weight(self) -> int:

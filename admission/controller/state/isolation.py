@@ -24,31 +24,32 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Fault, Faults
     from admission.controller.state.workload_state import Desk
     from admission.kinds.base import Kind, Object
+    from admission.kinds.registry import Kinds
 
 
 class Isolation:
     """For one desk; `faults` outlasts it. `clock` gives seconds since the epoch."""
 
-    def __init__(self, *, kind: Kind, desk: Desk, faults: Faults, clock: Callable[[], float]) -> None:
-        self._kind = kind
+    def __init__(self, *, kinds: Kinds, desk: Desk, faults: Faults, clock: Callable[[], float]) -> None:
+        self._kinds = kinds
         self._desk = desk
         self._faults = faults
         self._clock = clock
-        self._failed: dict[str, Object | None] = {}
-        """The uids of those that have to be set aside, with their objects as far as they are known."""
+        self._failed: dict[str, tuple[Kind, Object] | None] = {}
+        """The uids of those that have to be set aside, with kinds and objects as far as they are known."""
 
-    def see(self, obj: Object, take_in: Callable[[Object], None]) -> None:
-        """Have an object taken in as it is now, unless it is left alone."""
+    def see(self, kind: Kind, obj: Object, take_in: Callable[[Kind, Object], None]) -> None:
+        """Have an object of a kind taken in as it is now, unless it is left alone."""
         metadata = obj["metadata"]
         uid, version = metadata["uid"], metadata["resourceVersion"]
         if self._faults.of(uid, version) is not None:
-            self._failed[uid] = obj
+            self._failed[uid] = kind, obj
             return
         try:
-            take_in(obj)
+            take_in(kind, obj)
         except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
             self._faults.note(uid, version, error)
-            self._failed[uid] = obj
+            self._failed[uid] = kind, obj
 
     @contextmanager
     def of(self, uid: str) -> Iterator[None]:
@@ -71,18 +72,19 @@ class Isolation:
         tracked = self._desk.registry.get(uid)
         seen = None if tracked is None else tracked.seen
         self._faults.note(uid, "" if seen is None else seen.resource_version, error)
-        self._failed[uid] = None if tracked is None else tracked.object
+        obj = None if tracked is None else tracked.object
+        self._failed[uid] = None if seen is None or obj is None else (seen.kind, obj)
 
     def settle(self) -> list[str]:
         """Set all aside that failed since the last call; the uids of those for which the leader has to begin anew."""
         beyond = []
         while self._failed:
-            uid, obj = self._failed.popitem()
+            uid, known = self._failed.popitem()
             fault = self._faults.known(uid)
             if fault is None:
                 continue
             try:
-                done = self._set_aside(uid, obj, fault)
+                done = self._set_aside(uid, known, fault)
             except Exception as error:  # noqa: BLE001  so it is ignored
                 self._faults.note(uid, fault.version, error)
                 done = False
@@ -90,7 +92,7 @@ class Isolation:
                 beyond.append(uid)
         return beyond
 
-    def _set_aside(self, uid: str, obj: Object | None, fault: Fault) -> bool:
+    def _set_aside(self, uid: str, known: tuple[Kind, Object] | None, fault: Fault) -> bool:
         """Whether that was possible."""
         desk = self._desk
         tracked = desk.registry.get(uid)
@@ -100,48 +102,50 @@ class Isolation:
             desk.drop(tracked)
         if fault.is_ignored:
             return True
-        seen = None if obj is None else self._observe(obj)
+        seen = None if known is None else _observe(*known)
         if tracked is None:
             if seen is None or not seen.queue or seen.finished is not None or uid in desk.ended:
                 return True
-            record = WorkloadRecord(_bare(seen, self._kind), State.PENDING, queued_at=self._clock())
+            record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._clock())
             tracked = Tracked(record=record)
         workload = replace(tracked.record.workload, pod_sets=(), priority=0, priority_class="", user="")
         tracked.change(workload=workload, reason=MISCONFIGURED, message=fault.message)
-        tracked.seen, tracked.object = seen, obj
+        tracked.seen, tracked.object = seen, None if known is None else known[1]
         desk.set_aside(tracked)
         return True
 
-    def _observe(self, obj: Object) -> Observed:
-        """The object's state, or of one that cannot be read just what it takes to stop it."""
-        try:
-            return self._kind.observe(obj)
-        except Exception:  # noqa: BLE001  that was reported already
-            metadata, spec = obj["metadata"], obj.get("spec") or {}
-            labels = metadata.get("labels") or {}
-            suspended = spec.get("suspend") is True
-            return Observed(
-                uid=metadata["uid"],
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                resource_version=metadata["resourceVersion"],
-                generation=metadata.get("generation") or 0,
-                created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
-                queue=next((labels[key] for key in self._kind.conventions.queue_labels if labels.get(key)), ""),
-                priority_class="",
-                pod_priority_class="",
-                user="",
-                held=True,
-                suspended=suspended,
-                active=not suspended,
-                started=False,
-                pods=0,
-                deleting="deletionTimestamp" in metadata,
-                finished=None,
-            )
+
+def _observe(kind: Kind, obj: Object) -> Observed:
+    """The object's state, or of one that cannot be read just what it takes to stop it."""
+    try:
+        return kind.observe(obj)
+    except Exception:  # noqa: BLE001  that was reported already
+        metadata, spec = obj["metadata"], obj.get("spec") or {}
+        labels = metadata.get("labels") or {}
+        suspended = spec.get("suspend") is True
+        return Observed(
+            kind=kind,
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            resource_version=metadata["resourceVersion"],
+            generation=metadata.get("generation") or 0,
+            created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
+            queue=next((labels[key] for key in kind.conventions.queue_labels if labels.get(key)), ""),
+            priority_class="",
+            pod_priority_class="",
+            user="",
+            held=True,
+            suspended=suspended,
+            active=not suspended,
+            started=False,
+            pods=0,
+            deleting="deletionTimestamp" in metadata,
+            finished=None,
+        )
 
 
-def _bare(seen: Observed, kind: Kind) -> Workload:
+def _bare(seen: Observed, kinds: Kinds) -> Workload:
     return Workload(
         uid=seen.uid,
         namespace=seen.namespace,
@@ -150,5 +154,6 @@ def _bare(seen: Observed, kind: Kind) -> Workload:
         priority=0,
         created=seen.created,
         pod_sets=(),
-        kind=kind.kind,
+        kind=seen.kind.kind,
+        api_version=kinds.api_version(seen.kind),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -13,13 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.controller.state.lifecycle import Step
-    from admission.kinds.base import Object, Observed
+    from admission.kinds.base import Kind, Object, Observed
     from admission.model.checks import PodSetUpdate
+    from admission.model.workload import Workload
     from admission.store.records import CheckRecord, Order, WorkloadRecord
 
 
 _LATE = "cameLate"
 """In a record's `original`."""
+
+
+class Known(NamedTuple):
+    """An object as it was last seen, packed."""
+
+    kind: Kind
+    raw: bytes
 
 
 def packed(obj: Object) -> bytes:
@@ -118,7 +126,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Tracked] = {}
-        self._uid_by_name: dict[tuple[str, str, str], str] = {}
+        self._uid_by_name: dict[tuple[str, str, str, str], str] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -133,19 +141,23 @@ class Registry:
     def get(self, uid: str) -> Tracked | None:
         return self._by_uid.get(uid)
 
-    def named(self, kind: str, namespace: str, name: str) -> Tracked | None:
+    def named(self, kind: Kind, namespace: str, name: str) -> Tracked | None:
         """The workload whose object has this name: the newest, where one was deleted and created anew."""
-        uid = self._uid_by_name.get((kind, namespace, name))
+        uid = self._uid_by_name.get((kind.group, kind.kind, namespace, name))
         return self._by_uid.get(uid) if uid is not None else None
 
     def add(self, tracked: Tracked) -> Tracked:
         workload = tracked.record.workload
         self._by_uid[workload.uid] = tracked
-        self._uid_by_name[workload.kind, workload.namespace, workload.name] = workload.uid
+        self._uid_by_name[_name(workload)] = workload.uid
         return tracked
 
     def remove(self, uid: str) -> None:
         workload = self._by_uid.pop(uid).record.workload
-        name = (workload.kind, workload.namespace, workload.name)
+        name = _name(workload)
         if self._uid_by_name.get(name) == uid:
             del self._uid_by_name[name]
+
+
+def _name(workload: Workload) -> tuple[str, str, str, str]:
+    return workload.group, workload.kind, workload.namespace, workload.name

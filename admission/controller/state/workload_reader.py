@@ -12,7 +12,8 @@ from admission.store.records import Order
 
 if TYPE_CHECKING:
     from admission.controller.state.context import Context
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Object, Observed
+    from admission.kinds.registry import Kinds
     from admission.model.workload import PodSet
 
 
@@ -24,13 +25,13 @@ class Reading:
     fault: str = ""
 
 
-def read(kind: Kind, seen: Observed, obj: Object, context: Context, *, known: Workload | None = None) -> Reading:
+def read(kinds: Kinds, seen: Observed, obj: Object, context: Context, *, known: Workload | None = None) -> Reading:
     """The workload of an object that names a queue; `known` itself, if that is what it still asks for."""
     pod_sets: tuple[PodSet, ...] = ()
     priority = 0
     fault = ""
     try:
-        pod_sets = kind.pod_sets(obj, context.of_namespace(seen.namespace))
+        pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
     except Misconfigured as error:
         fault = str(error)
@@ -44,7 +45,8 @@ def read(kind: Kind, seen: Observed, obj: Object, context: Context, *, known: Wo
         priority=priority,
         created=seen.created,
         pod_sets=pod_sets,
-        kind=kind.kind,
+        kind=seen.kind.kind,
+        api_version=kinds.api_version(seen.kind),
         priority_class=seen.priority_class,
         user=seen.user,
     )

@@ -64,15 +64,17 @@ class Desk:
     def tell(self, event: Event) -> None:
         self.engine.observe(event, now=self._clock())
 
-    def restore(self, record: WorkloadRecord, order: Order | None, checks: tuple[CheckRecord, ...]) -> None:
-        """A workload as it is on record."""
+    def restore(
+        self, record: WorkloadRecord, order: Order | None, checks: tuple[CheckRecord, ...], *, is_on: bool = True
+    ) -> None:
+        """A workload as it is on record; not `is_on`: its kind is switched off, and nobody sees its object."""
         if order is not None:
             placed = replace(record.workload, rank_priority=order.rank_priority, rank_at=order.rank_at)
             record = replace(record, workload=placed)
         if record.state is State.ADMITTED and record.cleared_at is None and not record.checks_pending:
             record = replace(record, cleared_at=record.admitted_at)  # written by a version that knew no checks
         barred = record.reason in BARS or not record.active or not record.workload.pod_sets
-        held = record.state is State.PENDING and barred
+        held = record.state is State.PENDING and (barred or not is_on)
         tracked = self.registry.add(Tracked(record=record, held=held, order=order, checks=checks))
         tracked.unsettled = tracked.holds_quota  # it may have been started and stopped a moment ago
         if order is None or order.priority is None:
@@ -84,6 +86,15 @@ class Desk:
             self.tell_admitted(tracked)
         else:
             self.tell_pending(tracked)
+        if held and not is_on and record.active:
+            self._bar_kind_off(tracked)
+
+    def _bar_kind_off(self, tracked: Tracked) -> None:
+        workload = tracked.record.workload
+        name = f"{workload.group}/{workload.kind.lower()}"
+        message = f"{name} is not among the integrations: its object is left as it is"
+        if tracked.record.message != message:
+            self.write(tracked.change(reason=ON_HOLD, message=message), message=message)
 
     def arrive(self, reading: Reading, *, held: bool, reason: str, message: str) -> Tracked:
         """An object was queued that was not known before."""

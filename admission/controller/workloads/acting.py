@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_state import Desk
     from admission.controller.workloads.observing import Observing
-    from admission.kinds.base import Kind, Observed
+    from admission.kinds.base import Observed
+    from admission.kinds.registry import Kinds
     from admission.model.workload import Admission, Workload
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Acting:
     def __init__(
         self,
         *,
-        kind: Kind,
+        kinds: Kinds,
         client: Client,
         writer: Writer,
         events: EventRecorder,
@@ -61,7 +62,7 @@ class Acting:
         isolation: Isolation,
         reads: set[asyncio.Task[None]],
     ) -> None:
-        self._kind = kind
+        self._kinds = kinds
         self._client = client
         self._writer = writer
         self._events = events
@@ -104,9 +105,9 @@ class Acting:
                 elif step is not Step.WAIT and (obj := tracked.object) is not None:
                     self._do(step, tracked, tracked.seen, obj)
 
-    def original_for(self, obj: Object, admission: Admission) -> Object:
+    def original_for(self, seen: Observed, obj: Object, admission: Admission) -> Object:
         """What has to be on record before the workload is started. Raises Misconfigured if it cannot be started."""
-        return self._kind.start_patch(obj, admission, self._context.flavors)[1]
+        return seen.kind.start_patch(obj, admission, self._context.flavors)[1]
 
     def done(self, message: StepDone) -> None:
         """The outcome of a request."""
@@ -125,7 +126,8 @@ class Acting:
             tracked.in_sync = message.result["metadata"]["generation"]
             self._say_admitted(tracked)
         self._desk.dirty[message.uid] = None
-        self._isolation.see(message.result, self._observing.see)
+        if (kind := self._kinds.of(tracked.record.workload)) is not None:
+            self._isolation.see(kind, message.result, self._observing.see)
 
     def due(self, message: Due) -> None:
         """After a pause: what became of it, and what is due now?"""
@@ -143,7 +145,7 @@ class Acting:
     def look_for_the_unseen(self) -> None:
         """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows."""
         for tracked in self._desk.registry:
-            if tracked.seen is None and tracked.in_flight is None:
+            if tracked.seen is None and tracked.in_flight is None and self._kinds.of(tracked.record.workload):
                 self.look(tracked)
 
     def _do(self, step: Step, tracked: Tracked, seen: Observed, obj: Object) -> None:
@@ -151,9 +153,9 @@ class Acting:
             case Step.START:
                 self._start(tracked, seen, obj)
             case Step.STOP:
-                self._send(tracked, Step.STOP, self._kind.stop_patch(obj))
+                self._send(tracked, Step.STOP, seen.kind.stop_patch(obj))
             case Step.RESTORE:
-                patch = self._restoration(tracked, obj)
+                patch = _restoration(tracked, seen, obj)
                 assert patch is not None, tracked
                 self._send(tracked, Step.RESTORE, patch)
             case _:
@@ -167,23 +169,19 @@ class Acting:
             seen,
             changed_by_us=stopped
             and (obj := tracked.object) is not None
-            and self._restoration(tracked, obj) is not None,
+            and _restoration(tracked, seen, obj) is not None,
             checks_pending=tracked.record.checks_pending,
             settled=not tracked.unsettled,
         )
 
-    def _restoration(self, tracked: Tracked, obj: Object) -> Object | None:
-        original = tracked.record.original
-        return None if original is None else self._kind.restore_patch(obj, original)
-
     def _start(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
         record = tracked.record
         assert record.admission is not None, record
-        if self._restoration(tracked, obj) is not None:  # it was started before, and suspended by its user
-            self._send(tracked, Step.START, self._kind.resume_patch(obj))
+        if _restoration(tracked, seen, obj) is not None:  # it was started before, and suspended by its user
+            self._send(tracked, Step.START, seen.kind.resume_patch(obj))
             return
         try:
-            patch, original = self._kind.start_patch(obj, record.admission, self._context.flavors, tracked.updates)
+            patch, original = seen.kind.start_patch(obj, record.admission, self._context.flavors, tracked.updates)
         except Misconfigured as error:
             self._desk.refuse(tracked, generation=seen.generation, message=str(error))
             return
@@ -194,12 +192,11 @@ class Acting:
         self._send(tracked, Step.START, patch)
 
     def _send(self, tracked: Tracked, step: Step, body: Object | list[Object]) -> None:
-        self._submit(tracked, step, self._path(tracked.record.workload), body)
+        self._submit(tracked, step, body)
 
-    def _submit(
-        self, tracked: Tracked, step: Step, path: str, body: Object | list[Object], *, subresource: str = ""
-    ) -> None:
+    def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
         tracked.in_flight = step
+        path = self._path(tracked.record.workload)
         patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
         self._writer.submit(
             Patch(path, body, subresource=subresource, patch_type=patch_type), self._tell(tracked.uid, step)
@@ -231,8 +228,7 @@ class Acting:
         refused = isinstance(error, Invalid) and bool(error.status.get("details"))
         if refused and seen.started and step in (Step.START, Step.RESTORE) and tracked.attempts == 1:
             # Before Kubernetes 1.36 a Job's template may change only after its start time was cleared.
-            patch = self._kind.clear_start_time_patch(obj)
-            self._submit(tracked, Step.WAIT, self._path(tracked.record.workload), patch, subresource="status")
+            self._submit(tracked, Step.WAIT, seen.kind.clear_start_time_patch(obj), subresource="status")
             return True
         if refused and step is Step.START:
             log.warning("%s cannot be started: %s", seen.key, error)
@@ -249,8 +245,9 @@ class Acting:
         self._inbox.put(StepDone(workload.uid, Step.WAIT, result))
 
     def _path(self, workload: Workload) -> str:
-        kind = self._kind
-        return f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}/{workload.name}"
+        kind = self._kinds.of(workload)
+        assert kind is not None, workload
+        return self._kinds.path(kind, workload.namespace, workload.name)
 
     def _say_admitted(self, tracked: Tracked) -> None:
         record = tracked.record
@@ -260,8 +257,8 @@ class Acting:
         waited = (record.admitted_at or record.queued_at) - record.queued_at
         self._events.record(
             Reference(
-                api_version=f"{self._kind.group}/{self._kind.version}",
-                kind=self._kind.kind,
+                api_version=record.workload.api_version,
+                kind=record.workload.kind,
                 namespace=record.workload.namespace,
                 name=record.workload.name,
                 uid=record.workload.uid,
@@ -271,3 +268,8 @@ class Acting:
             note=f"Admitted by ClusterQueue {record.cluster_queue} on {', '.join(flavors) or 'no flavor'} "
             f"after {waited:.0f}s of waiting",
         )
+
+
+def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object] | None:
+    original = tracked.record.original
+    return None if original is None else seen.kind.restore_patch(obj, original)

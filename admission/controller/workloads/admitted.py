@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_state import Desk
     from admission.engine.events import Admit
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Object, Observed
     from admission.store.records import WorkloadRecord
 
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
@@ -36,7 +36,6 @@ class Upkeep:
     def __init__(
         self,
         *,
-        kind: Kind,
         context: Context,
         desk: Desk,
         pods_ready: WaitForPodsReady | None,
@@ -46,7 +45,6 @@ class Upkeep:
     ) -> None:
         """`isolated`: within it, what is raised is the fault of the workload with this uid (see `Isolation`)."""
         self._isolated = isolated
-        self._kind = kind
         self._context = context
         self._desk = desk
         self._policy = pods_ready
@@ -110,13 +108,13 @@ class Upkeep:
             self._unready.add(tracked.uid)  # its pods are going
         if record.state is not State.ADMITTED or seen is None:
             return
-        self._judge(tracked)
+        self._judge(tracked, seen)
         record = tracked.record
         if record.state is State.ADMITTED and record.cleared_at is not None:
             self._follow_readiness(tracked, seen)
             self._deadlines.set(tracked, self._deadline(tracked.record, seen))
 
-    def _judge(self, tracked: Tracked) -> None:
+    def _judge(self, tracked: Tracked, seen: Observed) -> None:
         """By what its checks say: start it, take its quota back, or go on waiting."""
         rejected = checks.in_state(tracked.checks, "Rejected")
         retrying = checks.in_state(tracked.checks, "Retry")
@@ -131,13 +129,13 @@ class Upkeep:
                 **({} if later is None else {"not_before": later}),
             )
         elif tracked.record.checks_pending and tracked.object is not None and checks.all_ready(tracked.checks):
-            self._clear(tracked, tracked.object)
+            self._clear(tracked, seen, tracked.object)
 
-    def _clear(self, tracked: Tracked, obj: Object) -> None:
+    def _clear(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
         admission = tracked.record.admission
         assert admission is not None, tracked
         try:
-            _, original = self._kind.start_patch(obj, admission, self._context.flavors, tracked.updates)
+            _, original = seen.kind.start_patch(obj, admission, self._context.flavors, tracked.updates)
         except Misconfigured as error:
             self._desk.refuse(tracked, generation=obj["metadata"]["generation"], message=str(error))
         else:

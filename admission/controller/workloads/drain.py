@@ -44,6 +44,7 @@ class _Wait:
 
     uid: str
     namespace: str
+    label: str
     number: int
     looks: int
     """How many looks have still to find nothing."""
@@ -62,12 +63,14 @@ class Drain:
         self._added = asyncio.Event()
         self._numbers = count(1)
 
-    def add(self, uid: str, namespace: str, *, may_begin: bool) -> int:
+    def add(self, uid: str, namespace: str, *, label: str = POD_OWNER, may_begin: bool) -> int:
         """Wait until no pod is left; returns the number that `PodsGone` will have. A former wait ends without it.
 
-        `may_begin`: pods may come into existence yet, though none are seen.
+        `label` of the pods has the uid as value. `may_begin`: pods may come into existence yet, though none are seen.
         """
-        wait = _Wait(uid, namespace, next(self._numbers), LOOKS if may_begin else 1, asyncio.get_running_loop().time())
+        wait = _Wait(
+            uid, namespace, label, next(self._numbers), LOOKS if may_begin else 1, asyncio.get_running_loop().time()
+        )
         self._waiting[uid] = wait
         self._added.set()
         return wait.number
@@ -94,20 +97,20 @@ class Drain:
                 pass
 
     async def _look(self, due: Sequence[_Wait]) -> None:
-        by_namespace: dict[str, list[_Wait]] = defaultdict(list)
+        by_selector: dict[tuple[str, str], list[_Wait]] = defaultdict(list)
         for wait in due:
-            by_namespace[wait.namespace].append(wait)
-        for namespace, waits in by_namespace.items():
+            by_selector[wait.namespace, wait.label].append(wait)
+        for (namespace, label), waits in by_selector.items():
             for start in range(0, len(waits), AT_ONCE):
-                await self._look_at(namespace, waits[start : start + AT_ONCE])
+                await self._look_at(namespace, label, waits[start : start + AT_ONCE])
 
-    async def _look_at(self, namespace: str, waits: Sequence[_Wait]) -> None:
+    async def _look_at(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
         alive: set[str] = set()
-        params = {"labelSelector": f"{POD_OWNER} in ({','.join(wait.uid for wait in waits)})"}
+        params = {"labelSelector": f"{label} in ({','.join(wait.uid for wait in waits)})"}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
             for pod in page["items"]:
                 if pod.get("status", {}).get("phase") not in ENDED:
-                    alive.add(pod["metadata"]["labels"][POD_OWNER])
+                    alive.add(pod["metadata"]["labels"][label])
         for wait in waits:
             if wait.uid in alive:
                 wait.looks = 1  # its controller has come to it

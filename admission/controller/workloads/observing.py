@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.workload_reader import Reading, ordered, read
 from admission.controller.state.workload_state import DEACTIVATED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
-from admission.kinds.patches import merged
+from admission.kinds.base import POD_OWNER
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, State
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.drain import Drain
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.limits import NamespaceContext
+    from admission.kinds.registry import Kinds
     from admission.model.workload import PodSet
     from admission.store.records import Order, WorkloadRecord
 
@@ -33,19 +34,19 @@ _CAME_LATE = "a start came through after its eviction: it is stopped, and given 
 class Observing:
     """Takes objects in as they are seen, in any order and any number of times."""
 
-    def __init__(self, kind: Kind, context: Context, desk: Desk, drain: Drain, upkeep: Upkeep) -> None:
-        self._kind = kind
+    def __init__(self, kinds: Kinds, context: Context, desk: Desk, drain: Drain, upkeep: Upkeep) -> None:
+        self._kinds = kinds
         self._context = context
         self._desk = desk
         self._drain = drain
         self._upkeep = upkeep
 
-    def see(self, obj: Object) -> None:
-        """An object as it is now."""
-        seen = self._kind.observe(obj)
+    def see(self, kind: Kind, obj: Object) -> None:
+        """An object of a kind, as it is now."""
+        seen = kind.observe(obj)
         tracked = self._desk.registry.get(seen.uid)
         if tracked is None:
-            before = self._desk.registry.named(self._kind.kind, seen.namespace, seen.name)
+            before = self._desk.registry.named(kind, seen.namespace, seen.name)
             if before is not None:
                 self.gone(before)
             if seen.queue and seen.finished is None and seen.uid not in self._desk.ended:
@@ -76,8 +77,10 @@ class Observing:
     def wait_for_pods(self, tracked: Tracked) -> None:
         """Have `pods_gone` called when it has none; may be asked again."""
         if not tracked.wait:
-            namespace = tracked.record.workload.namespace
-            tracked.wait = self._drain.add(tracked.uid, namespace, may_begin=tracked.unsettled)
+            workload = tracked.record.workload
+            kind = self._kinds.of(workload)
+            label = POD_OWNER if kind is None else kind.pods_label
+            tracked.wait = self._drain.add(workload.uid, workload.namespace, label=label, may_begin=tracked.unsettled)
 
     def pods_gone(self, tracked: Tracked) -> None:
         """Its last pod has ended, though its object is gone, or does not say so."""
@@ -111,7 +114,7 @@ class Observing:
             self._update(tracked, tracked.seen, tracked.object, None)
 
     def _arrive(self, seen: Observed, obj: Object) -> None:
-        reading = read(self._kind, seen, obj, self._context)
+        reading = read(self._kinds, seen, obj, self._context)
         held, reason, message = _bar(seen, reading, None)
         tracked = self._desk.arrive(reading, held=held, reason=reason, message=message)
         tracked.saw(seen, obj)
@@ -154,7 +157,7 @@ class Observing:
         Only such a start puts that in and unsuspends at once; a user may add the same while it waits.
         """
         original = tracked.record.original
-        return original is not None and (not seen.suspended or tracked.came_late) and self._kind.carries(obj, original)
+        return original is not None and (not seen.suspended or tracked.came_late) and seen.kind.carries(obj, original)
 
     def _read(self, tracked: Tracked, seen: Observed, obj: Object) -> Reading:
         """The workload as its object asks for it now, of the age that it has, as an admin will have it."""
@@ -164,7 +167,7 @@ class Observing:
             queue, user = seen.queue or record.workload.queue, record.workload.user or seen.user
             seen = replace(seen, queue=queue, user=user)
         unordered = record.workload if tracked.order is None else None
-        reading = read(self._kind, seen, obj, self._context, known=unordered)
+        reading = read(self._kinds, seen, obj, self._context, known=unordered)
         known = record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class
         if not known or tracked.own_priority is None:
             tracked.own_priority = reading.workload.priority
@@ -230,21 +233,21 @@ class Observing:
             more = seen.needed > _held_pods(tracked) or (not seen.needed and bool(seen.left))
             if before is None or tracked.record.checks_pending:  # the latter is stopped, and not yet what it will be
                 return more
-            return more or not self._is_same(before, obj, original)
-        restored = self._kind.restore_patch(obj, original)
-        now = read(self._kind, seen, obj if restored is None else merged(obj, restored), self._context)
-        whole = restored is None or self._kind.is_as_started(obj, original)
+            return more or not self._is_same(seen.kind, before, obj, original)
+        restored = seen.kind.restored(obj, original)
+        now = read(self._kinds, seen, restored, self._context)
+        whole = restored is obj or seen.kind.is_as_started(obj, original)
         return now.fault != "" or not whole or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)
 
-    def _is_same(self, before: Object, obj: Object, original: Object) -> bool:
+    def _is_same(self, kind: Kind, before: Object, obj: Object, original: Object) -> bool:
         """Whether something that runs has still the pods that it had, and all that its start put in.
 
         Limits of its namespace that have changed since do not count: they would stop what runs.
         """
-        if not self._kind.is_as_started(obj, original):
+        if not kind.is_as_started(obj, original):
             return False
         context = self._context.of_namespace(obj["metadata"]["namespace"])
-        had, has = (self._pods(each, original, context) for each in (before, obj))
+        had, has = (_pods(kind, each, original, context) for each in (before, obj))
         return (
             had is None
             or has is None
@@ -253,13 +256,13 @@ class Observing:
             )
         )
 
-    def _pods(self, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
-        """Without what its start put in; None: nobody can tell."""
-        restored = self._kind.restore_patch(obj, original)
-        try:
-            return self._kind.pod_sets(obj if restored is None else merged(obj, restored), context)
-        except Misconfigured:
-            return None
+
+def _pods(kind: Kind, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
+    """Without what its start put in; None: nobody can tell."""
+    try:
+        return kind.pod_sets(kind.restored(obj, original), context)
+    except Misconfigured:
+        return None
 
 
 def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = "0003"
+SCHEMA_VERSION = "0004"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
@@ -201,6 +201,7 @@ workloads = Table(
     Column("past_seconds", Double, nullable=False, server_default="0", comment="It ran so long in former admissions"),
     CheckConstraint("state IN ('pending', 'admitted', 'evicting', 'finished')", name="state"),
     Column("first_revision", BigInteger, nullable=False, server_default="0", comment="That which wrote it first"),
+    Column("api_version", Text, nullable=False, server_default="batch/v1", comment="GROUP/VERSION of its object"),
     # In the order of lists, with all that they can be narrowed by: a page is found without looking at other rows.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),

@@ -88,6 +88,7 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "namespace": workload.namespace,
         "name": workload.name,
         "kind": workload.kind,
+        "api_version": workload.api_version,
         "local_queue": workload.queue,
         "cluster_queue": record.cluster_queue,
         "priority": workload.priority,

@@ -187,7 +187,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
         original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
-        past_seconds, first_revision,
+        past_seconds, first_revision, api_version,
     ) = row  # fmt: skip
     sets = shapes.get(shape, ())  # what is misconfigured has none
     if isinstance(sets, Exception):
@@ -205,6 +205,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
             created=created_at,
             pod_sets=sets,
             kind=intern(kind),
+            api_version=intern(api_version),
             priority_class=intern(priority_class),
             user=intern(submitted_by),
             queued_at=counts_from,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from admission.cli.commands.import_kueue.destination import Door
     from admission.cli.commands.import_kueue.plan import Line
     from admission.cli.commands.import_kueue.source import Found
+    from admission.kinds import Kinds
 
 _NOT_TAKEN_OVER = "a Sluice that runs takes over nothing: stop it, and give --database-url"
 
@@ -82,15 +83,15 @@ def kueue(
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            (kind,) = all_kinds()
+            kinds = all_kinds()
             if paths:
                 found = in_manifests(read_documents(paths))
             else:
                 found = await in_cluster(
-                    await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kind
+                    await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kinds
                 )
             door = await stack.enter_async_context(opened(connection, database.url() if database.given else None))
-            plan = await _plan(found, door, namespace=namespace)
+            plan = await _plan(found, kinds, door, namespace=namespace)
             for line in plans.lines(plan):
                 print_line(line)
             if yes:
@@ -100,8 +101,7 @@ def kueue(
     asyncio.run(run())
 
 
-async def _plan(found: Found, door: Door, *, namespace: str) -> list[Line]:
-    (kind,) = all_kinds()
+async def _plan(found: Found, kinds: Kinds, door: Door, *, namespace: str) -> list[Line]:
     present = {item.key: item for item in await door.present()}
     plan = plans.objects(found.documents, present, namespace=namespace)
     items = present | {line.item.key: line.item for line in plan if line.item is not None}
@@ -109,7 +109,7 @@ async def _plan(found: Found, door: Door, *, namespace: str) -> list[Line]:
         found.context.see_queue_object(item)
     lines = running(
         found,
-        kind,
+        kinds,
         queues={item.name for item in items.values() if isinstance(item, ClusterQueue)},
         held=await door.held() if found.workloads else (),
         now=time.time(),

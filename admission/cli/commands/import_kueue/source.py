@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cli.errors import CommandError
 from admission.cluster.errors import NotFound
 from admission.cluster.informer import Change
+from admission.controller.intake.served import listed
 from admission.controller.state.context import PATHS, Context
 from admission.model.manifests import Document
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from admission.cluster.client import Client
-    from admission.kinds import Kind
+    from admission.kinds import Kinds
 
 GROUP: Final = "kueue.x-k8s.io"
 _VERSIONS: Final = ("v1beta2", "v1beta1")
@@ -47,7 +48,7 @@ def in_manifests(documents: list[Document]) -> Found:
     return Found([document for document in documents if document.body.get("kind") not in ("Namespace", "Workload")])
 
 
-async def in_cluster(client: Client, kind: Kind) -> Found:
+async def in_cluster(client: Client, kinds: Kinds) -> Found:
     """All of it. Raises CommandError if the cluster has no Kueue, else branches of ClusterError."""
     version = await _version(client)
     documents: list[Document] = []
@@ -64,9 +65,9 @@ async def in_cluster(client: Client, kind: Kind) -> Found:
             if name in _NEEDED:
                 raise
     found = Found(documents, workloads)
-    async for item in _items(client, f"/apis/{kind.group}/{kind.version}/{kind.plural}"):
-        if kind.queue_name(item):
-            found.objects[item["metadata"]["uid"]] = item
+    for kind in kinds:
+        async for page in listed(client, kinds, kind):
+            found.objects.update((item["metadata"]["uid"], item) for item in page if kind.queue_name(item))
     for resource, path in PATHS.items():
         async for item in _items(client, path):
             metadata = item["metadata"]

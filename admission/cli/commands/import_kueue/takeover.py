@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from admission.cli.commands.import_kueue.plan import Action, Line
 from admission.controller.state.workload_reader import read
 from admission.controller.state.workload_state import ADMITTED, DEACTIVATED, QUOTA_RESERVED
-from admission.kinds.patches import merged
 from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject, InvalidQuantity
 from admission.model.manifests import faults
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from admission.cli.commands.import_kueue.source import Found
-    from admission.kinds import Kind, Object
+    from admission.kinds import Kinds, Object, Observed
 
 _OF_THE_JOB_CONTROLLER = (
     "controller-uid",
@@ -57,7 +56,7 @@ class _Refused(Exception):
     """It cannot be taken over; the text says why."""
 
 
-def running(found: Found, kind: Kind, *, queues: Collection[str], held: Collection[str], now: float) -> list[Line]:
+def running(found: Found, kinds: Kinds, *, queues: Collection[str], held: Collection[str], now: float) -> list[Line]:
     """The plan for all Workloads of Kueue that have not finished.
 
     `queues` are the ClusterQueues that there will be, `held` the uids of what Sluice has admitted or given up already.
@@ -72,11 +71,17 @@ def running(found: Found, kind: Kind, *, queues: Collection[str], held: Collecti
         job = None if owner is None else found.objects.get(owner["uid"])
         name = f"{owner['kind'].lower()}/{metadata['namespace']}/{owner['name']}" if owner else metadata["name"]
         try:
-            if owner is None or owner["kind"] != kind.kind:
-                raise _Refused(f"Sluice queues {kind.kind}s only: it is left alone, and holds no quota here")
+            kind = (
+                None if owner is None else kinds.get((owner.get("apiVersion") or "").rpartition("/")[0], owner["kind"])
+            )
+            if owner is None or kind is None:
+                queued = ", ".join(f"{each.kind}s" for each in kinds)
+                raise _Refused(f"Sluice queues {queued} only: it is left alone, and holds no quota here")
             if job is None:
                 raise _Refused("it does not exist any more, names no queue by a label, or has another controller")
-            line = _line(name, document, job, kind, found, conditions, queues=queues, held=held, now=now)
+            line = _line(
+                name, document, job, kinds, kind.observe(job), found, conditions, queues=queues, held=held, now=now
+            )
         except _Refused as refusal:
             line = Line(Action.SKIP, name, (str(refusal),))
         lines.append(line)
@@ -87,7 +92,8 @@ def _line(
     name: str,
     document: Object,
     job: Object,
-    kind: Kind,
+    kinds: Kinds,
+    seen: Observed,
     found: Found,
     conditions: Mapping[str, Object],
     *,
@@ -99,27 +105,34 @@ def _line(
     if uid in held:
         return Line(Action.SAME, name)
     status = document.get("status") or {}
-    admission, suspended = status.get("admission"), kind.observe(job).suspended
+    admission, suspended = status.get("admission"), seen.suspended
     if "Admitted" not in conditions and not suspended:
         raise _Refused("Kueue has not admitted it, yet it runs: Sluice will stop it, and let it queue")
     if not admission or "QuotaReserved" not in conditions:
         if document["spec"].get("active", True):
             return Line(Action.QUEUE, name, tuple(text for field, text in _NOT_CARRIED.items() if status.get(field)))
-        return Line(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kind, found, now=now))
+        return Line(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kinds, seen, found, now=now))
     if admission["clusterQueue"] not in queues:
         raise _Refused(
             f"status.admission.clusterQueue: there is no {admission['clusterQueue']}; Sluice will stop it: "
             "import that ClusterQueue as well"
         )
     try:
-        takeover, notes = _takeover(document, job, kind, found, conditions, now=now)
+        takeover, notes = _takeover(document, job, kinds, seen, found, conditions, now=now)
     except (InvalidQuantity, InvalidObject) as error:
         raise _Refused(f"{error}; Sluice will stop it, and let it queue") from error
     return Line(Action.TAKE_OVER, name, tuple(notes), takeover=takeover)
 
 
 def _takeover(
-    document: Object, job: Object, kind: Kind, found: Found, conditions: Mapping[str, Object], *, now: float
+    document: Object,
+    job: Object,
+    kinds: Kinds,
+    seen: Observed,
+    found: Found,
+    conditions: Mapping[str, Object],
+    *,
+    now: float,
 ) -> tuple[Takeover, list[str]]:
     status, pod_sets = document["status"], document["spec"]["podSets"]
     assignments = status["admission"].get("podSetAssignments") or []
@@ -127,8 +140,7 @@ def _takeover(
         raise _Refused("spec.podSets: a Job has one; Sluice will stop it, and let it queue")
     pod_set, given = pod_sets[0], assignments[0]
     original = _original(job, pod_set, given)
-    restored = merged(job, kind.restore_patch(job, original) or {})
-    reading = read(kind, kind.observe(job), restored, found.context)
+    reading = read(kinds, seen, seen.kind.restored(job, original), found.context)
     if reading.fault:
         raise _Refused(f"{reading.fault}; Sluice will stop it")
     admission = Admission(status["admission"]["clusterQueue"], (_assignment(given, pod_set),))
@@ -166,9 +178,9 @@ def _takeover(
     return Takeover(record, story, Opened(workload, admission, since), checks), notes
 
 
-def _deactivated(document: Object, job: Object, kind: Kind, found: Found, *, now: float) -> Takeover:
+def _deactivated(document: Object, job: Object, kinds: Kinds, seen: Observed, found: Found, *, now: float) -> Takeover:
     """One that Kueue, or an admin, has taken out of the queue for good; else it would start under Sluice."""
-    workload = read(kind, kind.observe(job), job, found.context).workload
+    workload = read(kinds, seen, job, found.context).workload
     record = WorkloadRecord(
         workload=workload,
         state=State.PENDING,

@@ -1,0 +1,49 @@
+"""The registry of kinds: those that are on, by API group and kind, and the version in which each is served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from admission.kinds.base import Kind
+    from admission.model.workload import Workload
+
+
+class Kinds:
+    """The kinds that are on. Group and kind identify one: two groups may have kinds of the same name.
+
+    Which version of a custom resource the API server serves is only known at run time: `serve` notes it.
+    """
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
+        self._versions = {key: kind.versions[0] for key, kind in self._kinds.items()}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.values())
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def get(self, group: str, kind: str) -> Kind | None:
+        """The kind; None if it is not on."""
+        return self._kinds.get((group, kind))
+
+    def of(self, workload: Workload) -> Kind | None:
+        """The kind of a workload's object; None if it is not on."""
+        return self._kinds.get((workload.group, workload.kind))
+
+    def serve(self, kind: Kind, version: str) -> None:
+        """The API server serves the kind in this version."""
+        self._versions[kind.group, kind.kind] = version
+
+    def api_version(self, kind: Kind) -> str:
+        """`GROUP/VERSION` in which the kind is read and written: the version served, else the one preferred."""
+        return f"{kind.group}/{self._versions[kind.group, kind.kind]}"
+
+    def path(self, kind: Kind, namespace: str = "", name: str = "") -> str:
+        """The API path of all objects of the kind, or of one."""
+        base = f"/apis/{self.api_version(kind)}"
+        return f"{base}/namespaces/{namespace}/{kind.plural}/{name}" if name else f"{base}/{kind.plural}"
