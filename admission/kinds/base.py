@@ -7,7 +7,7 @@ An adapter is a set of pure functions on raw JSON objects, as the API server sen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from admission.model.frozen import frozen
 
@@ -69,6 +69,38 @@ class Outcome:
     message: str
 
 
+class PodCount(NamedTuple):
+    """The pods of one pod set, as the object tells of them."""
+
+    name: str
+    wanted: int
+    """How many it asks for at a time."""
+    left: int | None = None
+    """How many have still to end well, whatever may run at a time; None: that is not known."""
+    present: int = 0
+    """How many there are, those that are being stopped included."""
+
+    @property
+    def needed(self) -> int:
+        """How many can still run at a time."""
+        return self.wanted if self.left is None else min(self.wanted, self.left)
+
+
+@frozen(frozen=True, slots=True)
+class KindStatus:
+    """What a kind says of its object's life; the fields are those of `Observed`."""
+
+    suspended: bool
+    active: bool
+    started: bool
+    stopped: bool
+    counts: tuple[PodCount, ...]
+    finished: Outcome | None
+    ready: bool
+    ending: bool
+    pod_priority_class: str
+
+
 @frozen(frozen=True, slots=True)
 class Observed:
     """One version of an object, as far as it matters for its life in the queue."""
@@ -93,27 +125,18 @@ class Observed:
     """Whether pods of it exist or may come into existence: quota is held as long."""
     started: bool
     """Whether a start time is noted, which keeps API servers before 1.36 from letting the template be restored."""
-    pods: int
-    """How many pods it asks for at a time."""
+    counts: tuple[PodCount, ...]
+    """The pods of each pod set."""
     deleting: bool
     finished: Outcome | None
-    left: int | None = None
-    """How many pods have still to end well, whatever may run at a time; None: that is not known."""
     stopped: bool = False
     """Whether its controller says that it has seen a suspension; perhaps an earlier one than the present."""
     ending: bool = False
     """Whether it is being deleted, and the stop patch has taken effect on its object."""
-    busy: int = 0
-    """How many pods there are, those that are being stopped included."""
     ready: bool = False
     """Whether all pods that it asks for are ready, or have ended well."""
     max_seconds: int | None = None
     """How long it may run, over all of its admissions; None: as long as it likes."""
-
-    @property
-    def needed(self) -> int:
-        """How many pods can still run at a time."""
-        return self.pods if self.left is None else min(self.pods, self.left)
 
     @property
     def key(self) -> str:
@@ -139,6 +162,14 @@ class Kind(Protocol):
     @property
     def is_custom(self) -> bool:
         """Whether it is a custom resource, which the API server may or may not have."""
+
+    @property
+    def tells_of_pods(self) -> bool:
+        """Whether the object itself says when its last pod has ended; else its pods are looked for by `pods_label`."""
+
+    @property
+    def manager(self) -> tuple[tuple[str, ...], str]:
+        """The path of the field that names another controller, and its value for the kind's own; or `()`."""
 
     @property
     def pods_label(self) -> str:

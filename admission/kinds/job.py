@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
 from admission.kinds import templates
-from admission.kinds.base import EMPTY, HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, Conventions, Object, Observed, Outcome
+from admission.kinds.base import HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.common import NOTHING, CommonKind, first, lock, quote, same_generation
+from admission.kinds.gates import SuspendField
 from admission.kinds.patches import additions, merged
 from admission.kinds.requests import check_resources
-from admission.model import names
 from admission.model.errors import Misconfigured
 from admission.model.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
@@ -36,15 +36,11 @@ _COUNTS = ("parallelism", "completions")
 _REPLACEMENT = "podReplacementPolicy"
 _ENDING = {"suspend": False, "activeDeadlineSeconds": 1}
 """In the spec of a Job that is being deleted, but kept by a finalizer: all that its controller still obeys."""
-_NOTHING: dict[str, Any] = {}
-_LONGEST_USER = 250
-"""Characters of a user's name. It is part of an index, of which PostgreSQL stores at most 2,700 bytes for a row."""
-_LONGEST_QUOTE = 100
-"""Characters of a value that a message quotes."""
+_GATE = SuspendField(("spec", "suspend"))
 
 
 @dataclass(frozen=True, slots=True)
-class JobKind:
+class JobKind(CommonKind):
     """The adapter for batch/v1 Job (see `Kind`)."""
 
     group: ClassVar[str] = "batch"
@@ -55,105 +51,60 @@ class JobKind:
     kind: ClassVar[str] = "Job"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
 
-    conventions: Conventions
+    booleans: ClassVar[tuple[str, ...]] = _COMPLETIONS_FOLLOW
+    tells_of_pods: ClassVar[bool] = True
+    manager: ClassVar[tuple[tuple[str, ...], str]] = (("spec", "managedBy"), _CONTROLLER)
 
-    def queue_name(self, obj: Object) -> str:
-        """The LocalQueue named by label; empty for a Job that someone else manages, or in an excluded namespace.
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """Whether `spec.managedBy` names another controller.
 
         An owner exempts from nothing: users write owner references, and no kind that is queued makes Jobs.
         """
-        metadata = obj["metadata"]
-        queue = _first(metadata.get("labels"), self.conventions.queue_labels)
-        if not queue or (obj["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER:
-            return ""
-        return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
+        return (obj["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER
 
-    def observe(self, obj: Object) -> Observed:
-        """The Job's present state."""
-        metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or _NOTHING
-        labels = metadata.get("labels") or _NOTHING
-        annotations = metadata.get("annotations") or _NOTHING
+    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+        """By its conditions, start time and counts of pods."""
+        spec, status = obj["spec"], obj.get("status") or NOTHING
         suspended = spec.get("suspend") is True
         started = status.get("startTime") is not None
         finished, stopped = _conditions(status)
         # Between an unsuspension and a suspension soon after, the Job controller may not have counted its pods yet:
         # they are gone for certain only once it says by its condition that it has seen the suspension.
         # It makes none for a Job that is being deleted.
-        deleting = "deletionTimestamp" in metadata
         may_start = finished is None and not deleting and (not suspended or (started and not stopped))
-        active, terminating, pods = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
-        return Observed(
-            kind=self,
-            uid=metadata["uid"],
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            resource_version=metadata["resourceVersion"],
-            generation=metadata.get("generation") or 0,
-            created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
-            queue=self.queue_name(obj),
-            priority_class=_first(labels, self.conventions.priority_labels),
-            pod_priority_class=spec["template"].get("spec", _NOTHING).get("priorityClassName") or "",
-            user=clean(annotations.get(SUBMITTED_BY, ""), longest=_LONGEST_USER),
-            held=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
+        active, terminating, wanted = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
+        return KindStatus(
             suspended=suspended,
             active=may_start or active > 0 or terminating > 0,
             started=started,
             stopped=stopped,
-            pods=pods,
-            deleting=deleting,
-            ending=deleting and _ENDING.items() <= spec.items(),
+            counts=(PodCount("main", wanted, _left(spec, status), active + terminating),),
             finished=finished,
-            left=_left(spec, status),
-            busy=active + terminating,
-            ready=_ready(status, pods),
-            max_seconds=self._max_seconds(labels),
+            ready=_ready(status, wanted),
+            ending=deleting and _ENDING.items() <= spec.items(),
+            pod_priority_class=spec["template"].get("spec", NOTHING).get("priorityClassName") or "",
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
         """One pod set, `main`, of the pods that are still needed. Raises Misconfigured, also for all other `faults`."""
-        if faults := list(self._metadata_faults(obj["metadata"])):
+        if faults := list(self.metadata_faults(obj)):
             raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(_essence(obj), context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """What is wrong in labels, annotations and resources."""
-        faults = list(self._metadata_faults(obj["metadata"]))
+        faults = list(self.metadata_faults(obj))
         try:
-            _min_count(obj["metadata"].get("annotations") or _NOTHING, obj["spec"])
+            _min_count(obj["metadata"].get("annotations") or NOTHING, obj["spec"])
             check_resources(obj["spec"]["template"].get("spec") or {}, path=f"{_TEMPLATE}.spec")
         except Misconfigured as error:
             path, _, message = str(error).partition(": ")
             faults.append((path, message))
         return faults
 
-    def _metadata_faults(self, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        labels, annotations = metadata.get("labels") or _NOTHING, metadata.get("annotations") or _NOTHING
-        for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
-            if label in labels and not names.is_dns_subdomain(labels[label]):
-                no_name = f'"{_quote(labels[label])}" is no name: use lower-case letters, digits, "-" and "."'
-                fault = no_name if labels[label] else EMPTY
-                yield f"metadata.labels[{label}]", fault
-        if time_fault := self._time_fault(labels):
-            yield time_fault
-        yield from _boolean_faults("metadata.labels", labels, HOLD)
-        yield from _boolean_faults("metadata.annotations", annotations, HOLD, *_COMPLETIONS_FOLLOW)
-
-    def _max_seconds(self, labels: Mapping[str, str]) -> int | None:
-        text = _first(labels, self.conventions.time_labels)
-        return int(text) if text and _is_positive(text) else None
-
-    def _time_fault(self, labels: Mapping[str, str]) -> tuple[str, str] | None:
-        for label in self.conventions.time_labels:
-            if label in labels and not _is_positive(labels[label]):
-                told = _quote(labels[label])
-                return f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
-        return None
-
     def gate(self, obj: Object) -> list[Object]:
         """The JSON patch that suspends the Job; empty if it is suspended."""
-        if obj["spec"].get("suspend") is True:
-            return []
-        return [{"op": "add", "path": "/spec/suspend", "value": True}]
+        return [] if _GATE.is_closed(obj) else _GATE.close(obj)
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
         """The numbers as they were, where they would give more pods; a Job without pods is suspended instead."""
@@ -191,12 +142,12 @@ class JobKind:
             spec["parallelism"] = assignment.count
             original["parallelism"] = obj["spec"].get("parallelism", 1)
             annotations = obj["metadata"].get("annotations")
-            if _first(annotations, _COMPLETIONS_FOLLOW) == "true" and obj["spec"].get("completionMode") == "Indexed":
+            if first(annotations, _COMPLETIONS_FOLLOW) == "true" and obj["spec"].get("completionMode") == "Indexed":
                 spec["completions"] = assignment.count
                 original["completions"] = obj["spec"].get("completions")
         if put_in := {field: value for field, value in spec.items() if field != "suspend" and value}:
             original[_GIVEN] = put_in
-        return [*_same_generation(obj), *additions(obj["spec"], spec, "/spec")], original
+        return [*same_generation(obj), *additions(obj["spec"], spec, "/spec")], original
 
     def carries(self, obj: Object, original: Object) -> bool:
         """Whether all of it is in the spec."""
@@ -205,34 +156,34 @@ class JobKind:
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
         """Whether all but the numbers of pods is in the spec."""
-        given = {field: value for field, value in original.get(_GIVEN, _NOTHING).items() if field not in _COUNTS}
+        given = {field: value for field, value in original.get(_GIVEN, NOTHING).items() if field not in _COUNTS}
         return bool(merged(obj["spec"], given) == obj["spec"])
 
     def resume_patch(self, obj: Object) -> list[Object]:
         """`suspend: false` alone."""
-        return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": False}]
+        return [*same_generation(obj), *_GATE.open(obj)]
 
     def stop_patch(self, obj: Object) -> list[Object]:
         """`suspend: true`; of what is being deleted, a deadline, which ends its pods."""
         if "deletionTimestamp" in obj["metadata"]:
-            return [*_same_generation(obj), *additions(obj["spec"], _ENDING, "/spec")]
-        return [*_same_generation(obj), {"op": "add", "path": "/spec/suspend", "value": True}]
+            return [*same_generation(obj), *additions(obj["spec"], _ENDING, "/spec")]
+        return [*same_generation(obj), *_GATE.close(obj)]
 
     def clear_start_time_patch(self, obj: Object) -> Object:
         """No start time; the Job controller of 1.36 does the same by itself."""
-        return {"metadata": _lock(obj), "status": {"startTime": None}}
+        return {"metadata": lock(obj), "status": {"startTime": None}}
 
     def restore_patch(self, obj: Object, original: Object) -> Object | None:
         """The template and the numbers as they were, but for what somebody has changed since."""
-        given = original.get(_GIVEN, _NOTHING)
+        given = original.get(_GIVEN, NOTHING)
         spec: Object = {
             field: original[field]
             for field in (*_COUNTS, _REPLACEMENT)
             if field in given and obj["spec"].get(field) == given[field]
         }
-        if template := templates.restore(obj["spec"]["template"], original, given.get("template", _NOTHING)):
+        if template := templates.restore(obj["spec"]["template"], original, given.get("template", NOTHING)):
             spec["template"] = template
-        return {"metadata": _lock(obj), "spec": spec} if spec else None
+        return {"metadata": lock(obj), "spec": spec} if spec else None
 
     def restored(self, obj: Object, original: Object) -> Object:
         """The Job without what its start put in."""
@@ -244,33 +195,12 @@ class JobKind:
         return [obj["spec"]["template"]]
 
 
-def _quote(text: str) -> str:
-    return clean(text, longest=_LONGEST_QUOTE)
-
-
-def _first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
-    if values:
-        for key in keys:
-            if value := values.get(key):
-                return value
-    return ""
-
-
 def _set_back(new: Mapping[str, Any], old: Mapping[str, Any], field: str) -> Object | None:
     """The operation that gives a field of a spec its former value; None if it has that."""
     if new.get(field) == old.get(field):
         return None
     path = f"/spec/{field}"
     return {"op": "add", "path": path, "value": old[field]} if field in old else {"op": "remove", "path": path}
-
-
-def _same_generation(obj: Object) -> list[Object]:
-    metadata = obj["metadata"]
-    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in ("uid", "generation")]
-
-
-def _lock(obj: Object) -> Object:
-    return {"resourceVersion": obj["metadata"]["resourceVersion"]}
 
 
 def _conditions(status: Mapping[str, Any]) -> tuple[Outcome | None, bool]:
@@ -315,16 +245,12 @@ def _indexes(text: str) -> int:
 
 def _needed(obj: Object) -> int:
     """How many pods can still run at a time."""
-    return min(_count(obj["spec"]), _left(obj["spec"], obj.get("status") or _NOTHING))
+    return min(_count(obj["spec"]), _left(obj["spec"], obj.get("status") or NOTHING))
 
 
 def _ready(status: Mapping[str, Any], pods: int) -> bool:
-    ended = (status.get("uncountedTerminatedPods") or _NOTHING).get("succeeded") or ()
+    ended = (status.get("uncountedTerminatedPods") or NOTHING).get("succeeded") or ()
     return (status.get("ready") or 0) + (status.get("succeeded") or 0) + len(ended) >= pods
-
-
-def _is_positive(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
 
 
 def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int | None:
@@ -335,21 +261,15 @@ def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int |
             if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= max(count, 1)):
                 raise Misconfigured(
                     f"metadata.annotations[{key}]: must be an integer from 1 to the parallelism of {count}, "
-                    f'not "{_quote(text)}"'
+                    f'not "{quote(text)}"'
                 )
             return int(text) if int(text) < count else None
     return None
 
 
-def _boolean_faults(where: str, values: Mapping[str, str], *keys: str) -> Iterator[tuple[str, str]]:
-    for key in keys:
-        if values.get(key, "true") not in {"true", "false"}:
-            yield f"{where}[{key}]", f'must be "true" or "false", not "{_quote(values[key])}"'
-
-
 def _essence(obj: Object) -> bytes:
     """All that the pod sets depend on, as a Job in canonical JSON: they are computed from it and from nothing else."""
-    annotations = obj["metadata"].get("annotations") or _NOTHING
+    annotations = obj["metadata"].get("annotations") or NOTHING
     spec = obj["spec"]
     essence = {
         "annotations": {key: annotations[key] for key in MIN_PARALLELISM if key in annotations},

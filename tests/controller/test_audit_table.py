@@ -30,7 +30,7 @@ SUSPENDED = Observed(
     suspended=True,
     active=False,
     started=False,
-    pods=1,
+    counts=(),
     deleting=False,
     finished=None,
 )

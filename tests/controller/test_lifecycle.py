@@ -26,7 +26,7 @@ GATED = Observed(
     suspended=True,
     active=False,
     started=False,
-    pods=1,
+    counts=(),
     deleting=False,
     finished=None,
 )

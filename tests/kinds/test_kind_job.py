@@ -22,7 +22,7 @@ def test_everything_that_matters_is_observed():
     assert (seen.uid, seen.key, seen.resource_version, seen.generation) == ("u-1", "team-a/train", "42", 3)
     assert seen.created == 1767323045.0
     assert (seen.queue, seen.priority_class, seen.pod_priority_class) == ("main", "high", "pods-high")
-    assert (seen.user, seen.held, seen.pods, seen.deleting) == ("alice", True, 3, False)
+    assert (seen.user, seen.held, seen.counts[0].wanted, seen.deleting) == ("alice", True, 3, False)
     assert (seen.suspended, seen.active, seen.started, seen.finished) == (True, False, False, None)
 
 
@@ -42,7 +42,8 @@ def test_everything_that_matters_is_observed():
 def test_the_pods_that_are_still_needed_are_observed_and_asked_quota_for(spec, status, left, needed):
     job = make_job(status=status, **spec)
     seen = JOBS.observe(job)
-    assert (seen.left, seen.needed) == (left, needed)
+    (count,) = seen.counts
+    assert (count.left, count.needed) == (left, needed)
     (pods,) = JOBS.pod_sets(job, EMPTY)
     assert pods.count == needed
 
@@ -183,7 +184,7 @@ def test_a_job_is_one_pod_set():
 def test_counts(parallelism, completions, count):
     job = make_job(parallelism=parallelism, completions=completions)
     assert JOBS.pod_sets(job, EMPTY)[0].count == count
-    assert JOBS.observe(job).pods == count
+    assert JOBS.observe(job).counts[0].wanted == count
 
 
 @pytest.mark.parametrize("prefix", ["kueue.x-k8s.io", "sluice.dev"])

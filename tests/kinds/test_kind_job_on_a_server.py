@@ -63,12 +63,12 @@ async def start(client, job):
 async def test_a_job_is_started_stopped_and_given_back_as_it_was(client, pod):
     created = await client.create(COLLECTION, make_job(**pod))
     before = JOBS.observe(created)
-    assert (before.queue, before.suspended, before.active, before.pods) == ("main", True, False, 3)
+    assert (before.queue, before.suspended, before.active, before.counts[0].wanted) == ("main", True, False, 3)
 
     started, original = await start(client, created)
     assert started["spec"]["template"]["spec"]["nodeSelector"].items() >= FLAVOR.spec.node_labels.items()
     assert JOBS.observe(started).active
-    assert JOBS.observe(started).pods == 2
+    assert JOBS.observe(started).counts[0].wanted == 2
 
     stopped = await client.patch(PATH, JOBS.stop_patch(started), patch_type=PatchType.JSON)
     assert not JOBS.observe(stopped).active

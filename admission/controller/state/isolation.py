@@ -139,7 +139,7 @@ def _observe(kind: Kind, obj: Object) -> Observed:
             suspended=suspended,
             active=not suspended,
             started=False,
-            pods=0,
+            counts=(),
             deleting="deletionTimestamp" in metadata,
             finished=None,
         )

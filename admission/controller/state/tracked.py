@@ -85,7 +85,9 @@ class Tracked:
         """A newer version of the object was seen."""
         before, self.seen, self.object = self.seen, seen, obj
         if not seen.suspended:
-            self.unsettled = seen.stopped or not seen.started
+            self.unsettled = seen.stopped or not seen.started or not seen.kind.tells_of_pods
+        elif not seen.kind.tells_of_pods:
+            pass  # it stays as it is until the pods were looked for
         elif seen.active:
             self.unsettled = False
         elif before is not None and seen.generation > before.generation + 1:

@@ -19,13 +19,14 @@ from admission.store.records import CheckRecord, State, WorkloadRecord
 from admission.store.workloads.replay import BARS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     from admission.controller.state.workload_reader import Reading
     from admission.engine import Engine
     from admission.engine.events import Admit, Event, Evict, Park
     from admission.kinds.base import Object
+    from admission.model.workload import PodSetAssignment
     from admission.store.records import Order
 
 MISCONFIGURED = "Misconfigured"
@@ -173,17 +174,14 @@ class Desk:
         self.write(record, message="all admission checks are ready")
         self.dirty[tracked.uid] = None
 
-    def shrink(self, tracked: Tracked, count: int) -> None:
-        """Only `count` pods of its only pod set are needed any more: the quota of the others is free."""
+    def shrink(self, tracked: Tracked, counts: Mapping[str, int]) -> None:
+        """Only so many pods of these pod sets are needed any more: the quota of the others is free."""
         admission = tracked.record.admission
         assert admission is not None, tracked
-        (given,) = admission.pod_sets
-        # What was cut off at the most that can be counted is not known: of that nothing is given back early.
-        usage = {
-            resource: amount if amount >= UNLIMITED else amount * count // given.count
-            for resource, amount in given.usage.items()
-        }
-        smaller = replace(admission, pod_sets=(replace(given, usage=usage, count=count),))
+        pod_sets = (
+            _shrunk(given, counts[given.name]) if given.name in counts else given for given in admission.pod_sets
+        )
+        smaller = replace(admission, pod_sets=tuple(pod_sets))
         record = tracked.change(admission=smaller)
         self.batch.resize(record, smaller, at=self._clock())
         self.tell_admitted(tracked)
@@ -359,3 +357,13 @@ class Desk:
         # Why it is held is known better here.
         if record.state is State.PENDING and not tracked.held and (reason, message) != (record.reason, record.message):
             self.batch.note(tracked.change(reason=reason, message=message))
+
+
+def _shrunk(given: PodSetAssignment, count: int) -> PodSetAssignment:
+    """With the quota of `count` pods."""
+    # What was cut off at the most that can be counted is not known: of that nothing is given back early.
+    usage = {
+        resource: amount if amount >= UNLIMITED else amount * count // given.count
+        for resource, amount in given.usage.items()
+    }
+    return replace(given, usage=usage, count=count)

@@ -216,12 +216,18 @@ class Observing:
 
     def _reclaim(self, tracked: Tracked, seen: Observed) -> None:
         """Give back the quota of pods that are not needed any more, or not wanted, once they are gone."""
-        held = _held_pods(tracked)
-        if seen.suspended or tracked.unsettled or not seen.needed or seen.needed >= held:
+        counted = seen.kind.tells_of_pods
+        if seen.suspended or (counted and tracked.unsettled) or not any(count.needed for count in seen.counts):
             return
-        count = max(seen.needed, min(seen.busy, held))
-        if count < held:
-            self._desk.shrink(tracked, count)
+        held = _held_pods(tracked)
+        smaller = {}
+        for count in seen.counts:
+            had = held.get(count.name, 0)
+            pods = max(count.needed, min(count.present, had))
+            if pods < had:
+                smaller[count.name] = pods
+        if smaller:
+            self._desk.shrink(tracked, smaller)
 
     def _edited(self, tracked: Tracked, seen: Observed, obj: Object, before: Object | None) -> bool:
         """Whether an admitted object is not any more what it was admitted as.
@@ -230,7 +236,7 @@ class Observing:
         """
         original = tracked.record.original or {}
         if not seen.suspended:
-            more = seen.needed > _held_pods(tracked) or (not seen.needed and bool(seen.left))
+            more = _wants_more(tracked, seen)
             if before is None or tracked.record.checks_pending:  # the latter is stopped, and not yet what it will be
                 return more
             return more or not self._is_same(seen.kind, before, obj, original)
@@ -251,8 +257,12 @@ class Observing:
         return (
             had is None
             or has is None
-            or all(
-                replace(new, count=old.count, min_count=old.min_count) == old for old, new in zip(had, has, strict=True)
+            or (
+                len(had) == len(has)
+                and all(
+                    replace(new, count=old.count, min_count=old.min_count) == old
+                    for old, new in zip(had, has, strict=True)
+                )
             )
         )
 
@@ -279,10 +289,19 @@ def _held_by_admin(tracked: Tracked) -> bool:
     return not tracked.record.active or (tracked.order is not None and tracked.order.held)
 
 
-def _held_pods(tracked: Tracked) -> int:
+def _held_pods(tracked: Tracked) -> dict[str, int]:
+    """By pod set."""
     admission = tracked.record.admission
     assert admission is not None, tracked.record
-    return sum(assignment.count for assignment in admission.pod_sets)
+    return {assignment.name: assignment.count for assignment in admission.pod_sets}
+
+
+def _wants_more(tracked: Tracked, seen: Observed) -> bool:
+    """Whether something that runs asks for more pods than it holds quota for, or for none though it has work left."""
+    held = _held_pods(tracked)
+    if any(count.needed > held.get(count.name, 0) for count in seen.counts):
+        return True
+    return not any(count.needed for count in seen.counts) and any(count.left for count in seen.counts)
 
 
 def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:

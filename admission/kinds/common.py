@@ -1,0 +1,136 @@
+"""What is common to all kinds: labels and annotations on the object itself, whatever it is and however it runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from admission.kinds.base import EMPTY, HOLD, SUBMITTED_BY, Conventions, Observed
+from admission.model import names
+from admission.model.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.kinds.base import KindStatus, Object
+
+NOTHING: Final[dict[str, Any]] = {}
+_LONGEST_USER: Final = 250
+"""Characters of a user's name. It is part of an index, of which PostgreSQL stores at most 2,700 bytes for a row."""
+_LONGEST_QUOTE: Final = 100
+"""Characters of a value that a message quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonKind(ABC):
+    """The common half of a kind (see `Kind`); a kind adds `status`, its pod sets and its patches."""
+
+    booleans: ClassVar[tuple[str, ...]] = ()
+    """Annotations, beside the common ones, that must be "true" or "false"."""
+
+    conventions: Conventions
+
+    @abstractmethod
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """Whether another controller than the kind's own makes its pods."""
+
+    @abstractmethod
+    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+        """What the kind says of its object's life."""
+
+    def queue_name(self, obj: Object) -> str:
+        """The LocalQueue named by label; empty for what someone else manages, or in an excluded namespace."""
+        metadata = obj["metadata"]
+        queue = first(metadata.get("labels"), self.conventions.queue_labels)
+        if not queue or self.is_managed_elsewhere(obj):
+            return ""
+        return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
+
+    def observe(self, obj: Object) -> Observed:
+        """The object's present state."""
+        metadata = obj["metadata"]
+        labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
+        deleting = "deletionTimestamp" in metadata
+        status = self.status(obj, deleting=deleting)
+        return Observed(
+            kind=self,  # type: ignore[arg-type]  # the other half is in the subclass
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            resource_version=metadata["resourceVersion"],
+            generation=metadata.get("generation") or 0,
+            created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
+            queue=self.queue_name(obj),
+            priority_class=first(labels, self.conventions.priority_labels),
+            pod_priority_class=status.pod_priority_class,
+            user=clean(annotations.get(SUBMITTED_BY, ""), longest=_LONGEST_USER),
+            held=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
+            suspended=status.suspended,
+            active=status.active,
+            started=status.started,
+            stopped=status.stopped,
+            counts=status.counts,
+            deleting=deleting,
+            ending=status.ending,
+            finished=status.finished,
+            ready=status.ready,
+            max_seconds=self._max_seconds(labels),
+        )
+
+    def metadata_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
+        """(field path, message) of what is wrong in labels and annotations."""
+        metadata = obj["metadata"]
+        labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
+        for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
+            if label in labels and not names.is_dns_subdomain(labels[label]):
+                no_name = f'"{quote(labels[label])}" is no name: use lower-case letters, digits, "-" and "."'
+                fault = no_name if labels[label] else EMPTY
+                yield f"metadata.labels[{label}]", fault
+        for label in self.conventions.time_labels:
+            if label in labels and not _is_positive(labels[label]):
+                told = quote(labels[label])
+                yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
+                break
+        yield from _boolean_faults("metadata.labels", labels, HOLD)
+        yield from _boolean_faults("metadata.annotations", annotations, HOLD, *self.booleans)
+
+    def _max_seconds(self, labels: Mapping[str, str]) -> int | None:
+        text = first(labels, self.conventions.time_labels)
+        return int(text) if text and _is_positive(text) else None
+
+
+def first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
+    """The value of the first of these keys that is there and not empty; else empty."""
+    if values:
+        for key in keys:
+            if value := values.get(key):
+                return value
+    return ""
+
+
+def quote(text: str) -> str:
+    """A user's text, cut and cleaned for a message."""
+    return clean(text, longest=_LONGEST_QUOTE)
+
+
+def same_generation(obj: Object) -> list[Object]:
+    """The operations by which a JSON patch fails on another object, or on another spec of it."""
+    metadata = obj["metadata"]
+    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in ("uid", "generation")]
+
+
+def lock(obj: Object) -> Object:
+    """The metadata by which a merge patch fails on another version of the object."""
+    return {"resourceVersion": obj["metadata"]["resourceVersion"]}
+
+
+def _is_positive(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
+
+
+def _boolean_faults(where: str, values: Mapping[str, str], *keys: str) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if values.get(key, "true") not in {"true", "false"}:
+            yield f"{where}[{key}]", f'must be "true" or "false", not "{quote(values[key])}"'
