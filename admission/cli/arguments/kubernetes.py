@@ -52,8 +52,8 @@ async def own_name(client: Client) -> str:
 def kind_of(manifest: dict[str, Any]) -> Kind | None:
     """The adapter for a manifest's apiVersion and kind; None for what cannot be queued."""
     group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
-    wanted = (group, version, manifest.get("kind"))
-    return next((kind for kind in all_kinds() if (kind.group, kind.version, kind.kind) == wanted), None)
+    kind = all_kinds().get(group, str(manifest.get("kind", "")))
+    return kind if kind is not None and version in kind.versions else None
 
 
 def kind_named(name: str) -> Kind:
@@ -71,5 +71,5 @@ def queued_kinds() -> str:
 
 def object_path(kind: Kind, namespace: str, name: str = "") -> str:
     """The path of an object of the kind, or of all of a namespace."""
-    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    root = f"/apis/{kind.group}/{kind.versions[0]}"
     return f"{root}/namespaces/{namespace}/{kind.plural}" + (f"/{name}" if name else "")
