@@ -29,6 +29,7 @@ _MODULES = {
     "store": "tests.benchmarks.bench_store",
     "restart": "tests.benchmarks.bench_restart",
     "report": "tests.benchmarks.bench_report",
+    "migrate": "tests.benchmarks.bench_migrate",
     "kill9": "tests.chaos.kill_serve",
 }
 # A script that prints its own figures: it has goals of one core, not of processes that talk to each other.

@@ -48,7 +48,8 @@ async def run() -> list[Figure]:
     return figures
 
 
-async def _measure(name: str, url: str) -> list[Figure]:
+async def fill(url: str) -> float:
+    """A year with a million workloads in a new database at `url`; when it ends, in seconds since the epoch."""
     await migrate(url)
     end = float(_START + _YEAR)
     async with Store.open(url, clock=lambda: float(_START)) as store:
@@ -61,6 +62,12 @@ async def _measure(name: str, url: str) -> list[Figure]:
                 await connection.execute(text(statement))
         async with store._database.session() as connection:
             await connection.execute(text("ANALYZE"))
+    return end
+
+
+async def _measure(name: str, url: str) -> list[Figure]:
+    end = await fill(url)
+    async with Store.open(url, clock=lambda: end) as store:
         figures = []
         asked = {
             "by queue": (["queue"], 0.0),

@@ -14,12 +14,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from click.testing import CliRunner
 from sqlalchemy import inspect
-from store_examples import flavor
+from store_examples import admission, admitted, finished, flavor, workload
 
 from admission.cli.main import main
 from admission.store.audit_log import Author
 from admission.store.database.connection import Location, connect
-from admission.store.database.migrations import config, migrate
+from admission.store.database.migrations import config, migrate, plan
 from admission.store.database.tables import SCHEMA_VERSION, metadata
 from admission.store.errors import SchemaMismatch
 from admission.store.store import Store
@@ -106,6 +106,61 @@ async def test_a_revision_that_does_not_exist(database_url: str):
         await migrate(database_url, "7777")
     async with Store.open(database_url):
         pass
+
+
+async def _ledger(url: str) -> list[Any]:
+    columns = "workload_uid, pod_set, resource, flavor, cluster_queue, submitted_by, from_at, to_at, end_reason"
+
+    def read(connection: Any) -> list[Any]:
+        rows = connection.exec_driver_sql(f"SELECT {columns} FROM admissions ORDER BY id")
+        return [tuple(row) for row in rows]
+
+    found: list[Any] = await examine(url, read)
+    return found
+
+
+@pytest.mark.parametrize("earlier", [f"{number:04}" for number in range(1, int(SCHEMA_VERSION))])
+async def test_the_ledger_stays_from_schema_to_schema(database_url: str, earlier: str):
+    """Rollback and upgrade; `python -m tests.benchmarks migrate` does it with a million rows."""
+    async with Store.open(database_url) as store:
+        epoch = await store.lead("test")
+        await store.queues.create(flavor(), author=Author("test"))
+        for number in range(20):
+            one = workload(str(number))
+            await store.commit(admitted(one, admission(), at=1.0), epoch=epoch)
+            if number % 2:
+                await store.commit(finished(one, at=2.0 + number), epoch=epoch)
+    before = await _ledger(database_url)
+    assert len(before) == 20
+    await migrate(database_url, earlier)
+    assert await _ledger(database_url) == before
+    assert await migrate(database_url) == (earlier, SCHEMA_VERSION)
+    assert await _ledger(database_url) == before
+    async with Store.open(database_url) as store:
+        assert len((await store.load()).workloads) == 10
+
+
+async def test_a_plan_says_what_would_be_done_and_does_nothing(database_url: str):
+    assert await plan(database_url) == (SCHEMA_VERSION, ())
+    _, back = await plan(database_url, "0001")
+    assert [step.revision for step in back] == [f"{number:04}" for number in range(int(SCHEMA_VERSION), 1, -1)]
+    await migrate(database_url, "0001")
+    before, steps = await plan(database_url)
+    assert (before, steps) == ("0001", tuple(reversed(back)))
+    assert await migrate(database_url) == ("0001", SCHEMA_VERSION)
+    with pytest.raises(SchemaMismatch, match="schema 7777 is none that this Sluice knows"):
+        await plan(database_url, "7777")
+
+
+def test_the_command_tells_its_plan(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/sluice.db"
+    runner = CliRunner(env={"SLUICE_DATABASE_URL": url})
+    runner.invoke(main, ["migrate", "--to", "0002"])
+    told = runner.invoke(main, ["migrate", "--plan"]).output.splitlines()
+    assert told[0] == "schema 0002; to be done, in one transaction:"
+    assert told[1] == "  0003  The identity of the database, and of the cluster that its workloads are in"
+    assert runner.invoke(main, ["migrate", "--plan", "--to", "0001"]).output.endswith("make an export first.\n")
+    assert runner.invoke(main, ["migrate", "--plan", "--to", "0002"]).output == "schema 0002: nothing to do\n"
 
 
 def test_the_command(tmp_path: Path):

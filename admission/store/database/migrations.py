@@ -7,6 +7,7 @@ it. On SQLite the transaction is lock enough.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,40 @@ async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | N
             return before, await schema_version.current(connection)
     finally:
         await database.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One migration: the schema that it leads to, and what it is about."""
+
+    revision: str
+    title: str
+
+
+async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step, ...]]:
+    """The schema of the database at `url`, and what `migrate` would do, in that order; nothing is changed.
+
+    Going back, a step is named for what it takes away. Raises SchemaMismatch, and all that `Store.open` raises for a
+    database that cannot be reached.
+    """
+    database = connect(Location.parse(url))
+    try:
+        async with database.read() as connection:
+            before = await schema_version.current(connection)
+    finally:
+        await database.close()
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision: script.doc for script in ScriptDirectory.from_config(config()).walk_revisions()}
+    target = {"head": max(known), "base": ""}.get(revision, revision)
+    unknown = {one for one in (before, target) if one} - known.keys()
+    if before is not None and before > SCHEMA_VERSION and revision == "head":
+        return before, ()
+    if unknown:
+        raise SchemaMismatch(f"schema {min(unknown)} is none that this Sluice knows, {min(known)} to {max(known)}")
+    low, high = sorted((before or "", target))
+    steps = [Step(number, known[number].strip().rstrip(".")) for number in sorted(known) if low < number <= high]
+    return before, tuple(steps if (before or "") <= target else reversed(steps))
 
 
 async def ensure_ready(url: str) -> None:

@@ -1,0 +1,44 @@
+"""How long it takes to migrate a database with a million workloads in its ledger, from each earlier schema."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from admission.store.database.migrations import migrate, plan
+from admission.store.database.tables import SCHEMA_VERSION
+from tests.benchmarks.bench_report import fill
+from tests.benchmarks.measure import Figure
+from tests.postgresql_server import NoPostgreSQL, running_postgresql
+
+
+async def run() -> list[Figure]:
+    """On both databases, whatever takes how long; the size of the file or database beside it."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        file = Path(folder) / "sluice.db"
+        figures += await _measure("SQLite", f"sqlite:///{file}")
+        size = await asyncio.to_thread(file.stat)
+        figures.append(Figure("SQLite: the file, a million workloads", f"{size.st_size / 2**20:.0f} MiB"))
+    try:
+        with running_postgresql() as server:
+            await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
+            figures += await _measure("PostgreSQL", server.url("bench"))
+    except NoPostgreSQL as error:
+        figures.append(Figure("PostgreSQL", f"skipped: {error}"))
+    return figures
+
+
+async def _measure(name: str, url: str) -> list[Figure]:
+    await fill(url)
+    _, steps = await plan(url, "base")
+    figures = []
+    for earlier in [step.revision for step in steps if step.revision != SCHEMA_VERSION]:
+        await migrate(url, earlier)
+        started = time.perf_counter()
+        await migrate(url)
+        seconds = time.perf_counter() - started
+        figures.append(Figure(f"{name}: from schema {earlier} to {SCHEMA_VERSION}", f"{seconds:.1f} s"))
+    return figures
