@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from command_runner import Sluice
+from ports import free_port
 from serve_processes import NODE, QUEUES, TOKEN, job, serving
 from serve_processes import sluice as sluice_process
 
@@ -16,10 +18,10 @@ from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from click.testing import Result
 
+ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 FLAGS = ("--queue", "lq", "--image", "trainer:1")
 
 
@@ -31,12 +33,7 @@ async def world(folder: Path) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
             sandbox.write_kubeconfig(folder / file, user)
         local = sandbox.local("admin")
         await local.create("nodes", "", {**NODE})
-        binding = {
-            "metadata": {"name": "alice"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
-        }
-        await local.create("rolebindings", "default", binding)
+        await local.create("rolebindings", "default", edit("alice"))
         async with serving(folder, f"sqlite:///{folder / 'sluice.db'}") as replica:
             await replica.until_ready()
             environment = {"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN}
@@ -44,6 +41,16 @@ async def world(folder: Path) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
             assert done.exit_code == 0, done.stderr
             async with Client(replica.url, token=TOKEN) as client:
                 yield sandbox, Sluice({**environment, "KUBECONFIG": str(folder / "alice")}), client
+
+
+def edit(user: str) -> dict[str, Any]:
+    """A binding that gives a user the role edit."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
 
 
 def name_of(done: Result) -> str:
@@ -136,3 +143,44 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
         elsewhere = await sluice("submit", *FLAGS, "-n", "kube-system")
         assert elsewhere.exit_code == 1
         assert len(sandbox.local("admin").list("jobs")) == 2
+
+
+async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
+    """With the roles of deploy/rbac, through the API server, as alice with the role edit in `default`."""
+    port = free_port()
+    doors = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
+    async with Sandbox(speed=60) as sandbox:
+        for user, file in (("sluice", "kubeconfig"), ("alice", "alice"), ("bob", "bob"), ("admin", "admin")):
+            sandbox.write_kubeconfig(tmp_path / file, user)
+        local = sandbox.local("admin")
+        await local.create("nodes", "", {**NODE})
+        await local.create("rolebindings", "default", edit("alice"))
+        for document in yaml.safe_load_all(ROLES.read_text()):
+            await local.create(f"{document['kind'].lower()}s", "", document)
+        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *doors, port=port):
+            admin, alice, bob = (Sluice({"KUBECONFIG": str(tmp_path / user)}) for user in ("admin", "alice", "bob"))
+            done = await admin("apply", "-f", "-", "--wait", "60", stdin=QUEUES)
+            assert done.exit_code == 0, done.stderr
+            name_of(await alice("submit", *FLAGS, "--cpu", "1", "--name", "mine", "--", "sleep", "100000"))
+
+            held = await alice("hold", "mine")
+            assert held.exit_code == 0, held.stderr
+            assert held.stdout.endswith(" held\n")
+            labels = (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
+            assert labels["sluice.dev/hold"] == "true"
+            assert (await alice("release", "mine")).exit_code == 0
+            assert "sluice.dev/hold" not in (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
+            for command in (["hold", "mine"], ["cancel", "mine", "--yes"], ["logs", "mine"]):
+                refused = await bob(*command)
+                assert refused.exit_code == 1
+                assert 'User "bob" cannot' in refused.stderr
+            assert 'cannot patch resource "workloads"' in (await alice("prioritize", "mine", "--top")).stderr
+            assert (await admin("hold", "mine")).exit_code == 0
+            assert "is held by an admin" in (await alice("release", "mine")).stderr
+
+            for scope in (["--mine"], ["-n", "default"]):
+                assert (await alice("report", "usage", *scope)).exit_code == 0
+            for scope in ([], ["-n", "kube-system"]):
+                refused = await alice("report", "usage", *scope)
+                assert 'User "alice" cannot get resource "reports"' in refused.stderr
+            assert "(--mine)" in (await alice("report", "usage")).stderr

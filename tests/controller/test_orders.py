@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
-from admission.store.workloads.orders import Place
+from admission.store.workloads.places import Place
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from admission.store.database.tables import head, metadata
 from admission.store.errors import DatabaseNotEmpty, StaleEpoch, UnusableDump
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
-from admission.store.workloads.orders import Place
+from admission.store.workloads.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from admission.model.errors import InvalidObject
 from admission.store.audit_log import Author
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import Changes, CheckRecord
-from admission.store.workloads.orders import Place
+from admission.store.workloads.places import Place
 
 ADA = Author("ada", reason="because")
 

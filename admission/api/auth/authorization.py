@@ -81,6 +81,11 @@ async def may_read(request: web.Request, namespace: str) -> bool:
     return await request.app[AUTHORIZATION].allows(request, wanted)
 
 
+async def may_order_everywhere(request: web.Request) -> bool:
+    """Whether the request's user may order workloads of all namespaces. Raises ReviewUnavailable."""
+    return await request.app[AUTHORIZATION].allows(request, Attributes("patch", WORKLOADS.plural))
+
+
 async def recheck(request: web.Request) -> None:
     """For a request that lasts: its user is still known, and still may do it. Raises Unauthorized and Forbidden.
 

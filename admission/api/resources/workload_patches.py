@@ -13,12 +13,13 @@ from admission.model.errors import InvalidObject
 from admission.model.manifests import faults
 from admission.store.errors import Conflict
 from admission.store.objects.queue_objects import CHANGE_REASON
-from admission.store.workloads.orders import Ordered, Place
+from admission.store.workloads.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.api.http.responses import Document
+    from admission.store.workloads.orders import Ordered
 
 _OURS = ("lastTransitionTime", "retryCount")
 """What a check's controller does not say of it."""

@@ -6,23 +6,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.api.auth.authentication import author
+from admission.api.auth.authorization import may_order_everywhere
 from admission.api.documents.presentation import workload_documents
 from admission.api.documents.representation import Form
 from admission.api.documents.selection import WorkloadSelection
 from admission.api.documents.workload_documents import object_name, workload_name
-from admission.api.errors import UnknownObject, UnsupportedMediaType
+from admission.api.errors import Forbidden, UnknownObject, UnsupportedMediaType
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, as_object, check_patched, read_patch
 from admission.api.http.request_options import Paging, WriteOptions, flag
 from admission.api.http.responses import reply
 from admission.api.registry import GROUP
 from admission.api.resources.impact import Impact, impact_document, impact_warnings
 from admission.api.resources.pagination import list_metadata, position, wait_for
-from admission.api.resources.workload_patches import change_reason, check_identity, ordered, reported
+from admission.api.resources.workload_patches import Wanted, change_reason, check_identity, ordered, reported
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
+from admission.model.queues import WorkloadPriorityClass
 from admission.store.errors import Conflict
 from admission.store.records import Page
-from admission.store.workloads.orders import Place
+from admission.store.workloads.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -142,6 +144,9 @@ class Workloads:
         who = author(request)
         if not who.reason:
             who = replace(who, reason=change_reason(before, after))
+        within_namespace = not await may_order_everywhere(request)
+        if within_namespace:
+            await self._check_lead(record, wanted)
         if wanted.place_before is not None:
             other = await self._other(record, wanted.place_before)
             wanted.changes["place"] = Place(other.workload.uid)
@@ -152,9 +157,33 @@ class Workloads:
             author=who,
             resource_version=str(record.revision),
             dry_run=options.dry_run,
+            within_namespace=within_namespace,
             **wanted.changes,
         )
         return await self._previews.ordered(record, order) if options.dry_run else None
+
+    async def _check_lead(self, record: WorkloadRecord, wanted: Wanted) -> None:
+        """Raise Forbidden for what only those may order who may do so in all namespaces.
+
+        Within a namespace workloads are moved and put into another order; the most that a priority can be is what a
+        user could give the Job by the label of a priority class.
+        """
+        everywhere = "takes the right to patch workloads in all namespaces"
+        for name, field in (("held", "hold"), ("active", "active")):
+            if name in wanted.changes:
+                raise Forbidden(f"forbidden: spec.{field} {everywhere}; users hold a Job by its label sluice.dev/hold")
+        if wanted.place_before is not None and "/" in wanted.place_before.removeprefix(f"{record.workload.namespace}/"):
+            raise Forbidden(f"forbidden: a place before a workload of another namespace {everywhere}")
+        priority = wanted.changes.get("priority")
+        if priority is not None:
+            classes = await self._store.queues.list(WorkloadPriorityClass.kind)
+            values = [item.value for item in classes if isinstance(item, WorkloadPriorityClass)]
+            highest = max(0, record.workload.priority, *values)
+            if priority > highest:
+                raise Forbidden(
+                    f"forbidden: spec.priority: more than {highest}, which is the highest of all "
+                    f"WorkloadPriorityClasses, {everywhere}"
+                )
 
     async def _other(self, record: WorkloadRecord, name: str) -> WorkloadRecord:
         namespace, _, own = name.rpartition("/")

@@ -11,10 +11,13 @@ from admission.api.registry import WORKLOADS
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import complete_workload, namespace_option, workload_argument, workload_named
 from admission.cli.arguments.workload_names import found_workload
+from admission.cli.errors import CommandError
 from admission.cli.output.printing import Writing, print_outcome, writing_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from admission.client import Forbidden, Workload
 
 _several = click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True, shell_complete=complete_workload)
 
@@ -26,6 +29,9 @@ _several = click.argument("names", metavar="WORKLOAD...", nargs=-1, required=Tru
 @connection_options
 def hold(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
     """Keep workloads out of the queue, or stop them, until they are released.
+
+    Who may not order workloads holds his own Jobs by their label sluice.dev/hold,
+    which takes the right to change them in Kubernetes, and a kubeconfig.
 
     \b
     Example:
@@ -41,6 +47,9 @@ def hold(*, names: tuple[str, ...], namespace: str | None, writing: Writing, con
 @connection_options
 def release(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
     """Let workloads that are held queue again.
+
+    Who may not order workloads takes the label sluice.dev/hold from his own Jobs; what
+    an admin holds stays held.
 
     \b
     Example:
@@ -157,12 +166,35 @@ async def _change(
     writing: Writing,
     connection: Connection,
 ) -> None:
+    from admission.client import Forbidden
+
     async with connect(connection) as sluice:
         for kind, name in _named(names):
             workload = await found_workload(sluice, name, namespace, kind)
             document = None
             if writing.dry_run != "client":
-                document = await sluice.workloads.documents.patch(
-                    workload.name, {"spec": spec}, workload.namespace, options=writing.options
-                )
+                try:
+                    document = await sluice.workloads.documents.patch(
+                        workload.name, {"spec": spec}, workload.namespace, options=writing.options
+                    )
+                except Forbidden as error:
+                    if "hold" not in spec:
+                        raise
+                    await _label(connection, workload, error, hold=spec["hold"] is True, writing=writing)
             print_outcome(f"workload.sluice.dev/{workload.name}", outcome, writing, document)
+
+
+async def _label(
+    connection: Connection, workload: Workload, refused: Forbidden, *, hold: bool, writing: Writing
+) -> None:
+    """Hold or release by the label of the Job, as who has submitted it may. Raises CommandError."""
+    from admission.cli.arguments.kubernetes import kind_named, kubernetes, object_path
+    from admission.kinds.base import HOLD
+
+    if not hold and workload.document["spec"].get("hold"):
+        raise CommandError(f"{workload.object_name} is held by an admin, who alone can release it") from refused
+    path = object_path(kind_named(workload.object_kind), workload.namespace, workload.object_name)
+    metadata = {"labels": {HOLD: "true"}} if hold else {"labels": {HOLD: None}, "annotations": {HOLD: None}}
+    params = {"dryRun": "All"} if writing.dry_run == "server" else {}
+    async with kubernetes(connection) as client:
+        await client.patch(path, {"metadata": metadata}, params=params)

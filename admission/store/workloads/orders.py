@@ -6,20 +6,27 @@ reads what is newer than it knows, and makes it so; until then the workload's re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from sqlalchemy import and_, func, select, update
+from sqlalchemy import select, update
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import LocalQueue
 from admission.store import audit_log
 from admission.store.database.dialects import among, upsert
-from admission.store.database.tables import queue_objects, workload_checks, workload_orders, workloads
+from admission.store.database.tables import workload_checks, workload_orders, workloads
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import CheckRecord, Order, State
 from admission.store.workloads import checks
 from admission.store.workloads.commit import next_revision
+from admission.store.workloads.places import (
+    Place,
+    Written,
+    check_passes_nobody,
+    cluster_queue_of,
+    exchanged,
+    order_row,
+    rank_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,17 +38,6 @@ if TYPE_CHECKING:
     from admission.store.audit_log import Author
     from admission.store.database.connection import Database
     from admission.store.records import Document
-
-_ROOM = 1.0
-"""Seconds between a place and the one behind it, if nobody else stands there: room for some twenty more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the order of a ClusterQueue: directly before a workload, or before all that wait there."""
-
-    before: str = ""
-    """Its uid; empty: before all."""
 
 
 class Ordered(TypedDict, total=False):
@@ -79,36 +75,45 @@ class Orders:
         author: Author,
         resource_version: str = "",
         dry_run: bool = False,
+        within_namespace: bool = False,
         **ordered: Unpack[Ordered],
     ) -> Order:
         """Order something about a workload that is not finished; all that is in force about it then.
 
+        `within_namespace`: it comes before no workload of another namespace that it stands behind. A place is one among
+        the workloads of its namespace then, which exchange the places that they have.
+
         Raises NotFound, Conflict (it is finished, or not that `resource_version` any more), and InvalidObject for a
-        LocalQueue or a place that does not exist.
+        LocalQueue or a place that does not exist, or that is not to be had within the namespace.
         """
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
             workload = await _unfinished(connection, uid, resource_version)
-            before = await _order(connection, uid)
-            row = before | await _columns(connection, workload, ordered)
-            if row == before:
+            if within_namespace:
+                written = await _within_namespace(connection, workload, ordered)
+            else:
+                before = await order_row(connection, uid)
+                written = [Written(workload, before, before | await _columns(connection, workload, ordered))]
+            changed = [one for one in written if one.after != one.before]
+            if not changed:
                 await connection.rollback()
-                return checks.as_order(before)
-            row |= {"author": author.name, "reason": author.reason, "revision": revision}
-            await connection.execute(upsert(connection.dialect.name, workload_orders), row)
-            await _touch(connection, uid, revision)
-            await audit_log.record(
-                connection,
-                author,
-                "patch",
-                _key(workload),
-                at=self._clock(),
-                revision=revision,
-                before=_document(before),
-                after=_document(row),
-            )
-        self._announce(revision, dry_run=dry_run)
-        return checks.as_order(row)
+            for one in changed:
+                one.after.update(author=author.name, reason=author.reason, revision=revision)
+                await connection.execute(upsert(connection.dialect.name, workload_orders), one.after)
+                await _touch(connection, one.workload["uid"], revision)
+                await audit_log.record(
+                    connection,
+                    author,
+                    "patch",
+                    _key(one.workload),
+                    at=self._clock(),
+                    revision=revision,
+                    before=_document(one.before),
+                    after=_document(one.after),
+                )
+        if changed:
+            self._announce(revision, dry_run=dry_run)
+        return checks.as_order(written[0].after)
 
     async def report(
         self,
@@ -201,24 +206,15 @@ async def _unfinished(connection: AsyncConnection, uid: str, resource_version: s
     return row
 
 
-async def _order(connection: AsyncConnection, uid: str) -> Document:
-    statement = select(workload_orders).where(workload_orders.c.workload_uid == uid)
-    row = (await connection.execute(statement)).mappings().one_or_none()
-    if row is not None:
-        return dict(row)
-    nothing: Document = {column.name: None for column in workload_orders.c}
-    return nothing | {"workload_uid": uid, "held": False, "author": "", "reason": "", "revision": 0}
-
-
 async def _columns(connection: AsyncConnection, workload: RowMapping, ordered: Ordered) -> Document:
     columns: Document = {name: value for name, value in ordered.items() if name != "place"}
     queue = ordered.get("local_queue")
-    if queue is not None and await _cluster_queue(connection, workload["namespace"], queue) is None:
+    if queue is not None and await cluster_queue_of(connection, workload["namespace"], queue) is None:
         message = f'LocalQueue "{workload["namespace"]}/{queue}" does not exist; create it first'
         raise InvalidObject([("spec.queueName", message)])
     if "place" in ordered:
         place = ordered["place"]
-        there = (None, None) if place is None else await _rank(connection, workload, queue, place)
+        there = (None, None) if place is None else await rank_at(connection, workload, queue, place)
         columns["rank_priority"], columns["rank_at"] = there
     return columns
 
@@ -227,52 +223,22 @@ async def _touch(connection: AsyncConnection, uid: str, revision: int) -> None:
     await connection.execute(update(workloads).where(workloads.c.uid == uid).values(revision=revision))
 
 
-# --- places
-
-_QUEUE = func.coalesce(workload_orders.c.local_queue, workloads.c.local_queue)
-_PRIORITY = func.coalesce(workload_orders.c.rank_priority, workload_orders.c.priority, workloads.c.priority)
-_SINCE = func.coalesce(workload_orders.c.rank_at, workloads.c.counts_from, workloads.c.created_at)
+# --- orders within a namespace
 
 
-async def _rank(
-    connection: AsyncConnection, workload: RowMapping, queue: str | None, place: Place
-) -> tuple[int, float]:
-    """(priority, since) with which a workload stands at a place among those that wait in its ClusterQueue."""
-    if queue is None:
-        queue = (await _order(connection, workload["uid"]))["local_queue"] or workload["local_queue"]
-    cluster_queue = await _cluster_queue(connection, workload["namespace"], queue)
-    door = and_(
-        queue_objects.c.kind == LocalQueue.kind,
-        queue_objects.c.namespace == workloads.c.namespace,
-        queue_objects.c.name == _QUEUE,
-        queue_objects.c.cluster_queue == cluster_queue,
-    )
-    waiting = (
-        select(_PRIORITY, _SINCE)
-        .select_from(workloads.outerjoin(workload_orders).join(queue_objects, door))
-        .where(workloads.c.state == State.PENDING, workloads.c.uid != workload["uid"])
-        .limit(1)
-    )
-    if not place.before:
-        first = (await connection.execute(waiting.order_by(_PRIORITY.desc(), _SINCE))).one_or_none()
-        return (workload["priority"], workload["created_at"]) if first is None else (first[0], first[1] - _ROOM)
-    other = (await connection.execute(waiting.where(workloads.c.uid == place.before))).one_or_none()
-    if other is None:
-        message = f'no workload with the uid "{place.before}" waits in the same ClusterQueue'
-        raise InvalidObject([("spec.order.before", message)])
-    priority, since = other
-    ahead = waiting.where(priority == _PRIORITY, since > _SINCE).order_by(_SINCE.desc())
-    previous = (await connection.execute(ahead)).one_or_none()
-    return priority, since - _ROOM if previous is None else max((previous[1] + since) / 2, since - _ROOM)
-
-
-async def _cluster_queue(connection: AsyncConnection, namespace: str, queue: str) -> str | None:
-    columns = queue_objects.c
-    statement = select(columns.cluster_queue).where(
-        columns.kind == LocalQueue.kind, columns.namespace == namespace, columns.name == queue
-    )
-    name: str | None = (await connection.execute(statement)).scalar_one_or_none()
-    return name
+async def _within_namespace(connection: AsyncConnection, workload: RowMapping, ordered: Ordered) -> list[Written]:
+    """What is to be written: the workload first, then those that exchange places with it. Raises InvalidObject."""
+    place = ordered.get("place")
+    rest: Ordered = {**ordered}
+    if place is not None:
+        del rest["place"]
+    before = await order_row(connection, workload["uid"])
+    one = Written(workload, before, before | await _columns(connection, workload, rest))
+    await check_passes_nobody(connection, one)
+    if place is None:
+        return [one]
+    queue = one.after["local_queue"] or workload["local_queue"]
+    return await exchanged(connection, one, place, await cluster_queue_of(connection, workload["namespace"], queue))
 
 
 # --- checks

@@ -1,0 +1,108 @@
+"""What the roles of deploy/rbac let a team's lead and its users order about workloads, by the sandbox's RBAC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from doors_world import ADMIN_TOKEN, RBAC, world
+from queue_manifests import cluster_queue, local_queue
+from workload_records import NOW, record
+
+from admission.model.manifests import parse_manifest
+from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
+from admission.store.audit_log import Author
+from admission.store.records import Changes
+
+ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
+OWN, OTHER = "namespaces/team-a/workloads", "namespaces/team-b/workloads"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock):
+    """Workloads of two teams in one line, a-first b-first a-last; lea leads team-a, eva has the role edit there."""
+    for document in (
+        cluster_queue("one"),
+        *(local_queue(name, "team-a", "one") for name in ("main", "fast")),
+        local_queue("main", "team-b", "one"),
+        {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100},
+    ):
+        await store.queues.create(parse_manifest(document), author=Author("ada"))
+    line = [("a-first", "team-a"), ("b-first", "team-b"), ("a-last", "team-a")]
+    records = [record(name, name, namespace=namespace, created=NOW + age) for age, (name, namespace) in enumerate(line)]
+    await store.commit(Changes(workloads=tuple(records)), epoch=await store.lead("tests"))
+    users = {f"{name}-token": User(name, groups=(AUTHENTICATED,)) for name in ("lea", "eva")}
+    users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
+    async with world(store, tmp_path, clock=clock, users=users) as found:
+        root = found.sandbox.local("root")
+        for document in yaml.safe_load_all(ROLES.read_text()):
+            await root.create(f"{document['kind'].lower()}s", "", document)
+        for name in ("team-a", "team-b"):
+            await root.create("namespaces", "", {"metadata": {"name": name}})
+        for user, role in (("lea", "sluice-team-lead"), ("lea", "view"), ("eva", "edit")):
+            binding = {
+                "metadata": {"name": f"{user}-{role}"},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+            }
+            await root.create("rolebindings", "team-a", binding)
+        yield found
+
+
+async def patch(doors, user: str, path: str, spec: dict[str, object]):
+    token = ADMIN_TOKEN if user == "admin" else f"{user}-token"
+    return await doors.send(
+        "PATCH", path, {"spec": spec}, token=token, headers={"Content-Type": "application/merge-patch+json"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"queueName": "fast"}, ""),
+        ({"order": {"top": True}}, ""),
+        ({"order": {"before": "a-first"}}, ""),
+        ({"priority": 1}, ""),
+        ({"priority": 100}, "would come before workloads of other namespaces"),
+        ({"priority": 101}, "spec.priority: more than 100, which is the highest of all WorkloadPriorityClasses"),
+        ({"order": {"before": "team-b/b-first"}}, "a place before a workload of another namespace"),
+        ({"hold": True}, "spec.hold takes the right to patch workloads in all namespaces"),
+        ({"active": False}, "spec.active takes the right"),
+    ],
+)
+async def test_a_lead_orders_within_the_namespace(doors, spec, says):
+    answer = await patch(doors, "lea", f"{OWN}/a-last", spec)
+    if says:
+        assert answer.status in (403, 422)
+        assert says in answer.body["message"]
+        assert (await patch(doors, "admin", f"{OWN}/a-last", spec)).status == 200
+    else:
+        assert answer.status == 200, answer.body
+        assert (await patch(doors, "lea", f"{OTHER}/b-first", spec)).status == 403
+        assert (await patch(doors, "eva", f"{OWN}/a-last", spec)).status == 403
+
+
+async def test_a_lead_exchanges_places_and_an_admin_gives_new_ones(doors, store):
+    assert (await patch(doors, "lea", f"{OWN}/a-last", {"order": {"top": True}})).status == 200
+    orders = {order.uid: order.rank_at for order in (await store.orders.of(["a-first", "a-last", "b-first"])).orders}
+    assert orders == {"a-last": NOW, "a-first": NOW + 2}
+    assert (await patch(doors, "admin", f"{OWN}/a-first", {"order": {"top": True}})).status == 200
+    (order,) = (await store.orders.of(["a-first"])).orders
+    assert order.rank_at < NOW
+
+
+async def test_users_see_the_usage_of_their_namespace_and_their_own_alone(doors):
+    for user in ("lea", "eva"):
+        token = f"{user}-token"
+        assert (await doors.send("GET", "namespaces/team-a/reports/usage", token=token)).status == 200
+        assert (await doors.send("GET", "reports/mine", token=token)).status == 200
+        assert (await doors.send("GET", "namespaces/team-b/reports/usage", token=token)).status == 403
+        assert (await doors.send("GET", "reports/usage", token=token)).status == 403
+        assert (await doors.send("GET", "reports/mine?user=ada", token=token)).status == 400
+        assert (await doors.send("GET", "namespaces/team-a/reports/usage?namespace=team-b", token=token)).status == 400

@@ -1,0 +1,118 @@
+"""Orders of who may order within one namespace: its workloads exchange places, and nobody else's waits longer."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+from store_examples import admission, admitted, cluster_queue, flavor, local_queue, pending, workload
+
+from admission.model.errors import InvalidObject
+from admission.store.audit_log import Author
+from admission.store.records import Changes
+from admission.store.workloads.places import Place
+
+LEA = Author("lea", reason="deadline")
+NAMESPACES = {"a": "team-a", "x": "team-x"}
+
+
+@pytest.fixture
+async def waiting(store):
+    """A line of workloads of two namespaces: a1 x1 a2 x2 a3 a4."""
+    objects = (flavor(), cluster_queue(), local_queue(), local_queue(namespace="team-x"), cluster_queue("own"))
+    for obj in (*objects, local_queue("own", leads_to="own")):
+        await store.queues.create(obj, author=LEA)
+    epoch = await store.lead("test")
+    line = ("a1", "x1", "a2", "x2", "a3", "a4")
+    records = [
+        pending(workload(uid, namespace=NAMESPACES[uid[0]], created=1_750_000_000.0 + age))
+        for age, uid in enumerate(line)
+    ]
+    await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
+    return epoch
+
+
+async def standing(store) -> str:
+    """The line before ClusterQueue `cq`."""
+    state = await store.load()
+    orders = {order.uid: order for order in state.orders}
+
+    def rank(record):
+        one, order = record.workload, orders.get(record.workload.uid)
+        given = (order.rank_priority, order.priority, order.rank_at) if order else (None, None, None)
+        priority = next(value for value in (*given[:2], one.priority) if value is not None)
+        return -priority, one.created if given[2] is None else given[2], one.uid
+
+    return " ".join(record.workload.uid for record in sorted(state.workloads, key=rank))
+
+
+async def order(store, uid, **ordered):
+    return await store.orders.give(uid, author=LEA, within_namespace=True, **ordered)
+
+
+@pytest.mark.parametrize(
+    ("uid", "place", "line"),
+    [
+        ("a4", Place(), "a4 x1 a1 x2 a2 a3"),
+        ("a4", Place("a2"), "a1 x1 a4 x2 a2 a3"),
+        ("a4", Place("a3"), "a1 x1 a2 x2 a4 a3"),
+        ("a1", Place("a4"), "a2 x1 a3 x2 a1 a4"),
+        ("a1", Place(), "a1 x1 a2 x2 a3 a4"),
+    ],
+)
+async def test_workloads_of_a_namespace_exchange_their_places(store, waiting, uid, place, line):
+    await order(store, uid, place=place)
+    assert await standing(store) == line
+
+
+async def test_whatever_a_lead_orders_others_stand_as_they_did(store, waiting):
+    chance = random.Random(7)
+    mine = ["a1", "a2", "a3", "a4"]
+    for _ in range(60):
+        uid = chance.choice(mine)
+        what = chance.choice(
+            [
+                {"place": Place(chance.choice(["", *(one for one in mine if one != uid)]))},
+                {"place": None},
+                {"priority": chance.choice([None, -5, 0, 5])},
+            ]
+        )
+        with suppress(InvalidObject):
+            await order(store, uid, **what)
+        line = (await standing(store)).split()
+        assert [one for one in line if one[0] == "x"] == ["x1", "x2"]
+        assert sum(one[0] == "a" for one in line[: line.index("x1")]) <= 1
+        assert sum(one[0] == "a" for one in line[: line.index("x2")]) <= 2
+
+
+async def test_an_exchange_is_audited_and_undone_only_backwards(store, waiting):
+    await order(store, "a4", place=Place())
+    assert {entry.uid for entry in (await store.orders.of(["a1", "a2", "a3", "a4", "x1"])).orders} == {
+        "a1", "a2", "a3", "a4",
+    }  # fmt: skip
+    # a1 stands behind x1 now; its own place is before it, but that is a4's now.
+    with pytest.raises(InvalidObject, match="would come before workloads of other namespaces"):
+        await order(store, "a1", place=None)
+    await order(store, "a4", place=None)
+    assert await standing(store) == "x1 a1 x2 a2 a3 a4"
+
+
+async def test_a_place_in_one_cluster_queue_is_no_claim_in_another(store, waiting):
+    late = pending(workload("a9", queue="own", created=1_750_000_100.0))
+    first = pending(workload("a8", queue="own", created=1_749_000_000.0))
+    await store.commit(Changes(workloads=(late, first)), epoch=waiting)
+    await order(store, "a9", place=Place())  # the place of a8, which is older than all
+    with pytest.raises(InvalidObject, match="would come before workloads of other namespaces"):
+        await order(store, "a9", local_queue="main")
+    await order(store, "a9", local_queue="main", place=None)
+    assert (await standing(store)).startswith("a1 x1 a2 x2 a3 a4 ")
+
+
+async def test_what_does_not_wait_there_has_no_place_to_exchange(store, waiting):
+    runs = workload("a7")
+    await store.commit(admitted(runs, admission(), at=1_750_000_200.0), epoch=waiting)
+    for uid, place in (("a7", Place()), ("a1", Place("a7")), ("a1", Place("x1"))):
+        with pytest.raises(InvalidObject, match="not among the first 1000 workloads of its namespace that wait there"):
+            await order(store, uid, place=place)
+    assert not (await store.orders.of(["a1", "a7"])).orders
