@@ -24,7 +24,7 @@ from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
 from admission.controller.decisions.commit_batching import Pace
 from admission.controller.decisions.cycle import REASONS_INTERVAL
-from admission.controller.decisions.recent_usage import used_lately
+from admission.controller.decisions.policy_seeds import policy_seeds
 from admission.controller.decisions.undecidable import events_of, first_undecidable
 from admission.controller.intake.watches import Watching
 from admission.controller.leader_state import Lead
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Registry
     from admission.engine import Engine
     from admission.engine import Policy as EnginePolicy
-    from admission.engine.events import LocalQueueUsed
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
     from admission.store.records import Changes
@@ -232,9 +231,7 @@ class Controller:
 
     async def _load_now(self) -> None:
         state = await self._store.load()
-        used: list[LocalQueueUsed] = []
-        if (sharing := self._policy.engine.admission_fair_sharing) is not None:
-            used = await used_lately(self._store, sharing, state.queue_objects, now=self._clock())
+        seeds = await policy_seeds(self._store, self.policy, state.queue_objects, now=self._clock())
         self._reset()
         self._revision = state.revision
         self._queue_objects = state.queue_objects
@@ -243,7 +240,7 @@ class Controller:
         isolation = self._lead.isolation
         restore(
             state,
-            used,
+            seeds,
             desk=self._desk,
             context=self.context,
             kinds=self._kinds,

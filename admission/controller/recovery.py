@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from admission.controller.state.isolation import Isolation
     from admission.controller.state.tracked import Registry
     from admission.controller.state.workload_state import Desk
-    from admission.engine.events import LocalQueueUsed
+    from admission.engine import PolicyEvent
     from admission.kinds.registry import Kinds
     from admission.store.records import CheckRecord, LoadedState
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 def restore(
     state: LoadedState,
-    used: Iterable[LocalQueueUsed],
+    seeds: Iterable[PolicyEvent],
     *,
     desk: Desk,
     context: Context,
@@ -55,7 +55,7 @@ def restore(
     isolation: Isolation,
     now: float,
 ) -> None:
-    """Put all of `state` onto an empty desk, the queue objects also into the context; `used`: what was used lately."""
+    """Put all of `state` onto an empty desk, the queue objects also into the context, the policies' `seeds` too."""
     context.forget_queue_objects()
     for namespace in context.namespaces():
         desk.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
@@ -64,8 +64,8 @@ def restore(
             context.see_queue_object(obj)
             desk.tell(QueueObjectChanged(obj))
     desk.engine.settle(now=now)  # the trees are built now, and not anew around all workloads
-    for amounts in used:
-        desk.tell(amounts)
+    for seed in seeds:
+        desk.tell(seed)
     orders = {order.uid: order for order in state.orders}
     checks: dict[str, list[CheckRecord]] = {}
     for check in state.checks:

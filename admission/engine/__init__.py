@@ -1,7 +1,6 @@
 """Decisions: quota tree, pending order, flavors, preemption, fair share, the cycle, explanations."""
 
 from admission.engine.accounting import Accounting, Transformation
-from admission.engine.afs import AdmissionFairSharing
 from admission.engine.engine import Engine, Policy
 from admission.engine.events import (
     Admit,
@@ -9,7 +8,6 @@ from admission.engine.events import (
     Event,
     Evict,
     Flap,
-    LocalQueueUsed,
     NamespaceChanged,
     Park,
     QueueObjectChanged,
@@ -20,15 +18,19 @@ from admission.engine.events import (
     WorkloadPending,
 )
 from admission.engine.explain import Explanation, Lack
+from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed
+from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.preemption_hints import Prospect
 from admission.engine.queue_listing import Place
 
 __all__ = [
     "Accounting",
     "AdmissionFairSharing",
+    "AdmissionPolicy",
     "Admit",
     "Decisions",
     "Engine",
+    "EngineView",
     "Event",
     "Evict",
     "Explanation",
@@ -37,11 +39,14 @@ __all__ = [
     "LocalQueueUsed",
     "NamespaceChanged",
     "Park",
+    "PastAdmission",
     "Place",
     "Policy",
+    "PolicyEvent",
     "Prospect",
     "QueueObjectChanged",
     "QueueObjectDeleted",
+    "Refusal",
     "Transformation",
     "WorkloadAdmitted",
     "WorkloadEvicted",

@@ -38,9 +38,11 @@ from admission.model.workload import Admission, PodSetAssignment
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.fair_standby import Contender
     from admission.engine.forest import Domain
     from admission.engine.pending_item import Item
+    from admission.engine.policies.active import ActivePolicies
     from admission.engine.preemption import MakeSearch
     from admission.engine.tree import Node
     from admission.engine.victims import Target
@@ -64,6 +66,7 @@ class Cycle:
         lean: bool = False,
         ignore_undeclared: bool = False,
         contenders: Sequence[Contender] = (),
+        policies: ActivePolicies | None = None,
     ) -> None:
         self._domain = domain
         self._preemptor = preemptor
@@ -75,6 +78,8 @@ class Cycle:
         self._victims: dict[str, Held] = {}
         self._transient: list[tuple[Node, int, int]] = []
         self._contenders = contenders
+        self._filters = policies if policies is not None and policies.filtering else None
+        """None if no policy refuses anybody."""
         self._entries: list[Entry] = []
         self._result = Result()
 
@@ -160,7 +165,7 @@ class Cycle:
                 continue
             if self._lean and queue.spec.queueing_strategy == "BestEffortFIFO":
                 queue.pending.skip(queue.surely_blocked())
-            item = queue.pending.pop()
+            item = self._pop(queue)
             if item is None:
                 continue
             if not item.accepted:
@@ -179,6 +184,21 @@ class Cycle:
         for queue, item in faulty:
             queue.pending.add(item)
         return entries
+
+    def _pop(self, queue: ClusterQueue) -> Item | None:
+        """The first waiting workload of a ClusterQueue that no policy refuses."""
+        item = queue.pending.pop()
+        if self._filters is None:
+            return item
+        while item is not None and item.accepted and item.fault is None:
+            refusal = self._filters.refusal(item.workload, queue.name)
+            if refusal is None:
+                break
+            self._filters.set_aside(item, queue.pending)
+            self._park(item, *refusal)
+            self._domain.forget(queue)
+            item = queue.pending.pop()
+        return item
 
     def _nominate(self, entry: Entry) -> None:
         progress = entry.item.progress
@@ -226,6 +246,12 @@ class Cycle:
         entry.progress = Progress(entry.assignment.tried(), entry.queue.generation, self._number)
 
     def _decide(self, entry: Entry) -> None:
+        if self._filters is not None and self._result.admitted:
+            # Those that were admitted before it in this cycle count, too.
+            refusal = self._filters.refusal(entry.item.workload, entry.queue.name)
+            if refusal is not None:
+                entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
+                return
         if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
             self._reassign_without_victims(entry)
         assignment = entry.assignment
@@ -309,6 +335,8 @@ class Cycle:
             self._result.evicted.append(Evict(replaced.workload, SLICE_REPLACED, message, workload.uid))
         held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts)
         entry.outcome = Outcome.ADMITTED
+        if self._filters is not None:
+            self._filters.charge_at_decision(held)
         self._result.admitted.append((Admit(workload, admission), held))
 
     def _conclude(self, entry: Entry) -> None:
@@ -324,6 +352,12 @@ class Cycle:
             self._result.moved = True
             if entry.contended and self._domain.standby is not None:
                 self._domain.standby.leave_out(queue)
+            return
+        if entry.outcome is Outcome.REFUSED:
+            assert self._filters is not None
+            self._filters.set_aside(item, pending)
+            self._park(item, entry.reason, entry.message)
+            self._result.moved = True
             return
         if entry.outcome is not Outcome.PREEMPTING and entry.progress is not None and entry.progress.unfinished:
             item.progress = entry.progress

@@ -27,12 +27,12 @@ from admission.engine.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.engine.afs import AdmissionFairSharing, Consumption
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.fair_standby import Contender
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.pending_item import Item
+    from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyConfig, PolicyEvent
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
 
@@ -44,7 +44,8 @@ class Policy:
     fair_sharing: bool = False
     preemption_strategies: tuple[str, ...] = tuple(STRATEGIES)
     """Of fair sharing: LessThanOrEqualToFinalShare, LessThanInitialShare, or both in this order."""
-    admission_fair_sharing: AdmissionFairSharing | None = None
+    policies: tuple[PolicyConfig, ...] = ()
+    """Rules beside quota, such as AdmissionFairSharing; the first that orders or refuses decides."""
     accounting: Accounting = field(default_factory=Accounting)
     ignore_undeclared: bool = False
     """Kueue's quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue has no quota of do not count."""
@@ -64,7 +65,7 @@ class Engine:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
-        self._registry = Registry(self._policy.admission_fair_sharing, self._policy.accounting)
+        self._registry = Registry(self._policy.policies, self._policy.accounting)
         self._find = classical
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
@@ -91,6 +92,7 @@ class Engine:
         registry.now = now
         registry.wake()
         evicted = registry.refresh()
+        registry.retry_refused()
         parked = registry.tell()
         admitted: list[Admit] = []
         domains = registry.forest.domains.values()
@@ -112,6 +114,7 @@ class Engine:
                 lean=lean,
                 ignore_undeclared=self._policy.ignore_undeclared,
                 contenders=contenders,
+                policies=registry.policies,
             ).run()
             domain.dirty = result.moved
             if domain.standby is not None and not domain.dirty:
@@ -128,6 +131,8 @@ class Engine:
 
     def _standby(self, domain: Domain, *, lean: bool) -> list[Contender]:
         """Leave out of the next cycle whatever ClusterQueues can be left out; the contenders among them."""
+        if self._registry.policies.filtering:
+            return []  # a head that it leaves out or lets in by quota alone may be one that a policy refuses
         if domain.standby is None:
             if not (lean and self._policy.fair_sharing and domain.flat):
                 return []
@@ -179,7 +184,27 @@ class Engine:
         """When something will be decided that needs no event, as a backoff or delay is over; None: never."""
         backoff = self._registry.wake_at()
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
-        return min((at for at in (backoff, *delays) if at is not None), default=None)
+        refused = self._registry.policies.wake_at()
+        return min((at for at in (backoff, refused, *delays) if at is not None), default=None)
+
+    @property
+    def policies(self) -> tuple[AdmissionPolicy, ...]:
+        """The policies at work, in the order of the configuration."""
+        return self._registry.policies.all
+
+    @property
+    def history(self) -> float:
+        """How many seconds of the ledger `seed` has to be given; 0: none."""
+        return self._registry.policies.history
+
+    def seed(self, admissions: list[PastAdmission], *, now: float) -> None:
+        """Tell the policies what was held in the past: after queue objects, before workloads, in one or more calls."""
+        self._registry.now = now
+        self._registry.policies.seed(admissions)
+
+    def policy_events(self) -> list[PolicyEvent]:
+        """The policies' state as of the last event or cycle: `observe` of these has another engine go on from here."""
+        return self._registry.policies.events()
 
     @property
     def waiting(self) -> int:
@@ -237,14 +262,6 @@ class Engine:
     def levels(self) -> tuple[list[QueueLevels], list[CohortLevels]]:
         """Quota, use and numbers of waiting workloads of all ClusterQueues, and of all Cohorts."""
         return list(queue_levels(self._registry.forest)), list(cohort_levels(self._registry.forest))
-
-    def consumption(self) -> dict[tuple[str, str], Consumption]:
-        """What each LocalQueue (namespace, name) used lately, in admission fair sharing, as of the last event or cycle.
-
-        Told as LocalQueueUsed, it makes another engine go on from here.
-        """
-        ledger = self._registry.ledger
-        return {} if ledger is None else ledger.entries(self._registry.now)
 
     def weighted_share(self) -> tuple[dict[str, float], dict[str, float]]:
         """The share in fair sharing of each ClusterQueue, and of each Cohort; infinite where the weight is 0."""

@@ -26,6 +26,8 @@ class Outcome(Enum):
     PREEMPTING = auto()
     GATED = auto()
     """It would have to preempt, and is not allowed to yet."""
+    REFUSED = auto()
+    """A policy does not let it in now."""
     ADMITTED = auto()
 
 

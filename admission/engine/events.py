@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from admission.engine.policies.contract import PolicyEvent
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,21 +36,6 @@ class NamespaceChanged:
 
     name: str
     labels: Mapping[str, str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class LocalQueueUsed:
-    """What a LocalQueue had consumed at a time before, for admission fair sharing: in cores, bytes and devices.
-
-    With what `Engine.consumption` told, a new engine goes on as the one before would have.
-    """
-
-    namespace: str
-    name: str
-    consumed: Mapping[str, float]
-    at: float
-    penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Of admissions that did not count in `consumed` yet, by uid of the workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +83,7 @@ Event: TypeAlias = (
     QueueObjectChanged
     | QueueObjectDeleted
     | NamespaceChanged
-    | LocalQueueUsed
+    | PolicyEvent
     | WorkloadPending
     | WorkloadAdmitted
     | WorkloadEvicted

@@ -5,12 +5,10 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from admission.engine.afs import Consumption, Ledger
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.equivalence import Shapes
 from admission.engine.events import (
     Evict,
-    LocalQueueUsed,
     NamespaceChanged,
     Park,
     QueueObjectChanged,
@@ -22,6 +20,8 @@ from admission.engine.events import (
 )
 from admission.engine.forest import NOT_FOUND, Forest
 from admission.engine.pending_item import Item
+from admission.engine.policies.active import ActivePolicies
+from admission.engine.policies.contract import PolicyEvent
 from admission.engine.vocabulary import (
     CLUSTER_QUEUE_STOPPED,
     LOCAL_QUEUE_STOPPED,
@@ -34,26 +34,26 @@ from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceF
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from admission.engine.accounting import Accounting
-    from admission.engine.afs import AdmissionFairSharing
     from admission.engine.events import Event
-    from admission.model.queues import LocalQueueSpec, QueueObject
+    from admission.engine.policies.contract import PolicyConfig
+    from admission.model.queues import ClusterQueueSpec, LocalQueueSpec, QueueObject
     from admission.model.workload import Workload
 
 
 class Registry:
     """Changes to queue objects are noted by `observe` and take effect in `refresh`, all at once."""
 
-    def __init__(self, admission_fair_sharing: AdmissionFairSharing | None, accounting: Accounting) -> None:
+    def __init__(self, policies: Iterable[PolicyConfig], accounting: Accounting) -> None:
         self.forest = Forest()
         self.items: dict[str, Item] = {}
         """All that wait, by uid."""
         self.held: dict[str, Held] = {}
         """All that hold quota, by uid."""
-        self.ledger = None if admission_fair_sharing is None else Ledger(admission_fair_sharing)
         self.now = 0.0
+        """The time of the last event or cycle, in seconds since the epoch."""
         self._shapes = Shapes(accounting)
         self.local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -64,6 +64,7 @@ class Registry:
         self._objects_changed = False
         self._local_queues_changed: set[tuple[str, str]] = set()
         self._namespaces_changed: set[str] = set()
+        self.policies = ActivePolicies(policies, self)
 
     def observe(self, event: Event) -> None:
         """Take note of something that happened."""
@@ -87,10 +88,8 @@ class Registry:
                 self._delete(event)
             case NamespaceChanged():
                 self._change_namespace(event)
-            case LocalQueueUsed():
-                if self.ledger is not None:
-                    key = event.namespace, event.name
-                    self.ledger.seed(key, Consumption(event.at, dict(event.consumed), dict(event.penalties)))
+            case PolicyEvent():
+                self.policies.resume(event)
 
     # --- workloads
 
@@ -169,8 +168,7 @@ class Registry:
     def _load(self, held: Held) -> None:
         queue = held.queue
         self._note(held)
-        if self.ledger is not None:
-            self.ledger.hold(held.local_queue, held.by_resource(), self.now)
+        self.policies.restore(held)
         if queue.tree is None:
             return
         if all(fr in queue.tree.index for fr, _ in held.usage):
@@ -199,12 +197,7 @@ class Registry:
         if replaced is not None:
             self._drop(replaced)  # the cycle counted only what is held beyond it
         self._note(held)
-        if self.ledger is None:
-            return
-        if _by_usage(held.queue):
-            self.ledger.admit(held.local_queue, held.workload.uid, held.by_resource(), self.now)
-        else:
-            self.ledger.hold(held.local_queue, held.by_resource(), self.now)
+        self.policies.charge_after_cycle(held)
 
     def free(self, held: Held) -> None:
         """What a workload held is free, and may be just what others of the tree lack."""
@@ -223,11 +216,9 @@ class Registry:
         self._arrive(workload)
 
     def _drop(self, held: Held) -> None:
-        uid = held.workload.uid
-        del self.held[uid]
+        del self.held[held.workload.uid]
         held.queue.drop(held)
-        if self.ledger is not None:
-            self.ledger.free(held.local_queue, uid, held.by_resource(), self.now)
+        self.policies.release(held)
 
     def touch(self, queue: ClusterQueue) -> None:
         """The next cycle has to look at the queue's tree."""
@@ -302,10 +293,28 @@ class Registry:
         """When the next backoff is over."""
         return self._asleep[0][0] if self._asleep else None
 
+    def retry_refused(self) -> None:
+        """Let those take part again whom the policies do not refuse any more, if anything has changed for them."""
+        if not self.policies.retry_due():
+            return
+        for uid, item in list(self.policies.refused.items()):
+            if self.items.get(uid) is not item or not item.cluster_queue:
+                del self.policies.refused[uid]
+                continue
+            refusal = self.policies.refusal(item.workload, item.cluster_queue)
+            if refusal is None:
+                del self.policies.refused[uid]
+                queue = self.forest.queue(item.cluster_queue)
+                queue.pending.wake(item)
+                self.touch(queue)
+            elif refusal != item.said:
+                self._untold[uid] = item
+
     def refresh(self) -> list[Evict]:
         """Let the changes of queue objects take effect; who is evicted because of them."""
         if not (self._objects_changed or self._local_queues_changed or self._namespaces_changed):
             return []
+        self.policies.changed()
         if self._objects_changed:
             self._rebuild()
         for item in list(self.items.values()):
@@ -321,10 +330,9 @@ class Registry:
 
     def _rebuild(self) -> None:
         for domain in self.forest.refresh():
-            domain.usage_of = self._usage_of if self.ledger is not None else None
+            domain.usage_of = self.policies.victims_key if self.policies.ordering else None
             for queue in domain.queues:
-                by_usage = self.ledger is not None and _by_usage(queue)
-                queue.pending.order_by(self.local_queue_usage if by_usage else None)
+                queue.pending.order_by(self.policies.order(queue.spec))
                 for item in queue.pending.items():
                     item.accepted = self._accepts(queue, item.workload.namespace)
                 queue.pending.reconsider(self.now)
@@ -372,22 +380,14 @@ class Registry:
             return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
         queue = self.forest.queue(local_queue.cluster_queue)
         if not queue.inactive:
-            return None if item.not_before <= self.now else (PENDING_EVALUATION, "The workload waits for its backoff")
+            if item.not_before > self.now:
+                return PENDING_EVALUATION, "The workload waits for its backoff"
+            refusable = item.accepted and item.fault is None
+            return self.policies.refusal(workload, queue.name) if refusable else None
         if queue.inactive == NOT_FOUND:
             return MISCONFIGURED, f"ClusterQueue {queue.name} doesn't exist"
         return SUSPENDED, f"ClusterQueue {queue.name} {queue.inactive}"
 
-    def _usage_of(self, held: Held) -> float:
-        return self.local_queue_usage(held.local_queue) if _by_usage(held.queue) else 0.0
-
-    def local_queue_usage(self, key: tuple[str, str]) -> float:
-        """The usage of a LocalQueue in admission fair sharing, by its weight."""
-        assert self.ledger is not None
-        spec = self.local_queues.get(key)
-        weight = 1.0 if spec is None or spec.fair_sharing is None else spec.fair_sharing.value
-        return self.ledger.usage(key, weight, self.now)
-
-
-def _by_usage(queue: ClusterQueue) -> bool:
-    scope = queue.spec.admission_scope
-    return scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
+    def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
+        """The spec of a ClusterQueue as it was last told; None if there is none of this name."""
+        return self.forest.specs.get(name)

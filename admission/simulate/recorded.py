@@ -41,16 +41,15 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
     """The settings that a scenario is played under."""
     strategies = tuple(document.get("preemptionStrategies") or STRATEGIES)
     config = document.get("admissionFairSharing")
-    afs = None
+    policies: tuple[AdmissionFairSharing, ...] = ()
     if config:
-        afs = AdmissionFairSharing(
+        usage = AdmissionFairSharing(
             half_life=parse_duration(config.get("usageHalfLifeTime", "0s")),
             sampling_interval=parse_duration(config.get("usageSamplingInterval", "5m")),
             resource_weights={name: float(value) for name, value in (config.get("resourceWeights") or {}).items()},
         )
-    return Policy(
-        fair_sharing=bool(document.get("fairSharing")), preemption_strategies=strategies, admission_fair_sharing=afs
-    )
+        policies = (usage,)
+    return Policy(fair_sharing=bool(document.get("fairSharing")), preemption_strategies=strategies, policies=policies)
 
 
 class Player:

@@ -20,7 +20,7 @@ from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeadersClock
 from admission.store.leadership.lock import Leadership
 from admission.store.ledger import rollup
-from admission.store.ledger.recent_usage import used_lately
+from admission.store.ledger.past_admissions import past_admissions
 from admission.store.ledger.usage_reports import Reports
 from admission.store.ledger.usage_series import usage_series
 from admission.store.objects.queue_objects import Queues, all_objects
@@ -34,10 +34,10 @@ from admission.store.workloads.queries import Workloads
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
+    from admission.engine.policies.contract import PastAdmission
     from admission.store.database.connection import Database
     from admission.store.dump import Progress, Write
     from admission.store.leadership.identity import Identity
-    from admission.store.ledger.recent_usage import Decay
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.records import Changes, PoolUse, WorkloadRecord
     from admission.store.retention import Retention
@@ -149,10 +149,11 @@ class Store:
             async for piece in loading.unfinished(connection):
                 yield piece
 
-    async def used_lately(self, decay: Decay, *, now: float) -> dict[tuple[str, str], dict[str, float]]:
-        """What each LocalQueue (namespace, name) has used of each resource, the longer ago the less it counts."""
+    async def past_admissions(self, *, since: float) -> AsyncGenerator[list[PastAdmission]]:
+        """The ledger's rows that end after `since` (seconds since the epoch) or are open, oldest first, in pieces."""
         async with self._database.read() as connection:
-            return await used_lately(connection, decay, now=now)
+            async for piece in past_admissions(connection, since=since):
+                yield piece
 
     async def commit(self, changes: Changes, *, epoch: int) -> int:
         """Write all of `changes` or nothing, together with what others commit at the same time; the new revision.

@@ -251,7 +251,7 @@ def test_a_policy_is_kueues_configuration(config):
     engine = policy.engine
     assert engine.fair_sharing
     assert engine.preemption_strategies == ("LessThanInitialShare",)
-    assert engine.admission_fair_sharing == AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0})
+    assert engine.policies == (AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),)
     assert engine.ignore_undeclared
     assert engine.accounting.excluded_prefixes == ("example.com",)
     (rule,) = engine.accounting.transformations

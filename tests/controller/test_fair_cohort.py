@@ -108,7 +108,7 @@ async def test_a_quota_that_was_lowered_converges_where_that_is_wanted(world):
 
 
 async def test_who_used_less_lately_comes_first_also_after_a_restart(world):
-    policy = Policy(engine=EnginePolicy(admission_fair_sharing=AdmissionFairSharing(half_life=3600.0)))
+    policy = Policy(engine=EnginePolicy(policies=(AdmissionFairSharing(half_life=3600.0),)))
     await world.apply(
         flavor(),
         cluster_queue(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"}),

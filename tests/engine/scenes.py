@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.engine import Engine, NamespaceChanged, QueueObjectChanged, WorkloadGone, WorkloadPending
+from admission.engine.policies.admission_fair_sharing import RecentUsage
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
 
 if TYPE_CHECKING:
+    from admission.engine.policies.admission_fair_sharing import Consumption
     from admission.model.queues import QueueObject
 
 
@@ -59,6 +61,12 @@ def workload(
     return Workload(
         uid=name, namespace="ns", name=name, queue=queue, priority=priority, created=created, pod_sets=(pods,), **fields
     )
+
+
+def consumption(engine: Engine) -> dict[tuple[str, str], Consumption]:
+    """The recent usage of each LocalQueue, by (namespace, name); empty without admission fair sharing."""
+    usages = [policy for policy in engine.policies if isinstance(policy, RecentUsage)]
+    return usages[0].entries() if usages else {}
 
 
 class World:

@@ -9,7 +9,7 @@ import pytest
 from admission.engine import Admit, Decisions, Engine, Evict, Park, Policy, WorkloadEvicted, WorkloadPending
 from admission.engine.over_quota import Overuse
 from admission.model.workload import Admission
-from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, cohort, consumption, local_queue, manifest, workload
 
 
 def test_each_node_tells_by_how_much_it_is_over():
@@ -63,7 +63,7 @@ def test_without_admission_fair_sharing_nothing_is_known_of_consumption():
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("w", "cq"))
     assert world.admitted() == ["w"]
-    assert world.engine.consumption() == {}
+    assert consumption(world.engine) == {}
 
 
 def test_decisions_are_true_if_anything_was_decided():

@@ -185,7 +185,7 @@ def test_an_interrupted_search_starts_over_when_somebody_is_leaving(evicted, fla
 
 @pytest.mark.parametrize(
     ("policy", "scope"),
-    [(Policy(), BY_USAGE), (Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0)), {})],
+    [(Policy(), BY_USAGE), (Policy(policies=(AdmissionFairSharing(half_life=60.0),)), {})],
 )
 def test_usage_decides_who_is_preempted_only_where_both_sides_ask_for_it(policy, scope):
     """Else the last that came goes first, although the other LocalQueue used more."""
@@ -209,7 +209,7 @@ def test_a_local_queue_without_a_weight_weighs_one(used, first):
         cluster_queue("cq", 1, **BY_USAGE),
         local_queue("plain", to="cq"),
         local_queue("weighed", to="cq", fairSharing={"weight": "1"}),
-        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0))),
+        engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=60.0),))),
     )
     for name, cpu in (("plain", used), ("weighed", 2.0)):
         world.engine.observe(LocalQueueUsed("ns", name, {"cpu": cpu}, world.now), now=world.now)

@@ -20,7 +20,7 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.engine.tree import Node, available
-from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, consumption, local_queue, manifest, workload
 
 if TYPE_CHECKING:
     from admission.engine.registry import Registry
@@ -279,7 +279,7 @@ class Machine(RuleBasedStateMachine):
         world.now = self.now
         self._tell_objects(world)
         engine = world.engine
-        for (namespace, name), used in self.worlds[0].engine.consumption().items():
+        for (namespace, name), used in consumption(self.worlds[0].engine).items():
             engine.observe(LocalQueueUsed(namespace, name, used.consumed, used.updated, used.penalties), now=self.now)
         for uid, told in self.running.items():
             engine.observe(replace(told, evicting=uid in self.evicting), now=self.now)
@@ -335,7 +335,7 @@ class FairMachine(Machine):
 
 
 class UsageMachine(Machine):
-    policy = Policy(admission_fair_sharing=AdmissionFairSharing(half_life=10.0, sampling_interval=5.0))
+    policy = Policy(policies=(AdmissionFairSharing(half_life=10.0, sampling_interval=5.0),))
 
 
 def _registry(engine: Engine) -> Registry:
@@ -364,7 +364,7 @@ def _debts(engine: Engine) -> dict[tuple[str, ...], int]:
 def _state(engine: Engine) -> Any:
     ledger = {
         key: (used.updated, used.consumed, used.penalty(), {name: at for name, at in used.current.items() if at})
-        for key, used in engine.consumption().items()
+        for key, used in consumption(engine).items()
     }
     nodes = {(node.leaf, node.name): (node.quota, node.local, node.potential, node.usage) for node in _nodes(engine)}
     return nodes, ledger

@@ -40,7 +40,7 @@ def test_the_first_of_a_shape_may_come_last():
 def test_usage_decides_as_long_as_the_queue_says_so():
     config = AdmissionFairSharing(half_life=60.0)
     doors = [local_queue(name, to="cq") for name in "ab"]
-    world = World(cluster_queue("cq", 1), *doors, engine=Engine(Policy(admission_fair_sharing=config)))
+    world = World(cluster_queue("cq", 1), *doors, engine=Engine(Policy(policies=(config,))))
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
     world.submit(*(workload(f"{name}{at}", name, created=at) for at in (1, 2, 3) for name in "ab"))
     late = workload("b0", "b", created=0)

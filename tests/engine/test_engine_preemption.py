@@ -49,7 +49,7 @@ def test_local_queues_that_used_more_lose_first(fair_sharing):
             admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
         ),
         *(local_queue(name, to="cq") for name in "ab"),
-        engine=Engine(Policy(fair_sharing=fair_sharing, admission_fair_sharing=config)),
+        engine=Engine(Policy(fair_sharing=fair_sharing, policies=(config,))),
     )
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
     for name in "ab":
@@ -311,7 +311,7 @@ def test_of_equal_priority_only_those_lose_that_have_waited_for_less_long(create
 @pytest.mark.parametrize("usage", [None, AdmissionFairSharing(half_life=60.0)], ids=["", "by usage"])
 @pytest.mark.parametrize("leaving", ["first", "last"])
 def test_who_is_on_the_way_out_is_preferred_to_one_more(fair_sharing, usage, leaving):
-    policy = Policy(fair_sharing=fair_sharing, admission_fair_sharing=usage)
+    policy = Policy(fair_sharing=fair_sharing, policies=(usage,) if usage else ())
     world = World(
         cluster_queue(
             "cq",
@@ -342,7 +342,7 @@ def test_usage_of_local_queues_is_not_compared_between_cluster_queues(order):
         cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}, admissionScope=scope),
         *(cluster_queue(name, 0, cohort="all", admissionScope=scope) for name in "bc"),
         *map(local_queue, "abc"),
-        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0))),
+        engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=60.0),))),
     )
     world.engine.observe(LocalQueueUsed("ns", order[0], {"cpu": 9.0}, world.now), now=world.now)
     for name in order:

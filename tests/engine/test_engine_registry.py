@@ -20,7 +20,7 @@ from admission.engine import (
 )
 from admission.engine.over_quota import Overuse
 from admission.model.workload import Admission, PodSetAssignment
-from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, cohort, consumption, local_queue, manifest, workload
 
 
 @pytest.fixture
@@ -129,17 +129,17 @@ def test_usage_is_noted_also_where_it_does_not_decide():
     world = World(
         cluster_queue("cq", 3),
         local_queue("cq"),
-        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=10.0))),
+        engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=10.0),))),
     )
     penalties = {"before": {"cpu": 0.5}}
     world.engine.observe(LocalQueueUsed("ns", "cq", {"cpu": 1.0}, world.now, penalties), now=world.now)
     world.submit(workload("a", "cq", 2))
     assert world.admitted() == ["a"]
-    used = world.engine.consumption()["ns", "cq"]
+    used = consumption(world.engine)["ns", "cq"]
     assert (used.current, used.penalties) == ({"cpu": 2000}, penalties)
     world.now += 10
     world.gone("a")
-    used = world.engine.consumption()["ns", "cq"]
+    used = consumption(world.engine)["ns", "cq"]
     assert (used.current, used.penalties) == ({"cpu": 0}, {})
     assert used.consumed == {"cpu": pytest.approx(0.5 + 1.0 + 0.5)}
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, Policy, WorkloadAdmitted, WorkloadPending
-from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, consumption, local_queue, manifest, workload
 
 QUEUES = ("a", "b", "c")
 
 
 def new_world(half_life: float = 60.0) -> World:
-    policy = Policy(admission_fair_sharing=AdmissionFairSharing(half_life=half_life, sampling_interval=10.0))
+    policy = Policy(policies=(AdmissionFairSharing(half_life=half_life, sampling_interval=10.0),))
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     return World(
         cluster_queue("cq", 4, admissionScope=scope),
@@ -40,7 +40,7 @@ def test_usage_fades():
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
     world.now += 20
     world.engine.settle(world.now)
-    assert world.engine.consumption()["ns", "a"].consumed == {"cpu": pytest.approx(2.0)}
+    assert consumption(world.engine)["ns", "a"].consumed == {"cpu": pytest.approx(2.0)}
 
 
 @pytest.mark.parametrize("told_first", [True, False])
@@ -56,7 +56,7 @@ def test_what_was_used_before_counts_in_whichever_order_it_is_told(told_first):
     ]
     for event in events if told_first else reversed(events):
         world.engine.observe(event, now=world.now)
-    used = world.engine.consumption()["ns", "a"]
+    used = consumption(world.engine)["ns", "a"]
     assert (used.consumed, used.current) == ({"cpu": pytest.approx(4.0)}, {"cpu": 3000})
 
 
@@ -65,11 +65,11 @@ def test_a_half_life_of_nothing_forgets_at_once_and_costs_no_penalty():
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
     world.submit(workload("held", "a", 3))
     assert world.admitted() == ["held"]
-    used = world.engine.consumption()["ns", "a"]
+    used = consumption(world.engine)["ns", "a"]
     assert (used.consumed, used.penalty()) == ({"cpu": 8.0}, {"cpu": 0.0})
     world.now += 0.5
     world.engine.settle(world.now)
-    assert world.engine.consumption()["ns", "a"].consumed == {"cpu": 0.0}
+    assert consumption(world.engine)["ns", "a"].consumed == {"cpu": 0.0}
 
 
 def test_what_is_held_counts_by_and_by_and_its_penalty_at_once():
@@ -77,15 +77,15 @@ def test_what_is_held_counts_by_and_by_and_its_penalty_at_once():
     world = new_world(half_life=60.0)
     world.submit(workload("held", "a", 3))
     assert world.admitted() == ["held"]
-    used = world.engine.consumption()["ns", "a"]
+    used = consumption(world.engine)["ns", "a"]
     penalty = 3 * (1 - 0.5 ** (10 / 60))
     assert (used.consumed, used.penalty()) == ({}, {"cpu": pytest.approx(penalty)})
     world.now += 60
     world.engine.settle(world.now)
-    used = world.engine.consumption()["ns", "a"]
+    used = consumption(world.engine)["ns", "a"]
     assert (used.consumed, used.penalty()) == ({"cpu": pytest.approx(1.5 + penalty)}, {})
     world.gone("held")
-    used = world.engine.consumption()["ns", "a"]
+    used = consumption(world.engine)["ns", "a"]
     assert (used.consumed, used.current) == ({"cpu": pytest.approx(1.5 + penalty)}, {"cpu": 0})
 
 
@@ -94,7 +94,7 @@ def test_who_ends_before_it_counted_gets_its_penalty_back():
     world.submit(workload("short", "a", 3))
     assert world.admitted() == ["short"]
     world.gone("short")
-    used = world.engine.consumption()["ns", "a"]
+    used = consumption(world.engine)["ns", "a"]
     assert (used.consumed, used.penalty()) == ({}, {})
 
 
@@ -106,7 +106,7 @@ def amounts_world(**policy: Any) -> World:
     return World(
         cluster_queue("cq", 1, admissionScope=scope),
         *(local_queue(name, to="cq", fairSharing={"weight": weight}) for name, weight in doors.items()),
-        engine=Engine(Policy(admission_fair_sharing=config)),
+        engine=Engine(Policy(policies=(config,))),
     )
 
 
@@ -143,7 +143,7 @@ def test_memory_counts_in_bytes():
     world.submit(replace(item, pod_sets=(pods,)))
     assert world.admitted() == ["w"]
     alpha = 1 - 0.5 ** (10 / 60)
-    assert world.engine.consumption()["ns", "a"].penalty() == {
+    assert consumption(world.engine)["ns", "a"].penalty() == {
         "cpu": pytest.approx(2 * alpha),
         "memory": pytest.approx(7000 * alpha),
     }
@@ -153,7 +153,7 @@ def test_of_a_resource_all_flavors_count():
     world = World(
         cluster_queue("cq", {"default": 2, "spot": 3}),
         local_queue("cq"),
-        engine=Engine(Policy(admission_fair_sharing=AdmissionFairSharing(half_life=60.0))),
+        engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=60.0),))),
     )
     world.tell(manifest("ResourceFlavor", "spot", {}))
     item = workload("w", "cq")
@@ -161,7 +161,7 @@ def test_of_a_resource_all_flavors_count():
     world.submit(replace(item, pod_sets=tuple(pods)))
     assert world.admitted() == ["w"]
     assert world.engine.usage() == {"cq": {"default": {"cpu": 2000}, "spot": {"cpu": 3000}}}
-    assert world.engine.consumption()["ns", "cq"].current == {"cpu": 5000}
+    assert consumption(world.engine)["ns", "cq"].current == {"cpu": 5000}
 
 
 _steps = st.lists(
@@ -184,7 +184,7 @@ def test_an_engine_that_is_told_what_was_written_down_decides_the_same(steps, pa
         if restarted is None and number >= part * len(steps):
             restarted = new_world()
             restarted.now = world.now
-            for (namespace, name), used in world.engine.consumption().items():
+            for (namespace, name), used in consumption(world.engine).items():
                 event = LocalQueueUsed(namespace, name, used.consumed, used.updated, used.penalties)
                 restarted.engine.observe(event, now=world.now)
             # In another order than it happened: a database gives it so.

@@ -1,30 +1,41 @@
-"""What LocalQueues used lately, by the ledger: the same as an engine has that was there all the time."""
+"""Recent usage of LocalQueues, seeded from the ledger: the same as in an engine that ran all the time."""
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
 import pytest
 from store_examples import admission, admitted, requeued, workload
 
-from admission.engine.afs import AdmissionFairSharing, Ledger
-from admission.store.ledger.recent_usage import Decay
+from admission.controller.decisions.policy_seeds import policy_seeds
+from admission.engine import AdmissionFairSharing, Policy
+from admission.engine.policies.admission_fair_sharing import UsageAverages
+from admission.model.queues import ClusterQueue
 from admission.store.records import Changes, Resized
 
 SHARING = AdmissionFairSharing(half_life=3600.0, sampling_interval=300.0)
 
 
-def decay(**fields):
-    given = {"half_life": SHARING.half_life, "penalty": SHARING.alpha(SHARING.sampling_interval), "charging": {"cq"}}
-    return Decay(**(given | fields))
+async def used_lately(store, clock, sharing=SHARING, mode="UsageBasedAdmissionFairSharing"):
+    """What a new engine would be told: by LocalQueue and resource, in cores, bytes and devices."""
+    spec = {"admissionScope": {"admissionMode": mode}}
+    queue = ClusterQueue.model_validate({"metadata": {"name": "cq"}, "spec": spec})
+    events = await policy_seeds(store, Policy(policies=(sharing,)), [queue], now=clock())
+    return {(event.namespace, event.name): event.consumed for event in events}
+
+
+def penalty_of(share):
+    """The configuration under which an admission costs this share of its amount at once."""
+    return replace(SHARING, sampling_interval=-math.log2(1 - share) * SHARING.half_life)
 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_restarted_engine_would_go_on_where_it_was(store, clock, seed):
     epoch = await store.lead("test")
     dice = random.Random(seed)
-    engine = Ledger(SHARING)
+    engine = UsageAverages(SHARING)
     held = {}
     for number in range(60):
         clock.advance(dice.expovariate(1 / 200))
@@ -41,7 +52,7 @@ async def test_a_restarted_engine_would_go_on_where_it_was(store, clock, seed):
             await store.commit(admitted(one, admission(amount), at=clock()), epoch=epoch)
         clock.advance(1)
         engine.entries(clock())
-    used = await store.used_lately(decay(), now=clock())
+    used = await used_lately(store, clock)
     for key, entry in engine.entries(clock()).items():
         assert used[key]["cpu"] == pytest.approx(entry.consumed["cpu"], rel=0.005)
 
@@ -54,12 +65,12 @@ async def test_what_was_used_counts_half_after_the_half_life(store, clock):
     await store.commit(requeued(one, at=clock()), epoch=epoch)
     queue = ("team-a", one.queue)
     for share in (0.5, 0.25, 0.125):
-        used = await store.used_lately(decay(penalty=0.0), now=clock())
+        used = await used_lately(store, clock, penalty_of(0.0))
         assert used[queue]["cpu"] == pytest.approx(4 * share)
         clock.advance(3600)
     clock.advance(3600 * 20)
-    assert await store.used_lately(decay(), now=clock()) == {}
-    assert await store.used_lately(decay(half_life=0.0), now=clock()) == {}
+    assert await used_lately(store, clock) == {}
+    assert await used_lately(store, clock, replace(SHARING, half_life=0.0)) == {}
 
 
 async def test_an_admission_pays_once_and_only_where_usage_counts(store, clock):
@@ -67,9 +78,9 @@ async def test_an_admission_pays_once_and_only_where_usage_counts(store, clock):
     one = workload("x")
     queue = ("team-a", one.queue)
     await store.commit(admitted(one, admission(4000), at=clock()), epoch=epoch)
-    assert (await store.used_lately(decay(penalty=0.1), now=clock()))[queue]["cpu"] == pytest.approx(0.4)
-    assert (await store.used_lately(decay(penalty=0.1, charging=()), now=clock()))[queue]["cpu"] == 0
+    assert (await used_lately(store, clock, penalty_of(0.1)))[queue]["cpu"] == pytest.approx(0.4)
+    assert (await used_lately(store, clock, penalty_of(0.1), mode="NoAdmissionFairSharing"))[queue]["cpu"] == 0
     clock.advance(1e-3)
     smaller = Changes(resized=(Resized(one, replace(admission(2000)), at=clock()),))
     await store.commit(smaller, epoch=epoch)
-    assert (await store.used_lately(decay(penalty=0.1), now=clock()))[queue]["cpu"] == pytest.approx(0.4, abs=1e-5)
+    assert (await used_lately(store, clock, penalty_of(0.1)))[queue]["cpu"] == pytest.approx(0.4, abs=1e-5)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from admission.engine import Engine, LocalQueueUsed, Policy, WorkloadPending
+from admission.engine import Engine, Policy, WorkloadPending
 from admission.store.workloads.replay import events
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Live:
         """An engine of one's own at the state of the database, and the workloads that it was told to be waiting."""
         state = await self._store.load()
         deciding = self._deciding.engine()
-        told = [*(() if deciding is None else _used(deciding)), *events(state, self._deciding.namespaces())]
+        told = [*(() if deciding is None else deciding.policy_events()), *events(state, self._deciding.namespaces())]
         engine = await asyncio.to_thread(_made, self._deciding.policy, told, self._clock())
         return engine, [event for event in told if isinstance(event, WorkloadPending)]
 
@@ -103,10 +103,3 @@ def _made(policy: Policy, told: list[Event], now: float) -> Engine:
         engine.observe(event, now=now)
     engine.arrange(now)
     return engine
-
-
-def _used(engine: Engine) -> list[LocalQueueUsed]:
-    return [
-        LocalQueueUsed(namespace, name, dict(past.consumed), past.updated, dict(past.penalties))
-        for (namespace, name), past in engine.consumption().items()
-    ]

@@ -155,11 +155,12 @@ def policy(
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:
-        engine["admission_fair_sharing"] = AdmissionFairSharing(
+        usage = AdmissionFairSharing(
             half_life=admission_fair_sharing.usage_half_life_time,
             sampling_interval=admission_fair_sharing.usage_sampling_interval,
             resource_weights=admission_fair_sharing.resource_weights,
         )
+        engine["policies"] = (usage,)
     if resources is not None:
         engine["ignore_undeclared"] = resources.quota_check_strategy == "IgnoreUndeclared"
         engine["accounting"] = Accounting(

@@ -12,6 +12,7 @@ from admission.engine import (
     WorkloadAdmitted,
     WorkloadPending,
 )
+from admission.engine.policies.admission_fair_sharing import RecentUsage
 from admission.engine.vocabulary import DEFERRED, OVERLAPS, SLICE_REPLACED
 from admission.model.queues import LocalQueue
 from admission.simulate.recorded import policy_of
@@ -189,7 +190,8 @@ class Single:
 
     def _consumption(self) -> Case:
         result = {}
-        for (_, name), entry in sorted(self.engine.consumption().items()):
+        (usage,) = (policy for policy in self.engine.policies if isinstance(policy, RecentUsage))
+        for (_, name), entry in sorted(usage.entries().items()):
             penalty = entry.penalty()
             result[name] = {
                 "consumed": {resource: nano_quantity(value) for resource, value in entry.consumed.items()} or None,

@@ -1,0 +1,1 @@
+"""Admission policies: rules that order waiting workloads or keep them waiting, each a module of its own."""

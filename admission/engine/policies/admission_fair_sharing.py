@@ -1,0 +1,232 @@
+"""Admission fair sharing: workloads of LocalQueues that used less lately come first (Kueue's KEP 4136).
+
+Usage is an average with exponential decay: consumed = old * 0.5^(t/halfLife) + current * (1 - 0.5^(t/halfLife)). An
+admission shows in it only after some time, so it costs an entry penalty at once, which counts until the average is next
+brought forward: requests * (1 - 0.5^(samplingInterval/halfLife)). Amounts are floats in cores, bytes and devices, as
+they are only compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from admission.engine.clusterqueue import Held
+    from admission.engine.pending_item import LocalQueueKey
+    from admission.engine.policies.contract import EngineView, PastAdmission
+    from admission.model.queues import ClusterQueueSpec
+
+HALF_LIVES: Final = 20
+"""Usage that ended so many half-lives ago is not read from the ledger: a millionth of it would count."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionFairSharing:
+    """Kueue's configuration `admissionFairSharing`. Times in seconds; a half-life of 0 forgets all past usage."""
+
+    half_life: float
+    sampling_interval: float = 300.0
+    resource_weights: Mapping[str, float] = field(default_factory=dict)
+    """By resource; 1 for those that are not named."""
+
+    def start(self, view: EngineView) -> RecentUsage:
+        """The usage of all LocalQueues, none so far."""
+        return RecentUsage(self, view)
+
+    def alpha(self, elapsed: float) -> float:
+        """The weight in the average of the last `elapsed` seconds, 0 to 1."""
+        return 1.0 - 0.5 ** (elapsed / self.half_life) if self.half_life else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueUsed(PolicyEvent):
+    """The recent usage of a LocalQueue at a time before, in cores, bytes and devices."""
+
+    namespace: str
+    name: str
+    consumed: Mapping[str, float]
+    at: float
+    """Seconds since the epoch."""
+    penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By uid of the workload, of admissions that do not count in `consumed` yet."""
+
+
+class RecentUsage(AdmissionPolicy):
+    """Orders the LocalQueues of ClusterQueues with `admissionMode: UsageBasedAdmissionFairSharing`."""
+
+    def __init__(self, config: AdmissionFairSharing, view: EngineView) -> None:
+        self._config = config
+        self._view = view
+        self._averages = UsageAverages(config)
+        self.history = HALF_LIVES * config.half_life
+
+    def entries(self) -> dict[LocalQueueKey, Consumption]:
+        """The usage of each LocalQueue now."""
+        return self._averages.entries(self._view.now)
+
+    def seed(self, admissions: Iterable[PastAdmission]) -> None:
+        """Add what each admission counts now: what the average would be, had this engine run all the time.
+
+        But for the penalty: it begins to decay with the admission here, and with the next change in a running engine.
+        """
+        for row in admissions:
+            spec = self._view.cluster_queue_spec(row.cluster_queue)
+            # An admission that goes on with fewer pods has paid before.
+            charged = spec is not None and _is_usage_based(spec) and not row.resized
+            self._averages.add_past(row, charged=charged, now=self._view.now)
+
+    def resume(self, event: PolicyEvent) -> None:
+        """Set the past usage of a LocalQueue; what it holds now is not touched."""
+        if isinstance(event, LocalQueueUsed):
+            before = Consumption(event.at, dict(event.consumed), dict(event.penalties))
+            self._averages.replace_past((event.namespace, event.name), before)
+
+    def events(self) -> list[PolicyEvent]:
+        """One LocalQueueUsed for each LocalQueue."""
+        return [
+            LocalQueueUsed(namespace, name, dict(entry.consumed), entry.updated, dict(entry.penalties))
+            for (namespace, name), entry in self.entries().items()
+        ]
+
+    def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
+        """The weighted usage of a LocalQueue."""
+        return self._weighted if _is_usage_based(queue) else None
+
+    def _weighted(self, key: LocalQueueKey) -> float:
+        spec = self._view.local_queues.get(key)
+        weight = 1.0 if spec is None or spec.fair_sharing is None else spec.fair_sharing.value
+        return self._averages.usage(key, weight, self._view.now)
+
+    def charge(self, held: Held, *, restored: bool) -> None:
+        """Count what it holds from now on; a new admission of a usage-based ClusterQueue pays the entry penalty."""
+        amounts = held.by_resource()
+        if restored or not _is_usage_based(held.queue.spec):
+            self._averages.hold(held.local_queue, amounts, self._view.now)
+        else:
+            self._averages.admit(held.local_queue, held.workload.uid, amounts, self._view.now)
+
+    def release(self, held: Held) -> None:
+        """Count it no more; a penalty that did not count yet is given back."""
+        self._averages.free(held.local_queue, held.workload.uid, held.by_resource(), self._view.now)
+
+
+@dataclass(slots=True)
+class Consumption:
+    """The usage of one LocalQueue."""
+
+    updated: float
+    """When the average was last brought forward, in seconds since the epoch."""
+    consumed: dict[str, float] = field(default_factory=dict)
+    """The average of each resource, in cores, bytes and devices."""
+    penalties: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """By uid of the workload, of admissions since `updated`."""
+    current: dict[str, int] = field(default_factory=dict)
+    """What is held now, in the model's integer units, so that the order of events makes no difference."""
+
+    def penalty(self) -> dict[str, float]:
+        """The sum of all penalties."""
+        total: dict[str, float] = {}
+        for amounts in self.penalties.values():
+            _add(total, amounts)
+        return total
+
+
+class UsageAverages:
+    """The decaying averages of all LocalQueues. Times are seconds since the epoch and never go back."""
+
+    def __init__(self, config: AdmissionFairSharing) -> None:
+        self._config = config
+        self._penalty = config.alpha(config.sampling_interval)
+        self._entries: dict[LocalQueueKey, Consumption] = {}
+
+    def entries(self, now: float) -> dict[LocalQueueKey, Consumption]:
+        """All of them, brought forward to `now`."""
+        return {key: self._at(key, now) for key in self._entries}
+
+    def add_past(self, row: PastAdmission, *, charged: bool, now: float) -> None:
+        """Add an admission of the past to the average, with its entry penalty if it was `charged`.
+
+        An amount held from t1 to t2 counts amount * (0.5^((now-t2)/halfLife) - 0.5^((now-t1)/halfLife)) now.
+        """
+        half_life = self._config.half_life
+        before = min(0.5 ** ((now - row.from_at) / half_life), 1.0)
+        after = 1.0 if row.to_at is None else 0.5 ** (max(now - row.to_at, 0.0) / half_life)
+        counts = after - before
+        if charged:
+            counts += self._penalty * before
+        natural = row.amount / 1000 if row.resource == "cpu" else float(row.amount)
+        _add(self._at((row.namespace, row.local_queue), now).consumed, {row.resource: natural * counts})
+
+    def replace_past(self, key: LocalQueueKey, before: Consumption) -> None:
+        """Set the average and the penalties as they were at `before.updated`; what is held now stays."""
+        known = self._entries.get(key)
+        self._entries[key] = before
+        if known is not None:
+            self._at(key, known.updated).current = known.current
+
+    def usage(self, key: LocalQueueKey, weight: float, now: float) -> float:
+        """The usage, weighted by resource and divided by the LocalQueue's weight; infinite if that is 0."""
+        if weight <= 0:
+            return inf
+        entry = self._at(key, now)
+        amounts = dict(entry.consumed)
+        _add(amounts, entry.penalty())
+        weights = self._config.resource_weights
+        return sum(weights.get(resource, 1.0) * amounts[resource] for resource in sorted(amounts)) / weight
+
+    def admit(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
+        """Count a new admission from now on, with its entry penalty."""
+        entry = self._at(key, now)
+        _use(entry.current, amounts, 1)
+        entry.penalties[uid] = {resource: amount * self._penalty for resource, amount in _natural(amounts).items()}
+
+    def hold(self, key: LocalQueueKey, amounts: Mapping[str, int], now: float) -> None:
+        """Count an admission from now on that paid before, or pays nothing."""
+        _use(self._at(key, now).current, amounts, 1)
+
+    def free(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
+        """Count an admission no more."""
+        entry = self._at(key, now)
+        entry.penalties.pop(uid, None)
+        _use(entry.current, amounts, -1)
+
+    def _at(self, key: LocalQueueKey, now: float) -> Consumption:
+        """The entry, brought forward to `now`; penalties of admissions before `now` are added to the average."""
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = Consumption(now)
+        elapsed = now - entry.updated
+        if elapsed > 0:
+            alpha = self._config.alpha(elapsed)
+            kept = 1.0 - alpha if self._config.half_life else 0.0
+            consumed = {resource: amount * kept for resource, amount in entry.consumed.items()}
+            _add(consumed, {resource: amount * alpha for resource, amount in _natural(entry.current).items()})
+            _add(consumed, entry.penalty())
+            entry.consumed, entry.penalties, entry.updated = consumed, {}, now
+        return entry
+
+
+def _is_usage_based(queue: ClusterQueueSpec) -> bool:
+    scope = queue.admission_scope
+    return scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
+
+
+def _natural(amounts: Mapping[str, int]) -> dict[str, float]:
+    """The model's amounts in cores, bytes and devices."""
+    return {resource: amount / 1000 if resource == "cpu" else float(amount) for resource, amount in amounts.items()}
+
+
+def _use(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + sign * amount
+
+
+def _add(total: dict[str, float], amounts: Mapping[str, float]) -> None:
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0.0) + amount
