@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from postgresql_server import PostgreSQL
 
+# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each run would compile all tests and modules again: a
+# quarter of a minute for each worker.
+sys.dont_write_bytecode = False
+
 _TEMPLATE = "sluice_template"
 
 
