@@ -29,6 +29,7 @@ from admission.api.resources.explaining_engine import Live, Nobody
 from admission.api.resources.explanations import Explanations
 from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
 from admission.api.resources.queue_objects import QueueObjects
+from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.usage_reports import Reports
 from admission.api.resources.workloads import Workloads
 from admission.api.watch.broadcast import Watches
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from admission.api.probes import Checks
     from admission.api.registry import Resource
     from admission.api.resources.explaining_engine import Deciding
+    from admission.api.resources.start_estimates import EstimateOf
     from admission.store.store import Store
 
     Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -75,6 +77,7 @@ def create_app(
     delegation: Delegation | None = None,
     front_proxy: FrontProxy | None = None,
     deciding: Deciding | None = None,
+    estimate_of: EstimateOf = no_estimates,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> web.Application:
@@ -122,17 +125,19 @@ def create_app(
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
-    _add_resources(app, store, Live(store, deciding, clock=now), now=now)
+    _add_resources(app, store, Live(store, deciding, clock=now), estimate_of, now=now)
     add_dashboard(app)
     return app
 
 
-def _add_resources(app: web.Application, store: Store, live: Live, *, now: Callable[[], float]) -> None:
+def _add_resources(
+    app: web.Application, store: Store, live: Live, estimate_of: EstimateOf, *, now: Callable[[], float]
+) -> None:
     """All that is in the table of resources, and in that of subresources."""
     watches, previews = Watches(store, now=now), Previews(live)
     app.on_shutdown.append(lambda _: watches.close())
-    workloads = Workloads(store, WORKLOADS, watches, previews, now=now)
-    explanations = Explanations(store, workloads, live)
+    workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, now=now)
+    explanations = Explanations(store, workloads, live, estimate_of)
     subresources: dict[tuple[str, str, str], Handler] = {
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
         ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,

@@ -89,6 +89,17 @@ class Lack:
 
 
 @dataclass(frozen=True, slots=True)
+class StartEstimate:
+    """When a workload will probably start: half of those with this estimate before `p50`, nine of ten before `p90`."""
+
+    p50: datetime
+    p90: datetime
+    made: datetime
+    share_held: float | None
+    """The share of past estimates where the workload had started by p90; None while there are too few."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Where a workload stands: `reason` is of Kueue's vocabulary, `message` has the numbers."""
 
@@ -108,6 +119,7 @@ class Explanation:
     lacks: tuple[Lack, ...]
     prospects: tuple[str, ...]
     """What it might get by preemption of others, a sentence for each thing that is lacking."""
+    estimated_start: StartEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from admission.client.answers import (
     Overrun,
     Pending,
     Revision,
+    StartEstimate,
     Story,
     Transition,
     UsageReport,
@@ -98,7 +99,15 @@ def explanation(document: Document) -> Explanation:
         attempts=tuple(_attempt(item) for item in document.get("attempts", ())),
         lacks=tuple(_lack(item) for item in document.get("lacks", ())),
         prospects=tuple(item["hint"] for item in document.get("prospects", ())),
+        estimated_start=_estimate(document.get("estimatedStart")),
     )
+
+
+def _estimate(document: Document | None) -> StartEstimate | None:
+    if document is None:
+        return None
+    p50, p90, made = (datetime.fromisoformat(document[name]) for name in ("p50", "p90", "madeAt"))
+    return StartEstimate(p50, p90, made, document.get("shareHeld"))
 
 
 def pending(document: Document) -> list[Pending]:

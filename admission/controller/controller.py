@@ -145,6 +145,14 @@ class Controller:
         """The labels of each namespace."""
         return {name: self.context.namespace_labels(name) or {} for name in self.context.namespaces()}
 
+    def time_limits(self) -> dict[str, float]:
+        """Seconds for which each workload that has a limit may run, from its next or last start on, by uid."""
+        return {
+            tracked.uid: max(tracked.seen.max_seconds - tracked.record.past_seconds, 0.0)
+            for tracked in self._desk.registry
+            if tracked.seen is not None and tracked.seen.max_seconds is not None
+        }
+
     async def audit(self, *, repair: bool) -> list[dict[str, str]] | None:
         """See `Auditor.documents`; None while this replica decides nothing."""
         return await self.auditor.documents(repair=repair) if self._recovered.is_set() else None

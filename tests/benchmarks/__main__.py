@@ -31,6 +31,7 @@ _MODULES = {
     "report": "tests.benchmarks.bench_report",
     "migrate": "tests.benchmarks.bench_migrate",
     "kill9": "tests.chaos.kill_serve",
+    "forecast": "tests.benchmarks.bench_forecast",
 }
 # A script that prints its own figures: it has goals of one core, not of processes that talk to each other.
 _ENGINE = "engine"

@@ -94,6 +94,15 @@ def _condition_of(document: Document, kind: str) -> Document | None:
     return next((condition for condition in found if condition["type"] == kind), None)
 
 
+def _starts(document: Document, now: float) -> object:
+    """As `5m-20m`, or `<20m` if it should have started in half of the cases."""
+    estimate = document["status"].get("estimatedStart")
+    if estimate is None:
+        return None
+    soonest, latest = (_seconds(estimate[name]) - now for name in ("p50", "p90"))
+    return f"{duration(soonest)}-{duration(latest)}" if soonest > 0 else f"<{duration(max(latest, 0.0))}"
+
+
 def _labels(document: Document, now: float) -> object:
     del now
     return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
@@ -198,5 +207,6 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Pods", _pods, "How many pods it asks for, and before a slash how many were admitted", wide=True),
         Column("Requests", _requests, "What its pods ask for together, or hold", wide=True),
         Column("Waited", _waited, "How long it waited for quota since it was last queued", wide=True),
+        Column("Starts", _starts, "In how long it will start: half of such estimates to nine of ten", wide=True),
     ),
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
     from admission.api.resources.explaining_engine import Live
+    from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.workloads import Workloads
     from admission.engine import Explanation, Lack, Place, Prospect
     from admission.engine.assignment import Attempt
@@ -34,7 +35,8 @@ LARGEST_PAGE = 1000
 class Explanations:
     """`explain` of workloads, `pendingworkloads` of queues."""
 
-    def __init__(self, store: Store, workloads: Workloads, live: Live) -> None:
+    def __init__(self, store: Store, workloads: Workloads, live: Live, estimate_of: EstimateOf) -> None:
+        self._estimate_of = estimate_of
         self._store = store
         self._workloads = workloads
         self._live = live
@@ -50,6 +52,8 @@ class Explanations:
         (document["message"],) = await named_messages(request, self._store, [document["message"]])
         if ahead := document.get("aheadFirst"):
             document["aheadFirst"] = await named_keys(request, record.workload.namespace, ahead)
+        if document["state"] == "Pending" and (estimate := self._estimate_of(record.workload.uid)) is not None:
+            document["estimatedStart"] = estimate.document()
         return reply(document)
 
     async def of_cluster_queue(self, request: web.Request) -> web.Response:

@@ -23,17 +23,18 @@ from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.queues import WorkloadPriorityClass
 from admission.store.errors import Conflict
-from admission.store.records import Page
+from admission.store.records import Page, State
 from admission.store.workloads.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aiohttp import web
 
     from admission.api.http.responses import Document
     from admission.api.registry import Resource
     from admission.api.resources.dry_run import Previews
+    from admission.api.resources.start_estimates import EstimateOf
     from admission.api.watch.broadcast import Watches
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -47,9 +48,17 @@ class Workloads:
     """The verbs of workloads. `now` gives seconds since the epoch."""
 
     def __init__(
-        self, store: Store, resource: Resource, watches: Watches, previews: Previews, *, now: Callable[[], float]
+        self,
+        store: Store,
+        resource: Resource,
+        watches: Watches,
+        previews: Previews,
+        estimate_of: EstimateOf,
+        *,
+        now: Callable[[], float],
     ) -> None:
         self._store = store
+        self._estimate_of = estimate_of
         self._resource = resource
         self._watches = watches
         self._previews = previews
@@ -65,6 +74,7 @@ class Workloads:
         page = await self._page(selection, paging)
         await position(self._store, paging, page.revision)
         items = await workload_documents(self._store, filter(selection.completes, page.workloads), now=self._now())
+        self._add_estimates(items)
         remaining = None if selection.is_narrow else page.remaining
         metadata = list_metadata(paging, page.revision, after=page.after, remaining=remaining, now=self._now())
         return reply(form.list(metadata, items, now=self._now()))
@@ -72,7 +82,9 @@ class Workloads:
     async def get(self, request: web.Request) -> web.Response:
         """One workload, by its own name, or the newest of an object by the name of that."""
         form = Form.of(request, self._resource)
-        return reply(form.one(await self._document(await self.asked(request)), now=self._now()))
+        document = await self._document(await self.asked(request))
+        self._add_estimates([document])
+        return reply(form.one(document, now=self._now()))
 
     async def patch(self, request: web.Request) -> web.Response:
         """Order something: another queue, priority or place, to be held, to be left out for good."""
@@ -103,6 +115,14 @@ class Workloads:
             limit=paging.limit,
             after=paging.start.after if paging.start else None,
         )
+
+    def _add_estimates(self, documents: Iterable[Document]) -> None:
+        """To those that wait. Watches tell none: estimates change all the time, and are no change of a workload."""
+        for document in documents:
+            if document["status"]["state"] == State.PENDING:
+                estimate = self._estimate_of(document["metadata"]["uid"])
+                if estimate is not None:
+                    document["status"]["estimatedStart"] = estimate.document()
 
     async def _document(self, record: WorkloadRecord) -> Document:
         (document,) = await workload_documents(self._store, [record], now=self._now())

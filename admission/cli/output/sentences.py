@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from admission.client import Attempt, Condition, Explanation, Lack, Workload
+    from admission.client import Attempt, Condition, Explanation, Lack, StartEstimate, Workload
 
 _ENDED = "Finished"
 
@@ -46,6 +46,8 @@ def _waiting(who: str, workload: Workload, explanation: Explanation, now: dateti
             yield "\n".join(["Flavors tried:", *(f"  {_tried(attempt)}" for attempt in explanation.attempts)])
     if explanation.not_before is not None and explanation.not_before > now:
         yield f"It takes part again in {duration((explanation.not_before - now).total_seconds())}."
+    if explanation.estimated_start is not None:
+        yield _estimated(explanation.estimated_start, now)
     for prospect in explanation.prospects:
         yield f"By preemption: {prospect}."
     if explanation.ahead:
@@ -72,6 +74,20 @@ def _short_of(lacks: Sequence[Lack]) -> Iterator[str]:
     ]
     if others:
         yield "\n".join(["Short as well:", *others])
+
+
+def _estimated(estimate: StartEstimate, now: datetime) -> str:
+    """In how long it will probably start, and how often such estimates held."""
+    soonest, latest = ((at - now).total_seconds() for at in (estimate.p50, estimate.p90))
+    if soonest > 0:
+        text = f"It will probably start in {duration(soonest)} to {duration(latest)}"
+    elif latest > 0:
+        text = f"It will probably start within {duration(latest)}"
+    else:
+        text = "It should have started already, by the last estimate"
+    if estimate.share_held is None:
+        return f"{text}."
+    return f"{text}; {estimate.share_held:.0%} of past estimates held."
 
 
 def _limit(lack: Lack) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from admission.api.probes import Checks
     from admission.api.resources.explaining_engine import Deciding
+    from admission.api.resources.start_estimates import EstimateOf
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
     from admission.cluster.client import Client, Object
@@ -136,7 +137,13 @@ def api_hosts(settings: Settings) -> list[str]:
 
 
 def api_app(
-    settings: Settings, store: Store, client: Client, deciding: Deciding, doors: TlsDoors | None, checks: Checks
+    settings: Settings,
+    store: Store,
+    client: Client,
+    deciding: Deciding,
+    doors: TlsDoors | None,
+    checks: Checks,
+    estimate_of: EstimateOf,
 ) -> web.Application:
     """The API for the users that the cluster knows, and for an admin with a token of Sluice's own, if there is one."""
     return create_app(
@@ -146,6 +153,7 @@ def api_app(
         delegation=Delegation(client, audiences=(settings.token_audience,) if settings.token_audience else ()),
         front_proxy=None if doors is None else doors.front_proxy,
         deciding=deciding,
+        estimate_of=estimate_of,
     )
 
 

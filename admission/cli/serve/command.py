@@ -23,6 +23,7 @@ from admission.cli.errors import InvalidSettings
 from admission.cli.serve.adoption import check
 from admission.cli.serve.aggregation import api_address, api_app, tls_doors
 from admission.cli.serve.certificates import OwnCertificates
+from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import Numbers
 from admission.cli.serve.reload import Reload
@@ -142,7 +143,9 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         if registered is not None:
             background.append(registered)
         doors = await tls_doors(settings, client, certificates)
-        app = api_app(settings, store, client, controller, doors, checks)
+        estimates = Estimates(settings, controller)
+        background.append(estimates.run)
+        app = api_app(settings, store, client, controller, doors, checks, estimates.of)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         numbers = Numbers(store, controller, role, client, gate)
         app.router.add_get(PATH, Metrics(numbers.collectors).get)

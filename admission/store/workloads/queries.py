@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, literal_column, select, tuple_
 
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
@@ -116,6 +116,17 @@ class Workloads:
                 remaining = count - len(rows) if count <= _COUNTED else None
             end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
             return Page(loading.records(connection, rows), revision, end, remaining)
+
+        return await self._database.look(look)
+
+    async def ended_since(self, at: float, *, limit: int) -> tuple[WorkloadRecord, ...]:
+        """The last workloads that have ended after `at`, at most `limit` of them, oldest first."""
+        finished = workloads.c.state == literal_column(f"'{State.FINISHED.value}'")  # as its index has it
+        statement = loading.WORKLOAD.where(finished, workloads.c.finished_at > at)
+        statement = statement.order_by(workloads.c.finished_at.desc()).limit(limit)
+
+        def look(connection: Connection) -> tuple[WorkloadRecord, ...]:
+            return loading.records(connection, connection.execute(statement).all()[::-1])
 
         return await self._database.look(look)
 

@@ -1,0 +1,260 @@
+"""How good estimated starts are on a real trace, and what they cost.
+
+The trace is replayed in virtual time, one ClusterQueue for each class of service, with 60 % of the class's peak as
+quota. Whoever has to wait gets an estimate at once, made of nothing but what was known then.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from admission.engine import (
+    Engine,
+    NamespaceChanged,
+    Policy,
+    QueueObjectChanged,
+    WorkloadAdmitted,
+    WorkloadGone,
+    WorkloadPending,
+)
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSet, Workload
+from admission.simulate.calibration import Calibration, Range
+from admission.simulate.durations import Durations
+from admission.simulate.forecast import Scene, play
+from tests.benchmarks.measure import Figure, Skipped, at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.engine import Event
+    from admission.model.queues import QueueObject
+
+_TRACE = Path(os.environ.get("SLUICE_TRACE", Path(__file__).parents[3] / "shared" / "traces" / "openb_pods.csv"))
+_QUOTA = 0.6
+_GPU = "nvidia.com/gpu"
+_PENDING = 10_000
+_WITHIN = 0.10
+
+
+@dataclass
+class _Pod:
+    workload: Workload
+    arrives: float
+    seconds: float
+    simulated: float | None = None
+    """Seconds from the arrival, as simulated then."""
+    told: Range | None = None
+    naive: float | None = None
+    waited: float | None = None
+
+
+async def run() -> list[Figure]:
+    """The replay, then a state with many that wait."""
+    if not _TRACE.is_file():  # noqa: ASYNC240  nothing else runs
+        raise Skipped(f"there is no trace {_TRACE}; SLUICE_TRACE names another place of openb_pods.csv")
+    pods = _pods()
+    started = time.perf_counter()
+    Replay(pods).run()
+    seconds = time.perf_counter() - started
+    return [*_quality(pods, seconds), await _cost()]
+
+
+def _quality(pods: list[_Pod], seconds: float) -> list[Figure]:
+    waited = [pod for pod in pods if pod.waited is not None and pod.naive is not None and pod.simulated is not None]
+    told = [pod for pod in waited if pod.told is not None]
+    by_p50 = sum(pod.waited <= pod.told.p50 for pod in told) / len(told)
+    by_p90 = sum(pod.waited <= pod.told.p90 for pod in told) / len(told)
+    ours = statistics.median(abs(pod.waited - pod.told.p50) for pod in told)
+    naive = statistics.median(abs(pod.waited - pod.naive) for pod in told)
+    typical = statistics.median(pod.waited for pod in told)
+    return [
+        Figure("pods of the trace, of which waited", f"{len(pods)}, {len(waited)}; replayed in {seconds:.0f} s"),
+        Figure("estimates with a range, median wait", f"{len(told)}, {typical:.0f} s"),
+        _claim("started by p50", by_p50, 0.5),
+        _claim("started by p90", by_p90, 0.9),
+        _claim("started between p50 and p90", by_p90 - by_p50, 0.4),
+        Figure(
+            "median error of p50, and of position times mean run time",
+            f"{ours:.0f} s, {naive:.0f} s",
+            "less",
+            ours < naive,
+        ),
+    ]
+
+
+def _claim(what: str, share: float, claimed: float) -> Figure:
+    return Figure(what, f"{share:.1%}", f"{claimed:.0%} within 10 points", abs(share - claimed) <= _WITHIN)
+
+
+class Replay:
+    """What would have happened in the queues, and what would have been told meanwhile."""
+
+    _EVERY = 900.0
+    """Seconds between two forecasts, if anybody has begun to wait since the last one."""
+
+    def __init__(self, pods: list[_Pod]) -> None:
+        self._pods = {pod.workload.uid: pod for pod in pods}
+        self._engine = Engine()
+        self._objects = [NamespaceChanged("ns", {}), *map(QueueObjectChanged, _queues(pods))]
+        self._waiting: dict[str, _Pod] = {}
+        self._running: dict[str, tuple[_Pod, Admission, float]] = {}
+        self._asked: dict[str, float] = {}
+        """By uid: when the estimate was made."""
+        self._new: list[_Pod] = []
+        self._durations = Durations()
+        self._calibration = Calibration()
+        self._forecast_at = 0.0
+
+    def run(self) -> None:
+        """From the first arrival to the last end."""
+        for event in self._objects:
+            self._engine.observe(event, now=0.0)
+        happenings = [(pod.arrives, 1, uid) for uid, pod in self._pods.items()]
+        happenings.sort(reverse=True)
+        ends: list[tuple[float, str]] = []
+        while happenings or ends:
+            if not happenings or (ends and ends[0][0] <= happenings[-1][0]):
+                now, uid = heappop(ends)
+                pod, *_ = self._running.pop(uid)
+                self._durations.learn(pod.workload, pod.seconds)
+                self._engine.observe(WorkloadGone(uid), now=now)
+            else:
+                now, _, uid = happenings.pop()
+                self._waiting[uid] = self._pods[uid]
+                self._new.append(self._pods[uid])
+                self._engine.observe(WorkloadPending(self._pods[uid].workload), now=now)
+            for admit in self._engine.settle(now).admitted:
+                self._start(admit.workload.uid, admit.admission, now)
+                heappush(ends, (now + self._pods[admit.workload.uid].seconds, admit.workload.uid))
+            if self._new and now >= self._forecast_at:
+                self._forecast(now)
+
+    def _start(self, uid: str, admission: Admission, now: float) -> None:
+        pod = self._waiting.pop(uid)
+        self._running[uid] = pod, admission, now
+        if (asked := self._asked.pop(uid, None)) is not None and pod.simulated is not None:
+            pod.waited = now - asked
+            self._calibration.learn(pod.simulated, pod.waited)
+            if pod.told is not None:
+                self._calibration.check(pod.told, pod.waited)
+
+    def _forecast(self, now: float) -> None:
+        new = [pod for pod in self._new if pod.workload.uid in self._waiting]
+        self._new = []
+        if not new:
+            return
+        self._forecast_at = now + self._EVERY
+        events: list[Event] = [*self._objects]
+        events += [WorkloadAdmitted(pod.workload, given, at=at) for pod, given, at in self._running.values()]
+        events += [WorkloadPending(pod.workload) for pod in self._waiting.values()]
+        starts = play(Scene(Policy(), events, now, {}), self._durations)
+        simulated = {uid: starts[uid] for pod in new if (uid := pod.workload.uid) in starts}
+        ranges = self._calibration.ranges(simulated)
+        for pod in new:
+            uid = pod.workload.uid
+            if uid in simulated:
+                self._asked[uid] = now
+                pod.simulated, pod.told = simulated[uid], ranges.get(uid)
+                pod.naive = self._position(pod) * self._mean(pod)
+
+    def _position(self, pod: _Pod) -> int:
+        return self._engine.explain(pod.workload.uid).position_in_cluster_queue
+
+    def _mean(self, pod: _Pod) -> float:
+        group = self._durations._groups.get((("ns", pod.workload.queue),))
+        return statistics.mean(group.sorted) if group is not None else 0.0
+
+
+async def _cost() -> Figure:
+    """What one forecast takes with 10,000 that wait."""
+    objects = [_queue(f"q{n}", {"cpu": 500_000, "memory": 0, _GPU: 0}) for n in range(10)]
+    events: list[Event] = [NamespaceChanged("ns", {})]
+    events += [QueueObjectChanged(one) for group in objects for one in group]
+    durations = Durations()
+    engine = Engine()
+    for number in range(_PENDING + 1000):
+        requests = {"cpu": 1000 * (1 + number % 9), "memory": 0, _GPU: 0}
+        shaped = PodSet("main", 1, requests)
+        workload = Workload(f"w{number}", "ns", f"w{number}", f"q{number % 10}", 0, float(number), (shaped,))
+        if number < 1000:
+            durations.learn(workload, 600.0 + 37 * (number % 100))
+        events.append(WorkloadPending(workload))
+    for event in events:
+        engine.observe(event, now=20_000.0)
+    running = {admit.workload.uid: admit.admission for admit in engine.settle(20_000.0).admitted}
+    events = [
+        WorkloadAdmitted(event.workload, running[event.workload.uid], at=19_000.0)
+        if isinstance(event, WorkloadPending) and event.workload.uid in running
+        else event
+        for event in events
+    ]
+    waiting = sum(isinstance(event, WorkloadPending) for event in events)
+    started = time.process_time()
+    starts = play(Scene(Policy(), events, 20_000.0, {}), durations)
+    seconds = time.process_time() - started
+    assert len(starts) == waiting, "every one of them is to start"
+    return at_most(f"one future of {waiting} that wait, to the last one", seconds, 1.0, "s of processor time")
+
+
+def _pods() -> list[_Pod]:
+    with _TRACE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    runs = [float(row["deletion_time"]) - float(row["scheduled_time"]) for row in rows if row["scheduled_time"]]
+    typical = statistics.median(runs)
+    return [_pod(row, typical) for row in rows]
+
+
+def _pod(row: dict[str, str], typical: float) -> _Pod:
+    requests = {"cpu": int(row["cpu_milli"]), "memory": int(row["memory_mib"]), _GPU: int(row["num_gpu"])}
+    arrives = float(row["creation_time"])
+    seconds = float(row["deletion_time"]) - float(row["scheduled_time"]) if row["scheduled_time"] else typical
+    name, queue = row["name"], row["qos"].lower()
+    workload = Workload(name, "ns", name, queue, 0, arrives, (PodSet("main", 1, requests),))
+    return _Pod(workload, arrives, max(seconds, 1.0))
+
+
+def _queues(pods: list[_Pod]) -> Iterable[QueueObject]:
+    for queue in sorted({pod.workload.queue for pod in pods}):
+        members = [pod for pod in pods if pod.workload.queue == queue]
+        largest = {name: max(_asked(pod, name) for pod in members) for name in ("cpu", "memory", _GPU)}
+        yield from _queue(
+            queue, {name: max(int(_QUOTA * _peak(members, name)), most) for name, most in largest.items()}
+        )
+
+
+def _peak(pods: list[_Pod], resource: str) -> int:
+    changes = [(pod.arrives, _asked(pod, resource)) for pod in pods]
+    changes += [(pod.arrives + pod.seconds, -_asked(pod, resource)) for pod in pods]
+    most = used = 0
+    for _, amount in sorted(changes):
+        used += amount
+        most = max(most, used)
+    return most
+
+
+def _asked(pod: _Pod, resource: str) -> int:
+    return pod.workload.pod_sets[0].requests[resource]
+
+
+def _queue(name: str, quota: dict[str, int]) -> list[QueueObject]:
+    resources = [
+        {"name": resource, "nominalQuota": f"{amount}m" if resource == "cpu" else amount}
+        for resource, amount in quota.items()
+    ]
+    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
+    groups = [{"coveredResources": list(quota), "flavors": [{"name": "default", "resources": resources}]}]
+    queue = {
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+    }
+    local = {"kind": "LocalQueue", "metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": name}}
+    return [parse_manifest({"apiVersion": "sluice.dev/v1", **one}) for one in (flavor, queue, local)]

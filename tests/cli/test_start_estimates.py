@@ -1,0 +1,189 @@
+"""Estimated starts: from a database by the process that makes them, and as people see them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+import pytest
+
+from admission.api.documents.printer_columns import table
+from admission.cli.output.sentences import sentences
+from admission.client.reading import explanation, workload
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.simulate.calibration import LEAST, Calibration
+from admission.simulate.durations import Durations
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from admission.store.store import Store
+
+QUEUES = """
+{kind: ResourceFlavor, apiVersion: sluice.dev/v1, metadata: {name: default}}
+---
+kind: ClusterQueue
+apiVersion: sluice.dev/v1
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 2}]}]
+---
+{kind: LocalQueue, apiVersion: sluice.dev/v1, metadata: {name: lq, namespace: ns}, spec: {clusterQueue: cq}}
+"""
+HELD = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+RUN = 600.0
+
+
+def job(name: str, created: float) -> Workload:
+    return Workload(name, "ns", name, "lq", 0, created, (PodSet("main", 1, {"cpu": 1000}),))
+
+
+def waits(name: str, at: float) -> WorkloadRecord:
+    return WorkloadRecord(job(name, at), State.PENDING, queued_at=at)
+
+
+def runs(record: WorkloadRecord, at: float) -> Changes:
+    started = replace(record, state=State.ADMITTED, cluster_queue="cq", admitted_at=at, cleared_at=at, admission=HELD)
+    return Changes(workloads=(started,), opened=(Opened(record.workload, HELD, at),))
+
+
+def ends(record: WorkloadRecord, *, start: float, end: float) -> Changes:
+    over = replace(
+        record, state=State.FINISHED, cluster_queue="cq", admitted_at=start, cleared_at=start, finished_at=end,
+        outcome="Succeeded",
+    )  # fmt: skip
+    return Changes(workloads=(over,), closed=(Closed(record.workload.uid, end, "Succeeded"),))
+
+
+class Forecaster:
+    """The process, asked as `serve` asks it."""
+
+    def __init__(self, url: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "admission.cli.serve.forecaster"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        policy = {"fair_sharing": None, "admission_fair_sharing": None, "resources": None}
+        self._say({"databaseUrl": url, "policy": policy})
+
+    def _say(self, document: object) -> None:
+        self.process.stdin.write(json.dumps(document).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def estimate(self, **limits: float) -> dict:
+        self._say({"namespaces": {"ns": {}}, "limits": limits})
+        return json.loads(self.process.stdout.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stdin.close()
+        with self.process.stdout:
+            assert self.process.wait(60) == 0, "it ends with its input"
+
+
+async def test_estimates_come_once_some_have_been_compared_with_what_happened(tmp_path):
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    await migrate(url)
+    async with Store.open(url) as store:
+        now = store.now()
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+        epoch = await store.lead("test")
+        for number in range(10):  # from these run times are learned
+            ended = waits(f"old{number}", now - 5000)
+            await store.commit(ends(ended, start=now - 2000, end=now - 2000 + RUN), epoch=epoch)
+        for name in ("a", "b"):
+            await store.commit(runs(waits(name, now - 700), now - RUN / 2), epoch=epoch)
+        queue = [waits(f"w{number:02}", now - 600 + number) for number in range(LEAST)]
+        await store.commit(Changes(workloads=tuple(queue)), epoch=epoch)
+        with Forecaster(url) as forecaster:
+            assert forecaster.estimate()["starts"] == {}, "nothing is told without data"
+            for number, record in enumerate(queue):  # two at a time, each for RUN seconds, as was simulated
+                start = now + RUN / 2 + RUN * (number // 2)
+                await store.commit(ends(record, start=start, end=start + RUN), epoch=epoch)
+            last = [waits(f"x{number}", now) for number in range(4)]
+            await store.commit(Changes(workloads=tuple(last)), epoch=epoch)
+            found = forecaster.estimate()
+            assert found["starts"].keys() == {record.workload.uid for record in last}
+            for number, record in enumerate(last):
+                p50, p90 = (at - now for at in found["starts"][record.workload.uid])
+                expected = RUN / 2 + RUN * (number // 2)
+                assert p50 <= p90
+                assert p50 == pytest.approx(expected, rel=0.25)
+            limited = forecaster.estimate(a=RUN / 2 + 60, b=RUN / 2 + 60)["starts"]
+            assert limited["x0"][0] < found["starts"]["x0"][0] - 60, "a time limit ends those that run sooner"
+
+
+def test_run_times_are_those_of_the_narrowest_group_that_is_known():
+    durations = Durations()
+    assert durations.remaining(job("new", 0.0)) is None
+    assert durations.remaining(job("new", 0.0), elapsed=40.0, limit=100.0) == 60.0
+    for number in range(20):
+        durations.learn(job("small", 0.0), 100.0 + number)
+        durations.learn(replace(job("large", 0.0), pod_sets=(PodSet("main", 8, {"cpu": 1000}),)), 5000.0)
+    assert durations.remaining(job("new", 0.0)) == 110.0
+    assert durations.remaining(job("new", 0.0), elapsed=110.0) == 5.0
+    assert durations.remaining(job("new", 0.0), elapsed=300.0) == 300.0, "longer than any before"
+    assert durations.remaining(job("new", 0.0), limit=60.0) == 60.0
+    other = replace(job("other", 0.0), queue="elsewhere")
+    assert durations.remaining(other) in (119.0, 5000.0), "of an unknown queue all that is known counts"
+
+
+def test_ranges_are_as_wide_as_past_errors_and_say_how_often_they_held():
+    calibration = Calibration()
+    assert calibration.ranges({"a": 600.0}) == {}
+    for number in range(100):
+        calibration.learn(1000.0, 10.0 * (number + 1) + 500.0)  # from half to one and a half as long
+    told = calibration.ranges({"a": 1000.0})["a"]
+    assert told.p50 == pytest.approx(1010.0, abs=15)
+    assert told.p90 == pytest.approx(1410.0, abs=15)
+    assert calibration.share_held is None
+    for number in range(100):
+        calibration.check(told, 10.0 * (number + 1) + 500.0)
+    assert calibration.share_held == pytest.approx(0.9, abs=0.02)
+
+
+def test_people_read_in_how_long_it_will_start():
+    now = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+
+    def at(minutes: float) -> str:
+        return (now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    subject = workload(
+        {"metadata": {"name": "job-a-b", "namespace": "ns"}, "spec": {"object": {"kind": "Job", "name": "a"}}}
+    )
+
+    def said(p50: float, p90: float, **more: float) -> list[str]:
+        estimate = {"p50": at(p50), "p90": at(p90), "madeAt": at(0), **more}
+        document = {"state": "Pending", "reason": "WaitingForQuota", "estimatedStart": estimate}
+        return sentences(subject, explanation(document), now=now)
+
+    assert "It will probably start in 5m to 20m; 91% of past estimates held." in said(5, 20, shareHeld=0.912)
+    assert "It will probably start within 20m." in said(-5, 20)
+    assert "It should have started already, by the last estimate." in said(-5, -1)
+    assert not [line for line in sentences(subject, explanation({"state": "Pending"}), now=now) if "start" in line]
+
+    def cell(*times: float) -> object:
+        estimate = {"estimatedStart": {"p50": at(times[0]), "p90": at(times[1])}} if times else {}
+        shown = {
+            "metadata": {"name": "job-a-b", "creationTimestamp": at(-9)},
+            "spec": {"podSets": []},
+            "status": {"state": "pending", "queuedAt": at(-9), "conditions": [], **estimate},
+        }
+        answer = table("Workload", {}, [shown], now=now.timestamp(), include="None")
+        names = [column["name"] for column in answer["columnDefinitions"]]
+        return answer["rows"][0]["cells"][names.index("Starts")]
+
+    assert cell(5, 20) == "5m-20m"
+    assert cell(-5, 20) == "<20m"
+    assert cell() is None
