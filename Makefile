@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # Of the tests. They wait for processes and time limits half of the time, so that three keep two cores busy.
 WORKERS ?= 3
 
-.PHONY: help setup demo test lint bench chaos fuzz mutants constraints manifests clean
+.PHONY: help setup demo test lint bench chaos fuzz mutants docs constraints manifests clean
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000")'
 	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
+	@echo 'make docs     the documentation as a static site, in dist/site'
 	@echo 'make mutants  break the engine in small ways and see whether a test notices'
 
 $(INSTALLED): constraints.txt pyproject.toml
@@ -58,6 +59,11 @@ fuzz: $(INSTALLED)
 mutants: $(INSTALLED)
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
+
+# The documentation as a static site, in dist/site.
+docs: $(INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@echo 'dist/site/index.html'
 
 # After a change of the dependencies in pyproject.toml. Names, versions and hashes only.
 constraints: $(INSTALLED)

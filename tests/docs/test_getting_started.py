@@ -1,0 +1,74 @@
+"""The first part of `docs/getting-started.md`, followed literally: each command prints what the page says."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+
+PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
+END = "==== end of the output of a command ===="
+
+
+def _blocks(text: str) -> list[tuple[str, str, str]]:
+    """(language, title, content) of each fenced block."""
+    found = re.findall(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+    return [(language, title, content) for language, title, content in found]
+
+
+def _steps(block: str) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with the lines that it is said to print."""
+    steps: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            steps.append((line[2:], []))
+        else:
+            steps[-1][1].append(line)
+    return steps
+
+
+def _prints(expected: list[str], printed: list[str]) -> bool:
+    """Whether the output is as the page has it: `...` stands for any rest of a line, alone for any lines."""
+    if expected and expected[-1] == "...":
+        expected, printed = expected[:-1], printed[: len(expected) - 1]
+    return len(expected) == len(printed) and all(
+        fnmatch.fnmatchcase(" ".join(line.split()), " ".join(wanted.split()).replace("[", "[[]").replace("...", "*"))
+        for wanted, line in zip(expected, printed, strict=True)
+    )
+
+
+@pytest.mark.timeout(600)
+def test_the_page_followed_on_a_laptop(tmp_path):
+    text = PAGE.read_text().split("## On a kind cluster")[0]
+    api, gate = free_port(), free_port()
+    (tmp_path / "home").mkdir()
+    environment = {
+        "HOME": str(tmp_path / "home"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLUICE_API_ADDRESS": f"127.0.0.1:{api}",
+        "SLUICE_WEBHOOK_ADDRESS": f"127.0.0.1:{gate}",
+        "SLUICE_SERVER": f"http://127.0.0.1:{api}",
+    }
+    steps: list[tuple[str, list[str]]] = []
+    for language, title, content in _blocks(text):
+        if title:
+            (tmp_path / title).write_text(content)
+        elif language == "console":
+            steps += _steps(content.replace("8080", str(api)).replace("9443", str(gate)))
+    script = "".join(f"{command}\necho; echo '{END}'\n" for command, _ in steps) + "kill $(jobs -p); wait\n"
+    run = subprocess.run(
+        ["bash"], input=script, cwd=tmp_path, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    outputs = run.stdout.split(END)
+    assert len(outputs) == len(steps) + 1, run.stdout
+    for (command, expected), output in zip(steps, outputs, strict=False):
+        printed = [line for line in output.splitlines() if line.strip()]
+        assert _prints(expected, printed), f"$ {command}\n{output}\n(the page says {expected})"
