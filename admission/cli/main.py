@@ -27,6 +27,8 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "serve": _Command("admission.cli.serve.command", "Run Sluice: controller, webhooks and REST API."),
     "webhook": _Command("admission.cli.commands.webhook", "Answer the webhooks alone, for a Deployment of their own."),
+    "gate": _Command("admission.cli.commands.gate", "Take away what gates Jobs, in an emergency, and bring it back."),
+    "uninstall": _Command("admission.cli.commands.uninstall", "Take away what Sluice has registered in a cluster."),
     "config": _Command("admission.cli.commands.config", "Write, check and show the settings of `sluice serve`."),
     "migrate": _Command("admission.cli.commands.migrate", "Bring the database's tables up to date."),
     "get": _Command("admission.cli.commands.get", "Show queue objects and workloads."),

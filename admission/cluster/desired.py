@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.errors import AlreadyExists, NotFound
 
@@ -10,10 +11,16 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
 
 
+log = logging.getLogger(__name__)
+
+SWITCHED_OFF: Final = "sluice.dev/gate-off"
+"""An annotation: somebody has taken the effect of an object away, in an emergency, and its value says what it was."""
+
+
 async def ensure(client: Client, collection: str, wanted: Object) -> bool:
     """Create the object `wanted` in `collection`, or patch the one of its name where it differs.
 
-    Whether anything had to be done. Raises ClusterError.
+    What is switched off is left so. Whether anything had to be done. Raises ClusterError.
     """
     path = f"{collection}/{wanted['metadata']['name']}"
     try:
@@ -25,6 +32,9 @@ async def ensure(client: Client, collection: str, wanted: Object) -> bool:
             present = await client.get(path)
         else:
             return True
+    if SWITCHED_OFF in (present["metadata"].get("annotations") or {}):
+        log.warning("%s is switched off (`sluice gate off`) and left so: `sluice gate on` brings it back", path)
+        return False
     if _covers(present, wanted):
         return False
     labels = {"metadata": {"labels": wanted["metadata"].get("labels", {})}}

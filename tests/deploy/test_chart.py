@@ -15,19 +15,22 @@ import yaml
 from chart import CHART, DEPLOY, NAMESPACE, VALUE_SETS, Object, foreign_kinds, generate, one, rendered
 
 from admission.cli.configuration.settings import load_settings
+from admission.sandbox.main import pretend_node
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-POSTGRESQL = {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}}
+POSTGRESQL = {"replicas": 3, "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}}}
+WITHOUT_HOOK = {"uninstall": {"enabled": False}}
+"""For a sandbox without controllers, where nobody runs the Job of the hook."""
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[Sandbox]:
+async def cluster(folder: Path, *, controllers: bool = False) -> AsyncIterator[Sandbox]:
     """A sandbox with the namespace and the kinds of others, whose kubeconfig is in `folder`."""
-    async with Sandbox(controllers=False) as sandbox:
+    async with Sandbox(controllers=controllers, speed=60) as sandbox:
         admin = sandbox.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
         for definition in foreign_kinds():
@@ -194,9 +197,9 @@ def _live(folder: Path, sandbox: Sandbox) -> None:
         return everything(sandbox)["deployments.apps", NAMESPACE, "sluice"]["spec"]
 
     with helm.Config(kubeconfig_path=folder / "kubeconfig", namespace=NAMESPACE) as config:
-        assert config.install(str(CHART), "sluice", {}, namespace=NAMESPACE)["status"] == "deployed"
+        assert config.install(str(CHART), "sluice", WITHOUT_HOOK, namespace=NAMESPACE)["status"] == "deployed"
         assert (serve()["replicas"], serve()["strategy"]["type"]) == (1, "Recreate")
-        config.upgrade(str(CHART), "sluice", {"replicas": 3, "database": POSTGRESQL}, namespace=NAMESPACE)
+        config.upgrade(str(CHART), "sluice", WITHOUT_HOOK | POSTGRESQL, namespace=NAMESPACE)
         assert (serve()["replicas"], serve()["strategy"]["type"]) == (3, "RollingUpdate")
         assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") in everything(sandbox)
         config.rollback("sluice", version=1)
@@ -204,6 +207,23 @@ def _live(folder: Path, sandbox: Sandbox) -> None:
         assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") not in everything(sandbox)
         assert [each["status"] for each in config.history("sluice")] == ["superseded", "superseded", "deployed"]
         config.uninstall("sluice")
+
+
+async def test_the_hook_of_an_uninstall_leaves_nothing_behind(tmp_path: Path):
+    """Helm waits for its Job, which the sandbox only pretends to run; what it does has tests of its own."""
+    values = {"podAnnotations": {"sandbox.sluice.dev/run-seconds": "1"}, "database": {"sqlite": {"keep": False}}}
+
+    def come_and_go() -> None:
+        with helm.Config(kubeconfig_path=tmp_path / "kubeconfig", namespace=NAMESPACE) as config:
+            config.install(str(CHART), "sluice", values, namespace=NAMESPACE)
+            config.uninstall("sluice", timeout=100)
+
+    async with cluster(tmp_path, controllers=True) as sandbox:
+        await sandbox.local("admin").create("nodes", "", pretend_node("node"))
+        before = everything(sandbox).keys()
+        await asyncio.to_thread(come_and_go)
+        left = everything(sandbox).keys() - before
+        assert [key for key in left if "sluice" in key[2] and not key[0].startswith("events")] == []
 
 
 def test_what_is_made_of_something_else_is_up_to_date():

@@ -1,0 +1,179 @@
+"""An outage of the gate, the emergency switch, and an uninstall that leaves the cluster as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chart import NAMESPACE, Object
+from click.testing import CliRunner
+
+from admission.cli.main import main
+from admission.cli.serve.aggregation import Aggregation
+from admission.cluster.client import Client
+from admission.cluster.errors import ClusterError
+from admission.kinds import all_kinds
+from admission.sandbox.sandbox import Sandbox
+from webhooks.certificates import Certificates
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.sharing import refresh_shared
+from webhooks.standing import Mode, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(controllers=False) as opened:
+        admin = opened.local("admin")
+        await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
+        opened.write_kubeconfig(tmp_path / "kubeconfig")
+        yield opened
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Client]:
+    async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sluice(tmp_path: Path) -> Callable[..., Any]:
+    """Runs a command on the sandbox; what it printed, and its exit code."""
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        flags = (f"--kubeconfig={tmp_path / 'kubeconfig'}",)
+        done = await asyncio.to_thread(CliRunner(catch_exceptions=False).invoke, main, [*arguments, *flags])
+        return done.exit_code, done.output
+
+    return run
+
+
+def job(name: str) -> Object:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}
+    return {"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}
+
+
+def registered(
+    client: Client, mode: Mode = "webhooks", *, managed: tuple[Object, ...] | None = (), ca: bytes = b""
+) -> Standing:
+    """A gate whose webhook nobody answers."""
+    kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE))
+    scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed)
+    registration = Registration(tuple(kinds), "https://127.0.0.1:9", scope)
+    return Standing(client, mode, tuple(kinds), scope, lambda: registration.configuration(ca))
+
+
+async def create(client: Client, name: str, *, namespace: str = "default", labels: Object | None = None) -> str:
+    """The error, or nothing."""
+    body = job(name)
+    body["metadata"]["labels"] = labels or {}
+    try:
+        await client.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", body)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_lets_it_in(client, sluice, sandbox):
+    queued = {"sluice.dev/queue-name": "lq"}
+    standing = registered(client, managed=None, ca=sandbox.ca_pem.encode())
+    await standing.ensure()
+    assert 'failed calling webhook "jobs.mutate.sluice.dev"' in await create(client, "labelled", labels=queued)
+    assert await create(client, "unlabelled") == ""
+    for namespace in ("kube-system", NAMESPACE):
+        assert await create(client, "of-the-system", namespace=namespace, labels=queued) == ""
+    assert await sluice("gate", "status") == (0, "MutatingWebhookConfiguration sluice: on\n")
+    assert await sluice("gate", "off") == (0, "MutatingWebhookConfiguration sluice: off\n")
+    assert await create(client, "labelled", labels=queued) == ""
+    assert await sluice("gate", "off") == (0, "nothing to do: the gate is off already\n")
+    assert await sluice("gate", "status") == (1, "MutatingWebhookConfiguration sluice: off\n")
+    await standing.ensure()  # as a Sluice that starts
+    assert await create(client, "another", labels=queued) == ""
+    assert await sluice("gate", "on") == (0, "MutatingWebhookConfiguration sluice: on\n")
+    assert "failed calling webhook" in await create(client, "third", labels=queued)
+    assert await standing.ensure() is False, "it is as Sluice would have it"
+
+
+async def test_policies_are_switched_off_and_on_as_well(client, sluice):
+    standing = registered(client, "policies")
+    await standing.ensure()
+    code, output = await sluice("gate", "off")
+    assert (code, output.count(": off\n")) == (0, 4)
+    await create(client, "a")
+    assert not (await client.get(f"{JOBS}/a"))["spec"].get("suspend")
+    await sluice("gate", "on")
+    await create(client, "b", labels={"sluice.dev/queue-name": "lq"})
+    assert (await client.get(f"{JOBS}/b"))["spec"]["suspend"] is True
+    assert await standing.ensure() is False
+
+
+async def test_without_a_gate_the_switch_says_so(client, sluice):
+    del client
+    code, output = await sluice("gate", "off")
+    assert (code, output) == (
+        1,
+        "error: nothing gates Jobs here: Sluice has not registered anything in this cluster\n",
+    )
+
+
+def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
+    found = {}
+    for (_, plural), collection in sandbox.registry.store.collections.items():
+        for stored in collection.versions():
+            metadata = stored.obj["metadata"]
+            if plural not in ("events", "leases") or "sluice" in metadata["name"]:
+                found[plural, metadata.get("namespace", ""), metadata["name"]] = stored.obj
+    return found
+
+
+async def installed(client: Client, folder: Path) -> None:
+    """What a Sluice leaves behind in a cluster."""
+    await registered(client, "policies").ensure()
+    await registered(client).ensure()
+    await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"CA")
+    certificates = Certificates(folder / "certificates", ["localhost"], now=lambda: datetime.now(UTC))
+    await refresh_shared(client, certificates, namespace=NAMESPACE, name="sluice-webhook-certificates")
+    for namespace, name in ((NAMESPACE, "sluice"), ("kube-system", "sluice-database")):
+        lease = {"metadata": {"name": name}, "spec": {"holderIdentity": ""}}
+        await client.create(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", lease)
+
+
+async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox, tmp_path):
+    admin = sandbox.local("admin")
+    await admin.create("jobs", "default", job("of-before"))
+    before = everything(sandbox)
+    gated = job("waiting")
+    gated["metadata"]["annotations"] = {"sluice.dev/submitted-by": "alice"}
+    gated["spec"]["suspend"] = True
+    await admin.create("jobs", "default", gated)
+    await installed(client, tmp_path)
+    code, plan = await sluice("uninstall")
+    assert (code, plan.splitlines()[-1]) == (0, "nothing was changed; add --yes")
+    assert everything(sandbox).keys() > before.keys()
+    code, output = await sluice("uninstall", "--start-jobs", "--yes")
+    assert (code, output.splitlines()[-1]) == (0, "done")
+    assert "delete mutatingwebhookconfigurations/sluice" in output
+    after = everything(sandbox)
+    waiting = after.pop(("jobs", "default", "waiting"))
+    assert after == before
+    assert waiting["spec"]["suspend"] is False
+    assert "sluice.dev/submitted-by" not in (waiting["metadata"].get("annotations") or {})
+
+
+async def test_a_sluice_that_decides_is_not_uninstalled(client, sluice):
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    lease = {"metadata": {"name": "sluice-database"}, "spec": {"holderIdentity": "host_1_a", "renewTime": now}}
+    await client.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease)
+    code, output = await sluice("uninstall", "--yes")
+    assert (code, output) == (
+        1,
+        "error: Sluice decides still, as host_1_a: stop it, and wait 15 s if it was killed\n",
+    )
