@@ -37,6 +37,8 @@ Progress: TypeAlias = "Callable[[str, int, int], None]"
 _FORMAT: Final = "sluice-dump"
 _VERSION: Final = 1
 _BATCH: Final = 1_000
+_TABLES: Final = tuple(table for table in metadata.sorted_tables if table.info.get("exported", True))
+"""All but the sessions of browsers: whoever reads an export must not get to be another user by it."""
 
 
 async def dump(database: Database, write: Write, progress: Progress) -> None:
@@ -46,9 +48,9 @@ async def dump(database: Database, write: Write, progress: Progress) -> None:
         if connection.dialect.name == "postgresql":
             # Whoever reads the file may be slower than an ordinary client.
             await connection.execute(select(func.set_config("idle_in_transaction_session_timeout", "0", True)))
-        counts = {str(table.name): await _count(connection, table) for table in metadata.sorted_tables}
+        counts = {str(table.name): await _count(connection, table) for table in _TABLES}
         out.lines([{"format": _FORMAT, "version": _VERSION, "schema": SCHEMA_VERSION, "rows": counts}])
-        for table in metadata.sorted_tables:
+        for table in _TABLES:
             out.lines([{"table": table.name, "columns": table.columns.keys()}])
             instants = [place for place, column in enumerate(table.columns) if isinstance(column.type, Instant)]
             done = 0
@@ -110,13 +112,15 @@ class _Target:
     async def check_empty(self, name: str) -> None:
         locked = select(head.c.revision, head.c.epoch, head.c.identity).with_for_update()
         self._own = dict((await self._connection.execute(locked)).mappings().one())
-        for table in metadata.sorted_tables:
+        for table in _TABLES:
             if table is not head and await _count(self._connection, table):
                 raise DatabaseNotEmpty(f"the database {name} is not empty (there are {table.name}); use a new one")
 
     async def begin(self, table: str, columns: list[str]) -> None:
         await self._flush()
-        if table not in metadata.tables or not all(name in metadata.tables[table].c for name in columns):
+        if table not in {each.name for each in _TABLES} or not all(
+            name in metadata.tables[table].c for name in columns
+        ):
             raise UnusableDump(_DAMAGED)
         self._table = metadata.tables[table]
         self._columns = [self._table.c[name] for name in columns]

@@ -5,8 +5,12 @@ from __future__ import annotations
 from http.cookies import SimpleCookie
 
 import pytest
-from api_client import serving
+from api_client import TOKEN, serving
 from doors_world import ADMIN_TOKEN, world
+from sqlalchemy import select, update
+
+from admission.api.auth.sessions import RECHECK_SECONDS
+from admission.store.database.tables import browser_sessions
 
 COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}}
 OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
@@ -114,6 +118,7 @@ async def test_a_session_that_has_ended_does_not_come_back(doors, clock):
 
 async def test_the_oldest_of_too_many_sessions_ends(doors, clock):
     first = await logged_in(doors, ADMIN_TOKEN)
+    clock.advance(1)
     second = await logged_in(doors, ADMIN_TOKEN)
     for _ in range(999):
         clock.advance(1)
@@ -173,3 +178,42 @@ async def test_on_loopback_without_tls_the_cookie_is_one_that_browsers_keep(stor
         answer = await api.post("/login", {"token": "correct-horse-battery"}, headers={})
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
         assert (cookie.key, cookie["secure"], cookie["samesite"]) == ("sluice-session", "", "Strict")
+
+
+async def test_every_replica_knows_a_session_and_its_end(doors, store, tmp_path, clock):
+    (another := tmp_path / "another").mkdir()
+    async with world(store, another, clock=clock) as other:
+        cookie = await logged_in(doors, ADMIN_TOKEN)
+        assert (await other.send("GET", "/session", headers=cookie)).body["user"] == "sluice:admin"
+        assert (await other.send("POST", "/logout", headers=cookie | OURS)).status == 200
+        clock.advance(RECHECK_SECONDS)
+        assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+
+
+async def test_a_session_outlives_the_process(store, clock):
+    async with serving(store) as api:
+        answer = await api.post("/login", {"token": TOKEN}, headers={})
+        (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    async with serving(store) as api:
+        headers = {"Cookie": f"{cookie.key}={cookie.value}"}
+        assert (await api.get("/session", headers=headers)).body["user"] == "sluice:admin"
+
+
+async def test_the_database_tells_neither_tokens_nor_secrets(doors, store):
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    secret = cookie["Cookie"].partition("=")[2]
+    async with store._database.read() as connection:
+        (row,) = (await connection.execute(select(browser_sessions))).all()
+    kept = repr(tuple(row))
+    assert ADMIN_TOKEN not in kept
+    assert secret not in kept
+    lines: list[bytes] = []
+    await store.dump(lines.append, lambda *_: None)
+    assert row.digest not in repr(lines)
+
+
+async def test_a_session_that_was_written_by_hand_is_nobodys(doors, store):
+    cookie = await logged_in(doors, ADMIN_TOKEN)
+    async with store._database.write() as connection:
+        await connection.execute(update(browser_sessions).values(sealed_token=b"0" * 60))
+    assert (await doors.send("GET", "/session", headers=cookie)).status == 401

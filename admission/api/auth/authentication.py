@@ -100,13 +100,13 @@ class Authentication:
             scheme, _, token = request.headers["Authorization"].partition(" ")
             return await self.owner(token.strip(), request) if scheme.lower() == "bearer" else None
         session = session_cookie(request)
-        kept = self._sessions.token(session) if session else None
+        kept = await self._sessions.token(session) if session else None
         if session is None or kept is None:
             return None
         check_same_origin(request)
         who = await self.owner(kept, request)
         if who is None:
-            self._sessions.close(session)
+            await self._sessions.close(session)
             return None
         return who
 

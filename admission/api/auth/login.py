@@ -43,13 +43,13 @@ class Login:
         if who is None:
             raise Unauthorized("the token is not the right one")
         response = reply(_shown(who))
-        set_session_cookie(request, response, self._sessions.open(token.strip()))
+        set_session_cookie(request, response, await self._sessions.open(token.strip()))
         return response
 
     async def logout(self, request: web.Request) -> web.Response:
         """The session is over, and the browser forgets it."""
         if secret := session_cookie(request):
-            self._sessions.close(secret)
+            await self._sessions.close(secret)
         response = reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
         set_session_cookie(request, response, "")
         return response

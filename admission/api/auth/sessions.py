@@ -1,7 +1,10 @@
 """Sessions for the dashboard: a browser shows its token once, and from then on a cookie that no script can read.
 
-A session lives in this process and is as good as its token: that is checked again and again, so that it ends with it.
-No other site can use it: the cookie is SameSite=Strict, and what writes must come from our own pages.
+A session is as good as its token: that is checked again and again, so that it ends with it. It lives in the database,
+so that every replica knows it, and a restart ends none. The cookie holds a random secret. The database has a digest of
+it, and the token encrypted by a key that is derived from it: who reads the database can neither use a session nor
+learn a token. No other site can use a session: the cookie is SameSite=Strict, and what writes must come from our own
+pages.
 """
 
 from __future__ import annotations
@@ -9,8 +12,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from admission.api.errors import Forbidden
 
@@ -19,42 +25,70 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from admission.store.browser_sessions import BrowserSessions
+
 SESSION_SECONDS = 8 * 3600.0
 """How long a session lasts."""
 
-_SESSIONS = 1000
+RECHECK_SECONDS = 2.0
+"""So long a session is not looked up again: one that another replica has ended is still good for that time."""
+
+_REMEMBERED = 1000
 _SAFE = ("GET", "HEAD")
+_NONCE_BYTES = 12
+
+
+class _Known(NamedTuple):
+    token: str
+    until: float
+    """When it is to be looked up again."""
 
 
 class Sessions:
-    """The tokens of those who have logged in, by a secret that only the browser knows; the oldest of 1000 go first.
+    """The tokens of those who have signed in, by a secret that only the browser knows.
 
-    `clock` gives seconds that never go back.
+    `stored` are the sessions in the database, `clock` gives seconds that never go back.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(self, stored: BrowserSessions, *, clock: Callable[[], float]) -> None:
+        self._stored = stored
         self._clock = clock
-        self._tokens: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
 
-    def open(self, token: str) -> str:
-        """The secret of a new session."""
+    async def open(self, token: str) -> str:
+        """The secret of a new session. Raises StoreError."""
         secret = secrets.token_urlsafe(32)
-        self._tokens[_key(secret)] = token, self._clock() + SESSION_SECONDS
-        if len(self._tokens) > _SESSIONS:
-            self._tokens.popitem(last=False)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        digest = _digest(secret)
+        sealed = nonce + AESGCM(_key(secret)).encrypt(nonce, token.encode(errors="surrogateescape"), digest.encode())
+        await self._stored.add(digest, sealed, seconds=SESSION_SECONDS)
         return secret
 
-    def token(self, secret: str) -> str | None:
-        """The token of a session; None if it is over."""
-        token, end = self._tokens.get(_key(secret), ("", 0.0))
-        if not token or self._clock() >= end:
-            self.close(secret)
+    async def token(self, secret: str) -> str | None:
+        """The token of a session; None if it is over. Raises StoreError."""
+        digest = _digest(secret)
+        known = self._known.get(digest)
+        if known is not None and self._clock() < known.until:
+            return known.token
+        self._known.pop(digest, None)
+        found = await self._stored.find(digest)
+        if found is None:
             return None
+        nonce, sealed = found.sealed_token[:_NONCE_BYTES], found.sealed_token[_NONCE_BYTES:]
+        try:
+            token = AESGCM(_key(secret)).decrypt(nonce, sealed, digest.encode()).decode(errors="surrogateescape")
+        except InvalidTag:  # somebody has written into the table
+            return None
+        self._known[digest] = _Known(token, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
         return token
 
-    def close(self, secret: str) -> None:
-        """End a session, if there is one."""
-        self._tokens.pop(_key(secret), None)
+    async def close(self, secret: str) -> None:
+        """End a session on all replicas, if there is one. Raises StoreError."""
+        digest = _digest(secret)
+        self._known.pop(digest, None)
+        await self._stored.remove(digest)
 
 
 def session_cookie(request: web.Request) -> str | None:
@@ -105,5 +139,10 @@ def _cookie_name(request: web.Request) -> str:
     return "__Host-sluice-session" if request.secure else "sluice-session"
 
 
+def _digest(secret: str) -> str:
+    return hashlib.sha256(b"session " + secret.encode(errors="surrogateescape")).hexdigest()
+
+
 def _key(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
+    # A key from 256 random bits needs no slow derivation, only one that the digest does not tell.
+    return hashlib.sha256(b"token " + secret.encode(errors="surrogateescape")).digest()

@@ -21,6 +21,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0005"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
@@ -333,4 +334,15 @@ audit_records = Table(
     Index(None, "kind", "namespace", "name", "id"),
     Index(None, "user", "id"),
     comment="Every write through the API: who, from where, why, what was there before and after",
+)
+
+browser_sessions = Table(
+    "browser_sessions",
+    metadata,
+    Column("digest", Text, primary_key=True, comment="SHA-256 of the secret that the browser has"),
+    Column("sealed_token", LargeBinary, nullable=False, comment="Encrypted by a key made from that secret"),
+    Column("began_at", Instant, nullable=False),
+    Column("ends_at", Instant, nullable=False),
+    comment="Who is signed in to the dashboard; not part of an export",
+    info={"exported": False},
 )
