@@ -15,16 +15,13 @@ import sys
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any
 
-import admission.cli.serve.command as heaviest
-from admission.cli.main import main
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from multiprocessing.context import ForkServerProcess
 
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
 _forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload([heaviest.__name__])
+_forking.set_forkserver_preload(["admission.cli.main", "admission.cli.serve"])
 
 
 class Forked:
@@ -116,6 +113,8 @@ def _run(
     errors: int,
 ) -> None:
     """What the new process does."""
+    from admission.cli.main import main
+
     for given, usual in ((output, 1), (errors, 2)):
         os.dup2(given, usual)
         os.close(given)

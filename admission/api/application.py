@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiohttp import web
 
 from admission.api.auth.authentication import AUTHENTICATION, Authentication
-from admission.api.auth.authorization import AUTHORIZATION, Authorization
+from admission.api.auth.authorization import AUTHORIZATION, POD_LOG_ROUTE, PODS_ROUTE, Authorization
 from admission.api.auth.login import Login
 from admission.api.auth.session_rights import SessionRights
 from admission.api.auth.sessions import Sessions
@@ -23,6 +23,7 @@ from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
 from admission.api.resources.audit_records import AuditRecords
+from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
 from admission.api.resources.dry_run import Previews
 from admission.api.resources.explaining_engine import Live, Nobody
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from admission.api.auth.front_proxy import FrontProxy
     from admission.api.probes import Checks
     from admission.api.registry import Resource
+    from admission.api.resources.cluster_views import Cluster
     from admission.api.resources.explaining_engine import Deciding
     from admission.api.resources.start_estimates import EstimateOf
     from admission.store.store import Store
@@ -78,17 +80,19 @@ def create_app(
     front_proxy: FrontProxy | None = None,
     deciding: Deciding | None = None,
     estimate_of: EstimateOf = no_estimates,
+    cluster: Cluster | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> web.Application:
     """The API on `store`; `checks` decide about /readyz.
 
     `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
-    `front_proxy` is believed about its users. `deciding` is the Sluice in this process, if there is one. `clock` gives
-    seconds that never go back, `now` those since the epoch. Raises ValueError if there is neither a token nor a
+    `front_proxy` is believed about its users. `deciding` is the Sluice in this process, if there is one; `cluster`
+    has the pods and nodes that the dashboard shows. `clock` gives seconds that never go back, `now` those since the
+    epoch. Raises ValueError if there is neither a token nor a
     delegation.
     """
-    sessions = Sessions(clock=clock)
+    sessions = Sessions(store.browser_sessions, clock=clock)
     limits = Limits(per_second=REQUESTS_PER_SECOND, at_once=REQUESTS_AT_ONCE, clock=clock)
     authentication = Authentication(
         token=token, delegation=delegation, front_proxy=front_proxy, sessions=sessions, limits=limits
@@ -107,6 +111,7 @@ def create_app(
     rights = SessionRights(store)
     app.router.add_post("/session/access", rights.access)
     app.router.add_get("/session/namespaces", rights.namespaces)
+    app.router.add_get("/session/workloads", rights.workloads)
     app.router.add_get("/livez", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/healthz", probes.ready)
@@ -121,6 +126,10 @@ def create_app(
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
     app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
+    views = ClusterViews(store, cluster)
+    app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
+    app.router.add_get(PODS_ROUTE, views.pods)
+    app.router.add_get(POD_LOG_ROUTE, views.pod_log)
     deciding = deciding or Nobody()
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)

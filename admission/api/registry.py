@@ -90,7 +90,8 @@ RESOURCES: Final = (
 AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False, verbs=("list",))
 REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))
 PENDING_REPORT: Final = "PendingReport"
-"""The kind of the other report."""
+NODE_REPORT: Final = "NodeReport"
+"""The kinds of the other reports."""
 AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS)
 """What is computed or only read: no objects that anybody would name on a command line."""

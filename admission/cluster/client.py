@@ -144,6 +144,11 @@ class Client:
         """Read one object, or one page of a list."""
         return await self.request("GET", path, params=params)
 
+    async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
+        """GET what is text, such as the log of a pod; bytes that are no UTF-8 are replaced."""
+        async with self._open("GET", path, params, None, "") as response:
+            return (await response.read()).decode(errors="replace")
+
     async def create(self, path: str, body: object, *, params: Mapping[str, str] | None = None) -> Object:
         """POST `body` to a collection; the object as created."""
         return await self.request("POST", path, params=params, body=body)

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from admission.model.errors import StoreError
 from admission.store import dump, retention
 from admission.store.audit_log import Audit
+from admission.store.browser_sessions import BrowserSessions
 from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, keep_private
 from admission.store.database.tables import head
@@ -59,6 +60,8 @@ class Store:
         """Who wrote what through the API."""
         self.reports = Reports(database, clock=clock)
         """On the ledger: usage, violations. Usage through time: `usage_series`."""
+        self.browser_sessions = BrowserSessions(database, clock=clock)
+        """Who is signed in to the dashboard."""
         self._database = database
         self._clock = clock
         self.now = LeadersClock(clock, elapsed)

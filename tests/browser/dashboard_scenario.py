@@ -6,6 +6,7 @@ The engine decides what runs and what waits, so that all numbers and sentences a
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,16 @@ TEAMS: dict[str, tuple[str, int, int, tuple[str, ...]]] = {
 """By namespace, which is also the name of its ClusterQueue: cohort, GPUs, CPUs, users."""
 _MODELS = ("resnet", "clip", "llama", "whisper", "ranker", "bert", "segmenter")
 _KINDS = ("train", "finetune", "evaluate", "preprocess", "sweep", "embed", "distill")
+
+
+class ScenarioClock:
+    """The time, or before the scenario is filled a month ago: queues are older than what used them."""
+
+    def __init__(self) -> None:
+        self.back = 31 * DAY
+
+    def __call__(self) -> float:
+        return time.time() - self.back
 
 
 @dataclass
@@ -97,16 +108,19 @@ def manifests(extra_queues: int = 0) -> list[dict[str, Any]]:
 
 
 async def fill(
-    store: Store, *, now: float, extra_queues: int = 0, pending: int = 120, past: int = 700, days: int = 30
+    store: Store, clock: ScenarioClock, *, extra_queues: int = 0, pending: int = 120, past: int = 700, days: int = 30
 ) -> Scenario:
     """Write the scenario: `past` finished workloads over `days`, then `pending` that the engine decides about."""
-    teams = (*TEAMS, *(f"team-{number:03}" for number in range(extra_queues)))
-    scenario = Scenario(store, now, await store.lead("tests"), random.Random(7), teams)
     admin = Author("ada", reason="Set up by the platform team")
     for document in manifests(extra_queues):
         await store.queues.create(parse_manifest(document), author=admin)
+    clock.back = 9 * DAY
     await _edit(store, "vision", 16, 24, "Two more nodes for the CVPR deadline")
+    clock.back = 2 * DAY
     await _edit(store, "vision", 24, 16, "The deadline is over")
+    clock.back = 0.0
+    teams = (*TEAMS, *(f"team-{number:03}" for number in range(extra_queues)))
+    scenario = Scenario(store, time.time(), await store.lead("tests"), random.Random(7), teams)
     await _write_past(scenario, past, days)
     await _write_present(scenario, pending)
     while await store.roll_up(epoch=scenario.epoch):

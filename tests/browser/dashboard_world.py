@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
-from dashboard_scenario import TEAMS, Scenario, Teams, fill
+from dashboard_scenario import TEAMS, Scenario, ScenarioClock, Teams, fill
 
 from admission.api.application import create_app, listening
 from admission.api.auth.delegation import Delegation
@@ -61,10 +60,16 @@ async def world(folder: Path, *, extra_queues: int = 0, pending: int = 120, port
         kubeconfig = folder / "sluice.kubeconfig"
         sandbox.write_kubeconfig(kubeconfig, "sluice")
         cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
-        store = await stack.enter_async_context(Store.open(url))
-        scenario = await fill(store, now=time.time(), extra_queues=extra_queues, pending=pending)
+        clock = ScenarioClock()
+        store = await stack.enter_async_context(Store.open(url, clock=clock))
+        scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending)
         app = create_app(
-            store, checks={}, token=ADMIN_TOKEN, delegation=Delegation(cluster), deciding=Teams(scenario.teams)
+            store,
+            checks={},
+            token=ADMIN_TOKEN,
+            delegation=Delegation(cluster),
+            deciding=Teams(scenario.teams),
+            cluster=cluster,
         )
         base = await stack.enter_async_context(listening(app, "127.0.0.1", port))
         yield World(base, store, scenario, sandbox)
@@ -73,7 +78,7 @@ async def world(folder: Path, *, extra_queues: int = 0, pending: int = 120, port
 async def _roles(sandbox: Sandbox) -> None:
     admin = sandbox.local("admin")
     for document in yaml.safe_load_all(ROLES.read_text()):
-        await admin.create("clusterroles", "", document)
+        await admin.create(f"{document['kind'].lower()}s", "", document)
     for team in TEAMS:
         await admin.create("namespaces", "", {"metadata": {"name": team}})
     await admin.create("clusterrolebindings", "", _binding("viewers", "sluice-viewer", "viewer"))

@@ -247,6 +247,152 @@ async def test_a_page_that_there_is_not_says_so(admin: Person) -> None:
     await page.close()
 
 
+async def test_a_change_of_quota_is_previewed_needs_a_reason_and_can_be_taken_back(admin: Person) -> None:
+    page = await admin.open("queues/language?tab=history")
+    await page.get_by_role("button", name="Edit quota").click()
+    dialog = page.get_by_role("dialog", name="Quota of language")
+    nominal = dialog.get_by_label("Nominal, a100, GPU")
+    apply = dialog.get_by_role("button", name="Apply")
+    await expect(dialog).to_contain_text("Change an amount")
+    await nominal.fill("many")
+    await expect(dialog).to_contain_text("give an amount such as 16")
+    await nominal.fill("48")
+    await expect(dialog).to_contain_text("would be admitted")
+    await expect(apply).to_be_disabled()
+    await dialog.get_by_label("Reason").fill("Sixteen more GPUs have come")
+    await apply.click()
+    await expect(dialog).to_have_count(0)
+    await expect(
+        page.get_by_role("region", name="Quota").first.get_by_role("row").filter(has_text="GPU")
+    ).to_contain_text("48")
+    history = page.get_by_role("tabpanel")
+    await expect(history).to_contain_text("Sixteen more GPUs have come")
+    await history.get_by_role("button", name="Go back to this").first.click()
+    back = page.get_by_role("dialog")
+    await back.get_by_label("Reason").fill("They were broken")
+    await back.get_by_role("button", name="Go back").click()
+    await expect(history).to_contain_text("They were broken")
+    await expect(
+        page.get_by_role("region", name="Quota").first.get_by_role("row").filter(has_text="GPU")
+    ).to_contain_text("32")
+    await page.close()
+
+
+async def test_a_queue_is_stopped_drained_and_resumed(admin: Person) -> None:
+    page = await admin.open("queues/search")
+    badge = page.locator(".page-title .badge")
+    await expect(badge).to_have_text("Active")
+    for button, state in (("Stop", "Stopped"), ("Drain", "Stopped"), ("Resume", "Active")):
+        await page.get_by_role("button", name=button, exact=True).click()
+        dialog = page.get_by_role("dialog")
+        if button == "Drain":
+            await expect(dialog).to_contain_text("would be evicted")
+        await dialog.get_by_label("Reason").fill(f"{button} for the upgrade")
+        await dialog.get_by_role("button", name=f"{button} the queue").click()
+        await expect(dialog).to_have_count(0)
+        await expect(badge).to_have_text(state)
+    await page.goto(f"{admin.url}/ui/audit?kind=ClusterQueue&name=search")
+    await expect(page.get_by_role("region", name="Changes")).to_contain_text("Drain for the upgrade")
+    await expect(page.get_by_role("region", name="Changes")).to_contain_text("spec.stopPolicy")
+    await page.close()
+
+
+async def test_search_finds_queues_and_workloads_by_keyboard(admin: Person, grace: Person) -> None:
+    page = await admin.open("")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await page.keyboard.press("/")
+    await page.keyboard.type("never")
+    await expect(page.get_by_role("option", name="vision/never-fits")).to_be_visible()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("never-fits")
+    await page.close()
+    context = grace.context.request
+    found = await (await context.get(f"{grace.url}/session/workloads?find=run")).json()
+    assert {item["namespace"] for item in found["items"]} <= {"vision"}
+    for pattern, number in (("never_fits", 0), ("%25", 0), ("NEVER-F", 1)):
+        answer = await (
+            await context.get(f"{grace.url}/session/workloads?find={pattern}{pattern if number == 0 else ''}")
+        ).json()
+        assert len(answer["items"]) == number, pattern
+    assert (await context.get(f"{grace.url}/session/workloads?find=x")).status == 400
+
+
+async def test_the_usage_report_adds_up_and_can_be_taken_along(running: World, admin: Person) -> None:
+    page = await admin.open("usage?by=user&from=30d")
+    table = page.get_by_role("region", name="Usage", exact=True).last
+    await expect(table.get_by_role("row").filter(has_text="grace")).to_be_visible()
+    await expect(table.get_by_role("row").filter(has_text=HOSTILE)).to_have_count(0)
+    await page.get_by_role("button", name="CPU", exact=True).click()
+    await expect(table.get_by_role("row").filter(has_text=HOSTILE)).to_be_visible()
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download CSV").click()
+    path = await (await download.value).path()
+    lines = Path(path).read_text().splitlines()  # noqa: ASYNC240  a small file
+    assert lines[0].startswith("User,from,to,cpu hours")
+    report = await (await admin.context.request.get(f"{admin.url}{PREFIX}/reports/usage?by=user&from=30d")).json()
+    total = sum(item["amountSeconds"] for item in report["items"] if item["resource"] == "cpu") / 3600
+    assert abs(sum(float(line.rsplit(",", 3)[1]) for line in lines[1:]) / total - 1) < 0.01
+    await page.close()
+
+
+async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
+    running: World, grace: Person, browser: Browser
+) -> None:
+    record = pending_record(running, "with-pods")
+    await put(running, record)
+    await admit(running, record)
+    labels = {"batch.kubernetes.io/controller-uid": record.workload.uid}
+    spec = {"containers": [{"name": "main", "image": "registry.example/train"}]}
+    cluster = running.sandbox.local("admin")
+    await cluster.create("pods", "vision", {"metadata": {"name": "with-pods-1", "labels": labels}, "spec": spec})
+    await cluster.create("pods", "vision", {"metadata": {"name": "foreign"}, "spec": spec})
+    page = await grace.open("namespaces/vision/workloads/with-pods")
+    pods = page.get_by_role("region", name="Pods", exact=True)
+    await expect(pods.get_by_role("row").filter(has_text="with-pods-1")).to_contain_text("Pending")
+    await expect(pods).not_to_contain_text("foreign")
+    await pods.get_by_role("button", name="Log of with-pods-1").click()
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.close()
+    address = f"{running.url}/session/namespaces/vision/workloads/with-pods"
+    for pod, status in (("foreign", 404), ("../secrets/x", 400), ("a?b", 400), ("", 400)):
+        answer = await grace.context.request.get(f"{address}/log", params={"pod": pod})
+        assert answer.status == status, pod
+    for token in ("viewer-token", "nobody-token"):
+        async with person(browser, running, token) as other:
+            assert (await other.context.request.get(f"{address}/pods")).status == 403
+            assert (await other.context.request.get(f"{address}/log", params={"pod": "with-pods-1"})).status == 403
+
+
+async def test_quota_that_no_node_can_hold_is_said_so(running: World, admin: Person) -> None:
+    cluster = running.sandbox.local("admin")
+    allocatable = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    for number in range(3):
+        metadata = {"name": f"gpu-{number}", "labels": {"pool": "a100"}}
+        node = await cluster.create("nodes", "", {"metadata": metadata})
+        await cluster.update("nodes", "", {**node, "status": {"allocatable": allocatable}}, subresource="status")
+    page = await admin.open("flavors")
+    a100 = page.get_by_role("region", name="a100", exact=True)
+    await expect(a100).to_contain_text("3 nodes")
+    await expect(a100.get_by_role("row").filter(has_text="GPU")).to_contain_text("56 short")
+    await expect(page.get_by_role("region", name="spot", exact=True)).to_contain_text("No node has these labels")
+    await page.close()
+
+
+async def test_users_namespaces_and_flavors(admin: Person) -> None:
+    page = await admin.open("people")
+    await expect(
+        page.get_by_role("region", name="Users", exact=True).last.get_by_role("row").filter(has_text="barbara")
+    ).to_be_visible()
+    await page.get_by_label("Find a user or namespace").fill("visi")
+    await expect(page.get_by_role("region", name="Namespaces", exact=True).last.get_by_role("row")).to_have_count(2)
+    await page.goto(f"{admin.url}/ui/flavors")
+    await expect(page.get_by_role("region", name="a100", exact=True)).to_contain_text("80")
+    await expect(page.get_by_role("region", name="spot", exact=True)).to_contain_text("No ClusterQueue has quota")
+    await page.close()
+
+
 # ------------------------------------------------------------------ rights
 
 
@@ -267,6 +413,10 @@ async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Pe
     await expect(page.get_by_role("region", name="Waiting")).to_contain_text("never-fits")
     await page.goto(f"{running.url}/ui/namespaces/vision/workloads/never-fits")
     await expect(page.get_by_role("region", name="Why it waits")).to_contain_text("insufficient quota")
+    for absent in ("Users and namespaces", "Flavors and nodes", "Audit"):
+        await expect(page.get_by_role("link", name=absent)).to_have_count(0)
+    await page.goto(f"{running.url}/ui/usage?by=user")
+    await expect(page.get_by_role("region", name="Usage", exact=True).last).to_contain_text("grace")
     await page.goto(f"{running.url}/ui/queues/language")
     await expect(page.get_by_role("alert")).to_contain_text("You may not see this")
     assert len(bodies) > 5
@@ -366,7 +516,18 @@ async def test_a_hidden_or_closed_page_asks_for_nothing(running: World, browser:
 # ------------------------------------------------------------------ everybody
 
 
-PAGES = ("", "me", "queues/vision", "queues/legacy?tab=history", "namespaces/vision/workloads/never-fits", "no/page")
+PAGES = (
+    "",
+    "me",
+    "usage",
+    "people",
+    "flavors",
+    "audit",
+    "queues/vision",
+    "queues/legacy?tab=history",
+    "namespaces/vision/workloads/never-fits",
+    "no/page",
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 MASTERS = "system:masters"
 """The group that may everything, in every cluster."""
 
+PODS_ROUTE = "/session/namespaces/{namespace}/workloads/{name}/pods"
+POD_LOG_ROUTE = "/session/namespaces/{namespace}/workloads/{name}/log"
+"""These two ask for the rights to the workload, and to its pods or their logs, by themselves."""
+
 _FOR_ALL_USERS = (
-    "/apis", f"/apis/{GROUP}", PREFIX, "/version", "/session", "/session/access", "/session/namespaces", "/logout"
+    "/apis", f"/apis/{GROUP}", PREFIX, "/version", "/logout",
+    "/session", "/session/access", "/session/namespaces", "/session/workloads", PODS_ROUTE, POD_LOG_ROUTE,
 )  # fmt: skip
-"""What tells nothing about what is queued; the API server lets all users read as much, by the role system:discovery."""
+"""What tells nothing about what is queued; the API server lets all users read as much, by the role system:discovery.
+
+Also what asks for more than one right by itself.
+"""
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_COLLECTIONS = {"get": "list", "delete": "deletecollection"}

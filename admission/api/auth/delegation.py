@@ -54,6 +54,8 @@ class Attributes:
     namespace: str = ""
     name: str = ""
     path: str = ""
+    group: str = GROUP
+    """The API group of the resource; empty for the core group."""
 
     def review(self) -> Object:
         """As a SubjectAccessReview has it."""
@@ -63,8 +65,8 @@ class Attributes:
         return {
             "resourceAttributes": {
                 "verb": self.verb,
-                "group": GROUP,
-                "version": VERSION,
+                "group": self.group,
+                "version": VERSION if self.group == GROUP else "v1",
                 "resource": self.resource,
                 **{key: value for key, value in given.items() if value},
             }

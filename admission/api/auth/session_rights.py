@@ -1,6 +1,6 @@
-"""`POST /session/access` and `GET /session/namespaces`: what the caller may do, so that pages offer nothing else.
+"""What the caller may do, and search in what the caller may see, so that pages offer nothing else.
 
-Both ask the same RBAC that decides about every request; they allow nothing by themselves.
+All ask the same RBAC that decides about every request; they allow nothing by themselves.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 _MOST_REVIEWS: Final = 100
+_MOST_FOUND: Final = 12
+_LONGEST_TEXT: Final = 100
 _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
@@ -49,13 +51,29 @@ class SessionRights:
 
         Raises ReviewUnavailable and StoreError.
         """
+        names, everywhere = await self._readable(request)
+        return reply({"all": everywhere, "namespaces": names})
+
+    async def workloads(self, request: web.Request) -> web.Response:
+        """Some workloads that the caller may list whose name, user or uid contains `find`, unfinished ones first.
+
+        Raises BadRequest, ReviewUnavailable and StoreError.
+        """
+        text = request.query.get("find", "")
+        if not 2 <= len(text) <= _LONGEST_TEXT:
+            raise BadRequest(f"find: give 2 to {_LONGEST_TEXT} characters of a name")
+        names, everywhere = await self._readable(request)
+        namespaces = None if everywhere else names
+        found = await self._store.workloads.find(text, namespaces=namespaces, limit=_MOST_FOUND)
+        return reply({"items": [each._asdict() for each in found]})
+
+    async def _readable(self, request: web.Request) -> tuple[list[str], bool]:
         queues = await self._store.queues.list(LocalQueue.kind)
         names = sorted({queue.metadata.namespace for queue in queues})
-        everywhere = await may_read(request, "")
-        if not everywhere:
-            readable = await asyncio.gather(*(may_read(request, name) for name in names))
-            names = [name for name, may in zip(names, readable, strict=True) if may]
-        return reply({"all": everywhere, "namespaces": names})
+        if await may_read(request, ""):
+            return names, True
+        readable = await asyncio.gather(*(may_read(request, name) for name in names))
+        return [name for name, may in zip(names, readable, strict=True) if may], False
 
 
 def _attributes(number: int, review: Any) -> Attributes:

@@ -16,6 +16,7 @@ from admission.api.registry import (
     AUDIT_RECORDS,
     AUDITS,
     GROUP,
+    NODE_REPORT,
     PENDING_REPORT,
     PREFIX,
     REPORTS,
@@ -149,6 +150,8 @@ def describe() -> Document:
     _add(paths, f"{REPORTS.collection()}/mine", "get", report)
     pending = _operation("get", PENDING_REPORT, ref(f"{OWN}{PENDING_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
+    nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
+    _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
     return {
         "openapi": "3.0.0",
         "info": {

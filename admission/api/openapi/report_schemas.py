@@ -244,6 +244,24 @@ class PendingReport(Model):
     """Those that wait for longest first."""
 
 
+class FlavorNodes(Model):
+    """The nodes of one ResourceFlavor."""
+
+    flavor: str
+    """The ResourceFlavor."""
+    nodes: int
+    """How many schedulable nodes have its labels."""
+    allocatable: Mapping[str, str]
+    """What they can give to pods together, by resource."""
+
+
+class NodeReport(Model):
+    """What the nodes of the cluster have, for each ResourceFlavor."""
+
+    items: tuple[FlavorNodes, ...]
+    """One for each ResourceFlavor."""
+
+
 class Written(Model):
     """The object of a write."""
 

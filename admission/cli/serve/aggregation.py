@@ -154,6 +154,7 @@ def api_app(
         front_proxy=None if doors is None else doors.front_proxy,
         deciding=deciding,
         estimate_of=estimate_of,
+        cluster=client,
     )
 
 

@@ -4,23 +4,33 @@ import { Empty, Failure, Icon, Loading, PageHead, Card } from "./lib/components.
 import { onSignedOut, useReconnecting } from "./lib/live.js";
 import { link, navigate, useAddress } from "./lib/router.js";
 import { load, SessionContext, useSession } from "./lib/session.js";
+import { Search } from "./lib/search.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./lib/ui.js";
+import { Audit } from "./pages/audit.js";
+import { Flavors } from "./pages/flavors.js";
 import { MyWork } from "./pages/me.js";
 import { Overview } from "./pages/overview.js";
+import { People } from "./pages/people.js";
 import { ClusterQueuePage, LocalQueuePage } from "./pages/queue.js";
 import { Mark, SignIn } from "./pages/signin.js";
+import { UsageReport } from "./pages/usage.js";
 import { WorkloadPage } from "./pages/workload.js";
 
 const NAVIGATION = [
   { page: "", icon: "overview", text: "Overview" },
   { page: "me", icon: "me", text: "My work" },
+  { page: "usage", icon: "usage", text: "Usage" },
+  { page: "people", icon: "people", text: "Users and namespaces", needs: ({ rights }) => rights.usage && rights.pending },
+  { page: "flavors", icon: "flavors", text: "Flavors and nodes", needs: ({ rights }) => rights.flavors },
+  { page: "audit", icon: "audit", text: "Audit", needs: ({ rights }) => rights.audit },
 ];
+const PAGES = { me: MyWork, usage: UsageReport, people: People, flavors: Flavors, audit: Audit };
 
 function pageOf(parts) {
   const [first, second, third, fourth] = parts;
   const whole = parts.join("/");
   if (!parts.length) return html`<${Overview} />`;
-  if (first === "me" && parts.length === 1) return html`<${MyWork} />`;
+  if (Object.hasOwn(PAGES, first) && parts.length === 1) return html`<${PAGES[first]} key=${first} />`;
   if (first === "queues" && parts.length === 2) return html`<${ClusterQueuePage} key=${whole} name=${second} />`;
   if (first === "namespaces" && third === "queues" && parts.length === 4) return html`<${LocalQueuePage} key=${whole} namespace=${second} name=${fourth} />`;
   if (first === "namespaces" && third === "workloads" && parts.length === 4) return html`<${WorkloadPage} key=${whole} namespace=${second} name=${fourth} />`;
@@ -73,6 +83,7 @@ function Shell({ onSignOut }) {
         <div class="aside-head"><a class="brand" href=${link()}><${Mark} /> Sluice</a>
           <button type="button" class="icon-button menu-button" aria-expanded=${String(open)} aria-controls="nav" aria-label="Menu" onClick=${() => setOpen(!open)}><${Icon} name=${open ? "close" : "menu"} /></button></div>
         <div class="aside-body" id="nav">
+          <${Search} />
           <nav aria-label="Pages">${NAVIGATION.filter((each) => !each.needs || each.needs(session)).map((each) => html`<a key=${each.page} href=${each.page ? link(each.page) : link()}
             aria-current=${(parts[0] || "") === each.page ? "page" : undefined}><${Icon} name=${each.icon} />${each.text}</a>`)}</nav>
           <div class="aside-foot">

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from sqlalchemy import func, literal_column, select, tuple_
+from sqlalchemy import func, literal_column, or_, select, tuple_
 
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
@@ -13,7 +13,7 @@ from admission.store.workloads import loading, queue_counts
 from admission.store.workloads.waiting import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection
 
@@ -50,6 +50,16 @@ class LedgerRow:
     flavor: str
     resource: str
     amount: int
+
+
+class FoundWorkload(NamedTuple):
+    """A workload that a search has found."""
+
+    namespace: str
+    name: str
+    """Of its Kubernetes object."""
+    state: str
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +206,28 @@ class Workloads:
         async with self._database.read() as connection:
             return tuple(LedgerRow(*row) for row in await connection.execute(statement))
 
+    async def find(self, text: str, *, namespaces: Collection[str] | None, limit: int) -> tuple[FoundWorkload, ...]:
+        """Workloads whose name, user or uid contains `text`, whatever its case; unfinished and newer ones first.
+
+        `namespaces` are those that are looked into; None: all.
+        """
+        columns = workloads.c
+        pattern = f"%{_escaped(text)}%"
+        matches = [column.ilike(pattern, escape="!") for column in (columns.name, columns.submitted_by, columns.uid)]
+        statement = (
+            select(columns.namespace, columns.name, columns.state, columns.submitted_by)
+            .where(or_(*matches))
+            .order_by(columns.state == State.FINISHED, columns.created_at.desc(), columns.uid)
+            .limit(limit)
+        )
+        if namespaces is not None:
+            statement = statement.where(columns.namespace.in_(sorted(namespaces)))
+
+        def look(connection: Connection) -> tuple[FoundWorkload, ...]:
+            return tuple(FoundWorkload(*row) for row in connection.execute(statement))
+
+        return await self._database.look(look)
+
     async def waiting(self) -> tuple[WaitingRow, ...]:
         """How many wait in each LocalQueue for which reason, and since when; who waits for longest first."""
         return await waiting(self._database)
@@ -214,3 +246,8 @@ class Workloads:
         """By (namespace, name), for each LocalQueue where something waits or through which something is held."""
         async with self._database.read() as connection:
             return await queue_counts.by_local_queue(connection)
+
+
+def _escaped(text: str) -> str:
+    """For LIKE with the escape character `!`."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

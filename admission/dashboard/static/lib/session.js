@@ -13,6 +13,7 @@ const REVIEWS = {
   localQueues: { verb: "list", resource: "localqueues" },
   usage: { verb: "get", resource: "reports", name: "usage" },
   pending: { verb: "get", resource: "reports", name: "pending" },
+  nodes: { verb: "get", resource: "reports", name: "nodes" },
   audit: { verb: "list", resource: "auditrecords" },
 };
 

@@ -7,8 +7,9 @@ import { useAnswer, useCollection } from "../lib/live.js";
 import { link, queueLink, useParameter } from "../lib/router.js";
 import { useRights, useSession } from "../lib/session.js";
 import { queueNode, resourcesOf, totals } from "../lib/tree.js";
-import { html, useMemo } from "../lib/ui.js";
+import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
 import { History } from "./history.js";
 import { Pending } from "./pending.js";
 import { conditionOf, Workloads } from "./workloads.js";
@@ -17,6 +18,8 @@ export function ClusterQueuePage({ name }) {
   const { rights: session } = useSession();
   const found = useCollection(path("clusterqueues"), { fieldSelector: `metadata.name=${name}` });
   const queue = found.items[0];
+  const [dialog, setDialog] = useState(null);
+  const close = () => setDialog(null);
   const rights = useRights({
     patch: { verb: "patch", resource: "clusterqueues", name }, history: { verb: "get", resource: "clusterqueues", subresource: "history", name },
     rollback: { verb: "create", resource: "clusterqueues", subresource: "rollback", name },
@@ -27,7 +30,7 @@ export function ClusterQueuePage({ name }) {
   if (!found.ready) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Loading} lines=${6} /><//>`;
   if (!queue) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Empty} title="There is no ClusterQueue of this name">It may have been deleted. The <a href=${link()}>overview</a> shows all that there are.<//><//>`;
   const active = queue.status.conditions?.find((condition) => condition.type === "Active");
-  return html`<${PageHead} title=${name} crumbs=${crumbs} badge=${html`<${Badge} tone=${active?.status === "True" ? "ok" : "warn"}>${active?.status === "True" ? "Active" : active?.reason}<//>`}>
+  return html`<${PageHead} title=${name} crumbs=${crumbs} badge=${html`<${Badge} tone=${active?.status === "True" ? "ok" : "warn"}>${active?.status === "True" ? "Active" : active?.reason}<//>`} actions=${rights.patch && html`<${Actions} queue=${queue} open=${setDialog} />`}>
       ClusterQueue${queue.spec.cohortName && html` in the Cohort <b><bdi>${queue.spec.cohortName}</bdi></b>`}, ${queue.spec.queueingStrategy}, ${plural(queue.status.admittedWorkloads, "workload")} admitted, ${count(queue.status.pendingWorkloads)} pending
     <//>
     ${active?.status === "False" && html`<p class="notice">${active.message}</p>`}
@@ -36,8 +39,19 @@ export function ClusterQueuePage({ name }) {
     <${Tabs} tabs=${[
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} address=${`${path("clusterqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("workloads")} fieldSelector=${`status.clusterQueue=${name},status.state!=pending,status.state!=finished`} columns=${["name", "namespace", "user", "state", "requests", "running"]} />` },
-      rights.history && { id: "history", text: "History", show: () => html`<${History} address=${path("clusterqueues", name)} changes=${queue.metadata.generation} />` },
-    ]} />`;
+      rights.history && { id: "history", text: "History", show: () => html`<${History} address=${path("clusterqueues", name)} changes=${queue.metadata.generation} mayRollBack=${rights.rollback}
+        onRollback=${(version) => setDialog({ kind: "rollback", version })} />` },
+    ]} />
+    ${dialog?.kind === "quota" && html`<${QuotaDialog} queue=${queue} onClose=${close} />`}
+    ${dialog?.kind === "stop" && html`<${StopDialog} queue=${queue} policy=${dialog.policy} onClose=${close} />`}
+    ${dialog?.kind === "rollback" && html`<${RollbackDialog} name=${name} version=${dialog.version} onClose=${close} />`}`;
+}
+
+function Actions({ queue, open }) {
+  const stopped = queue.spec.stopPolicy && queue.spec.stopPolicy !== "None";
+  const stop = (policy, text) => html`<button type="button" class="button" onClick=${() => open({ kind: "stop", policy })}>${text}</button>`;
+  return html`<div class="actions"><button type="button" class="button" onClick=${() => open({ kind: "quota" })}>Edit quota</button>
+    ${stopped ? stop("None", "Resume") : stop("Hold", "Stop")}${queue.spec.stopPolicy !== "HoldAndDrain" && stop("HoldAndDrain", "Drain")}</div>`;
 }
 
 export function LocalQueuePage({ namespace, name }) {

@@ -1,6 +1,6 @@
 // One workload: why it is where it is, in words and numbers, and all that happened to it.
 import { path } from "../lib/api.js";
-import { Age, Badge, Card, Empty, Facts, Failure, Free, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
+import { Age, Badge, Card, Dialog, Empty, Facts, Failure, Free, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
 import { amount, count, duration, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { link, localQueueLink, queueLink, workloadLink } from "../lib/router.js";
@@ -27,6 +27,7 @@ export function WorkloadPage({ namespace, name }) {
     <div class="columns-main">
       <div class="stack">
         ${status.state === "pending" ? html`<${Why} address=${address} version=${version} />` : html`<${Standing} workload=${workload} />`}
+        <${Pods} namespace=${namespace} name=${spec.object.name} version=${version} state=${status.state} />
         <${Story} history=${history} />
       </div>
       <div class="stack">
@@ -114,6 +115,39 @@ function Standing({ workload }) {
 function Checks({ checks }) {
   if (!checks?.length) return null;
   return html`<${Card} title="Admission checks"><ul class="conditions">${checks.map((check) => html`<li key=${check.name}><${Badge} tone=${check.state === "Ready" ? "ok" : check.state === "Rejected" ? "bad" : "wait"}>${check.state}<//> <b><bdi>${check.name}</bdi></b> <${Free} text=${check.message} /></li>`)}</ul><//>`;
+}
+
+const CONTAINER_TONES = { running: "good", waiting: "wait", terminated: "calm" };
+
+// The pods of the Job, by the rights that the user has in the cluster: who may not list pods is shown none.
+function Pods({ namespace, name, version, state }) {
+  const wanted = state === "admitted" || state === "evicting" || state === "finished";
+  const address = `/session/namespaces/${encodeURIComponent(namespace)}/workloads/${encodeURIComponent(name)}`;
+  const found = useAnswer(wanted ? `${address}/pods` : null, {}, { deps: [version], leastMs: 2000, everyMs: state === "finished" ? 0 : 10000 });
+  const [log, setLog] = useState(null);
+  if (!wanted || found.error?.status === 403) return null;
+  if (found.error && !found.data) return html`<${Card} title="Pods"><p class="soft">${found.error.message}</p><//>`;
+  if (!found.data) return html`<${Card} title="Pods"><${Loading} /><//>`;
+  const pods = found.data.items;
+  return html`<${Card} title="Pods" note=${pods.length ? count(pods.length + (found.data.metadata.remainingItemCount || 0)) : ""}>
+    ${!pods.length ? html`<${Empty} title="No pods">${state === "finished" ? "They are gone: Kubernetes deletes them with their Job, or by its time limit." : "The Job controller makes them now."}<//>`
+      : html`<${Table} label="Pods of the workload" rows=${pods} keyOf=${(pod) => pod.name} columns=${[
+        { name: "Name", cell: (pod) => html`<bdi class="free">${pod.name}</bdi>` },
+        { name: "State", cell: (pod) => html`<${Badge} tone=${{ Running: "good", Failed: "bad", Pending: "wait" }[pod.phase] || "calm"}>${pod.isEnding ? "Ending" : pod.phase}<//>` },
+        { name: "Containers", cell: (pod) => pod.containers.map((each) => html`<div key=${each.name}><${Badge} tone=${CONTAINER_TONES[each.state]}>${each.reason || each.state}<//> <bdi>${each.name}</bdi>${each.restarts > 0 && html` <span class="soft">${count(each.restarts)} restarts</span>`} <${Free} text=${each.message} longest=${160} /></div>`) },
+        { name: "Node", className: "opt", cell: (pod) => html`<bdi>${pod.node || "–"}</bdi>` },
+        { name: "Log", cell: (pod) => html`<button type="button" class="text-button" aria-label=${`Log of ${pod.name}`} onClick=${() => setLog({ pod: pod.name, container: pod.containers[0]?.name })}>Last lines</button>` },
+      ]} />`}
+    ${log && html`<${PodLog} address=${`${address}/log`} pod=${log.pod} container=${log.container} onClose=${() => setLog(null)} />`}
+  <//>`;
+}
+
+function PodLog({ address, pod, container, onClose }) {
+  const found = useAnswer(address, { pod, container }, { everyMs: 5000 });
+  return html`<${Dialog} title=${`Last lines of ${pod}`} onClose=${onClose}>
+    ${found.error && !found.data ? html`<${Failure} error=${found.error} retry=${found.again} />` : !found.data ? html`<${Loading} />`
+      : found.data.text ? html`<pre class="log" tabindex="0">${found.data.text}</pre>` : html`<${Empty} title="No lines yet">What the container writes to its standard output appears here.<//>`}
+  <//>`;
 }
 
 const TITLES = { pending: "Waits", admitted: "Admitted", evicting: "Being stopped", finished: "Ended" };

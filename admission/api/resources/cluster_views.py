@@ -1,0 +1,192 @@
+"""What the dashboard shows of the cluster itself: pods and logs of a workload, and what the nodes of flavors have.
+
+Sluice reads the cluster with its own rights, after the cluster has said that the caller has the same right.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from admission.api.auth.authorization import AUTHORIZATION
+from admission.api.auth.delegation import Attributes
+from admission.api.auth.ttl_cache import Remembered
+from admission.api.errors import BadRequest, Forbidden, ReviewUnavailable, UnknownObject
+from admission.api.http.responses import reply
+from admission.api.registry import API_VERSION, NODE_REPORT, WORKLOADS
+from admission.cluster.errors import Forbidden as ClusterForbidden
+from admission.model.errors import ClusterError
+from admission.model.quantity import amount, format_amount
+from admission.model.queues import ResourceFlavor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping
+
+    from aiohttp import web
+
+    from admission.api.http.responses import Document
+    from admission.cluster.client import Object
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_NODES_SECONDS: Final = 30.0
+"""The nodes of the cluster are not listed more often than that, however many look at them."""
+_MOST_PODS: Final = 200
+_MOST_LINES, _MOST_BYTES = 200, 256 * 1024
+
+
+class Cluster(Protocol):
+    """What is read of the cluster."""
+
+    async def get(self, path: str, *, params: Mapping[str, str] | None = None) -> Object:
+        """An object or a list. Raises ClusterError."""
+
+    async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
+        """An answer that is text. Raises ClusterError."""
+
+    def list_pages(
+        self, path: str, *, params: Mapping[str, str] | None = None, limit: int = 500
+    ) -> AsyncGenerator[Object]:
+        """The pages of a list. Raises ClusterError."""
+
+
+class ClusterViews:
+    """Views of the cluster; `cluster` is None where there is none."""
+
+    def __init__(self, store: Store, cluster: Cluster | None) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._nodes: Remembered[tuple[Object, ...]] = Remembered(size=1, clock=time.monotonic)
+
+    async def pods(self, request: web.Request) -> web.Response:
+        """The pods of a workload's Job, with the states of their containers. Raises Forbidden, UnknownObject ..."""
+        cluster, record = await self._asked(
+            request, Attributes("list", "pods", namespace=_namespace(request), group="")
+        )
+        workload = record.workload
+        params = {"labelSelector": f"batch.kubernetes.io/controller-uid={workload.uid}", "limit": str(_MOST_PODS)}
+        try:
+            found = await cluster.get(f"/api/v1/namespaces/{workload.namespace}/pods", params=params)
+        except ClusterError as error:
+            raise _unreadable(error, "pods") from error
+        metadata: Document = found.get("metadata") or {}
+        remaining = {"remainingItemCount": metadata["remainingItemCount"]} if "remainingItemCount" in metadata else {}
+        return reply({"metadata": remaining, "items": [_pod(pod) for pod in found.get("items", ())]})
+
+    async def pod_log(self, request: web.Request) -> web.Response:
+        """The last lines of `container` in `pod`, which must be a pod of the workload's Job. Raises as `pods`."""
+        wanted = Attributes("get", "pods", "log", namespace=_namespace(request), group="")
+        cluster, record = await self._asked(request, wanted)
+        workload, pod = record.workload, request.query.get("pod", "")
+        if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,252}", pod, re.ASCII) is None:
+            raise BadRequest("pod: give the name of a pod of the workload")
+        place = f"/api/v1/namespaces/{workload.namespace}/pods/{pod}"
+        params = {"tailLines": str(_MOST_LINES), "limitBytes": str(_MOST_BYTES)}
+        if container := request.query.get("container"):
+            params["container"] = container
+        try:
+            labels = ((await cluster.get(place)).get("metadata") or {}).get("labels") or {}
+            if labels.get("batch.kubernetes.io/controller-uid") != workload.uid:
+                raise UnknownObject(f'the workload "{workload.key}" has no pod "{pod}"')
+            text = await cluster.text(f"{place}/log", params=params)
+        except ClusterError as error:
+            raise _unreadable(error, "pods/log") from error
+        return reply({"pod": pod, "container": container or "", "text": text})
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """Of each ResourceFlavor how many nodes have its labels, and what they can give to pods together.
+
+        Nothing where there is no cluster. Raises ReviewUnavailable.
+        """
+        del request
+        if self._cluster is None:
+            return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": []})
+        try:
+            nodes = await self._nodes.get("nodes", self._list_nodes)
+        except ClusterError as error:
+            raise _unreadable(error, "nodes") from error
+        flavors = await self._store.queues.list(ResourceFlavor.kind)
+        items = [_capacity(flavor, nodes) for flavor in flavors if isinstance(flavor, ResourceFlavor)]
+        return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+
+    async def _asked(self, request: web.Request, wanted: Attributes) -> tuple[Cluster, WorkloadRecord]:
+        namespace, name = _namespace(request), request.match_info["name"]
+        authorization = request.app[AUTHORIZATION]
+        await authorization.require(request, Attributes("get", WORKLOADS.plural, namespace=namespace, name=name))
+        if not await authorization.allows(request, wanted):
+            resource = "/".join(part for part in (wanted.resource, wanted.subresource) if part)
+            raise Forbidden(f'you may not {wanted.verb} "{resource}" in the namespace "{namespace}"')
+        record = await self._store.workloads.get(namespace, name)
+        if record is None:
+            raise UnknownObject(f'there is no workload "{namespace}/{name}"')
+        if self._cluster is None:
+            raise ReviewUnavailable("there is no cluster whose pods could be looked at")
+        return self._cluster, record
+
+    async def _list_nodes(self) -> tuple[tuple[Object, ...], float]:
+        assert self._cluster is not None
+        found = [node async for page in self._cluster.list_pages("/api/v1/nodes") for node in page.get("items", ())]
+        return tuple(found), _NODES_SECONDS
+
+
+def _namespace(request: web.Request) -> str:
+    return request.match_info["namespace"]
+
+
+def _unreadable(error: ClusterError, resource: str) -> ReviewUnavailable:
+    if isinstance(error, ClusterForbidden):
+        return ReviewUnavailable(
+            f"Sluice itself may not read {resource}; deploy/rbac/dashboard.yaml is a role that allows it"
+        )
+    log.info("the cluster was not read for the dashboard: %s", error)
+    return ReviewUnavailable(f"the cluster did not tell about {resource}; try again later")
+
+
+def _capacity(flavor: ResourceFlavor, nodes: Iterable[Object]) -> Document:
+    wanted = flavor.spec.node_labels
+    sums: dict[str, int] = {}
+    count = 0
+    for node in nodes:
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        if (node.get("spec") or {}).get("unschedulable") or any(labels.get(key) != wanted[key] for key in wanted):
+            continue
+        count += 1
+        for resource, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
+            sums[resource] = sums.get(resource, 0) + amount(resource, quantity)
+    return {
+        "flavor": flavor.name,
+        "nodes": count,
+        "allocatable": {resource: format_amount(resource, total) for resource, total in sorted(sums.items())},
+    }
+
+
+def _pod(pod: Object) -> Document:
+    status: dict[str, Any] = pod.get("status") or {}
+    containers = [_container(each) for each in status.get("containerStatuses") or ()]
+    return {
+        "name": pod["metadata"]["name"],
+        "phase": status.get("phase", "Unknown"),
+        "node": (pod.get("spec") or {}).get("nodeName", ""),
+        "reason": status.get("reason", ""),
+        "message": status.get("message", ""),
+        "startTime": status.get("startTime"),
+        "isEnding": "deletionTimestamp" in pod["metadata"],
+        "containers": containers or [{"name": each["name"], "state": "waiting", "reason": "", "message": "",
+                                      "restarts": 0} for each in (pod.get("spec") or {}).get("containers", ())],
+    }  # fmt: skip
+
+
+def _container(status: dict[str, Any]) -> Document:
+    states: dict[str, dict[str, Any]] = status.get("state") or {"waiting": {}}
+    state, details = next(iter(states.items()))
+    return {
+        "name": status["name"],
+        "state": state,
+        "reason": details.get("reason", ""),
+        "message": details.get("message", ""),
+        "restarts": status.get("restartCount", 0),
+    }

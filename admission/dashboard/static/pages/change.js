@@ -1,0 +1,125 @@
+// Changes of a ClusterQueue: each is previewed by a dry run, needs a reason, and is applied only then.
+import { path, patch, post } from "../lib/api.js";
+import { Badge, Dialog, Empty, Failure, Free, Loading } from "../lib/components.js";
+import { plural, resourceName } from "../lib/format.js";
+import { workloadLink } from "../lib/router.js";
+import { html, useEffect, useState } from "../lib/ui.js";
+import { Difference } from "./history.js";
+
+const NAMED = 20;
+
+// What would follow from a change, as the dry run of the API says.
+function Impact({ impact }) {
+  const { counts, admitted, evicted, impossible, overQuota } = impact;
+  const nothing = !counts.admitted && !counts.evicted && !counts.impossible && !overQuota?.length;
+  if (nothing) return html`<p class="impact">Nothing changes at once: no workload would be admitted or evicted.</p>`;
+  return html`<div class="impact">
+    <${Group} tone="bad" title=${`${plural(counts.evicted, "workload")} would be evicted`} number=${counts.evicted} items=${evicted} />
+    <${Group} tone="bad" title=${`${plural(counts.impossible, "workload")} could never run any more`} number=${counts.impossible} items=${impossible} />
+    <${Group} tone="ok" title=${`${plural(counts.admitted, "workload")} would be admitted`} number=${counts.admitted} items=${admitted} />
+    ${overQuota?.length > 0 && html`<p><${Badge} tone="warn">Over quota<//> More is in use than the new quota allows:</p>
+      <ul class="bullets">${overQuota.map((over) => html`<li key=${JSON.stringify(over)}>${over.kind} <bdi>${over.name}</bdi>: ${over.by} of ${resourceName(over.resource)} in flavor ${over.flavor}</li>`)}</ul>`}
+  </div>`;
+}
+
+function Group({ tone, title, number, items }) {
+  if (!number) return null;
+  return html`<p><${Badge} tone=${tone}>${title}<//></p><ul class="bullets">${items.slice(0, NAMED).map((item) => html`<li key=${`${item.namespace}/${item.name}`}>
+    <a href=${workloadLink(item.namespace, item.name)}><bdi>${item.namespace}/${item.name}</bdi></a>${item.message && html` <span class="soft"><${Free} text=${item.message} longest=${160} /></span>`}</li>`)}
+    ${number > NAMED && html`<li class="soft">and ${number - NAMED} more</li>`}</ul>`;
+}
+
+// `send({dryRun, reason})` makes the change. `inputs` are fields before it; `blocked` says what is wrong with them.
+export function ChangeDialog({ title, send, inputs, blocked = "", danger = false, action = "Apply", revision = "", onClose, children }) {
+  const [reason, setReason] = useState("");
+  const [preview, setPreview] = useState({ key: null, impact: null, error: null });
+  const [failure, setFailure] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    if (blocked) return undefined;
+    let current = true;
+    const timer = setTimeout(async () => {
+      try {
+        const answer = await send({ dryRun: true, reason: "" });
+        if (current) setPreview({ key: revision, impact: answer.status?.impact, error: null });
+      } catch (error) {
+        if (current) setPreview({ key: revision, impact: null, error });
+      }
+    }, 300);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [revision, blocked]);
+  const known = preview.key === revision;
+  const apply = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    setFailure(null);
+    try {
+      await send({ dryRun: false, reason: reason.trim() });
+      onClose();
+    } catch (error) {
+      setFailure(error);
+      setBusy(false);
+    }
+  };
+  const ready = known && preview.impact && reason.trim() && !blocked && !busy;
+  return html`<${Dialog} title=${title} onClose=${onClose} footer=${html`<button type="button" class="button" onClick=${onClose}>Cancel</button>
+      <button type="submit" form="change" class=${`button ${danger ? "danger" : "primary"}`} disabled=${!ready}>${busy ? "Applying …" : action}</button>`}>
+    <form id="change" onSubmit=${apply}>
+      ${children}${inputs}
+      <h3>What would follow</h3>
+      ${blocked ? html`<p class="soft">${blocked}</p>` : !known ? html`<${Loading} lines=${2} />` : preview.error ? html`<${Failure} error=${preview.error} />`
+        : preview.impact ? html`<${Impact} impact=${preview.impact} />` : html`<${Empty} title="No preview">The server gave none.<//>`}
+      <label class="field"><span>Reason</span><textarea required value=${reason} placeholder="Why, for those who look it up later" onInput=${(event) => setReason(event.currentTarget.value)}></textarea>
+        <small class="soft">It is kept in the history and the audit.</small></label>
+      ${failure && html`<${Failure} error=${failure} />`}
+    </form>
+  <//>`;
+}
+
+const STOPS = {
+  Hold: { title: "Stop", text: "No further workload is admitted. What runs goes on.", action: "Stop the queue" },
+  HoldAndDrain: { title: "Drain", text: "No further workload is admitted, and what runs is evicted; it waits until the queue is resumed.", action: "Drain the queue", danger: true },
+  None: { title: "Resume", text: "Workloads are admitted again.", action: "Resume the queue" },
+};
+
+export function StopDialog({ queue, policy, onClose }) {
+  const { title, text, action, danger } = STOPS[policy], name = queue.metadata.name;
+  const send = (options) => patch(path("clusterqueues", name), { spec: { stopPolicy: policy } }, options);
+  return html`<${ChangeDialog} title=${`${title} ${name}`} action=${action} danger=${danger} send=${send} onClose=${onClose}><p>${text}</p><//>`;
+}
+
+export function RollbackDialog({ name, version, onClose }) {
+  const send = ({ dryRun, reason }) => post(`${path("clusterqueues", name)}/rollback`, { kind: "Rollback", revision: version.revision },
+    { params: { dryRun: dryRun ? "All" : "", reason } });
+  return html`<${ChangeDialog} title=${`Go back to revision ${version.revision}`} action="Go back" send=${send} onClose=${onClose}>
+    <p>${name} becomes what <bdi>${version.user}</bdi> made of it then. Later changes are undone; they stay in the history.</p><${Difference} differences=${version.diff} /><//>`;
+}
+
+const FIELDS = [["nominalQuota", "Nominal"], ["borrowingLimit", "May borrow"], ["lendingLimit", "May lend"]];
+const QUANTITY = /^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$/;
+
+export function QuotaDialog({ queue, onClose }) {
+  const [groups, setGroups] = useState(() => structuredClone(queue.spec.resourceGroups || []));
+  const [version] = useState(queue.metadata.resourceVersion);
+  const set = (place, name, value) => setGroups((old) => {
+    const next = structuredClone(old);
+    const resource = next[place[0]].flavors[place[1]].resources[place[2]];
+    if (value.trim()) resource[name] = value.trim();
+    else delete resource[name];
+    return next;
+  });
+  const rows = groups.flatMap((group, g) => group.flavors.flatMap((flavor, f) => flavor.resources.map((resource, r) => ({ place: [g, f, r], flavor: flavor.name, resource }))));
+  const wrong = rows.find(({ resource }) => resource.nominalQuota === undefined || FIELDS.some(([field]) => resource[field] !== undefined && !QUANTITY.test(resource[field])));
+  const same = JSON.stringify(groups) === JSON.stringify(queue.spec.resourceGroups);
+  const blocked = wrong ? `${wrong.flavor}, ${resourceName(wrong.resource.name)}: give an amount such as 16, 500m or 64Gi${wrong.resource.nominalQuota === undefined ? "; the nominal quota cannot be empty" : ""}.`
+    : same ? "Change an amount to see what would follow." : "";
+  const send = (options) => patch(path("clusterqueues", queue.metadata.name), { metadata: { resourceVersion: version }, spec: { resourceGroups: groups } }, options);
+  return html`<${ChangeDialog} title=${`Quota of ${queue.metadata.name}`} send=${send} blocked=${blocked} revision=${JSON.stringify(groups)} onClose=${onClose} inputs=${html`
+    <div class="table-box" tabindex="0" role="region" aria-label="Amounts"><table class="inputs"><thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th>${FIELDS.map(([field, text]) => html`<th scope="col" key=${field}>${text}</th>`)}</tr></thead>
+    <tbody>${rows.map(({ place, flavor, resource }) => html`<tr key=${place.join()}><td><bdi>${flavor}</bdi></td><td>${resourceName(resource.name)}</td>
+      ${FIELDS.map(([field, text]) => html`<td key=${field}><input size="7" spellcheck="false" value=${resource[field] ?? ""} placeholder=${field === "nominalQuota" ? "" : "no limit"}
+        aria-label=${`${text}, ${flavor}, ${resourceName(resource.name)}`} onInput=${(event) => set(place, field, event.currentTarget.value)} /></td>`)}</tr>`)}</tbody></table></div>`}><//>`;
+}
