@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import version as installed_version
 from keyword import iskeyword
+from platform import python_version
 from typing import Any, NamedTuple
 
 import click
@@ -29,6 +30,7 @@ _COMMANDS = {
     "webhook": _Command("admission.cli.commands.webhook", "Answer the webhooks alone, for a Deployment of their own."),
     "gate": _Command("admission.cli.commands.gate", "Take away what gates Jobs, in an emergency, and bring it back."),
     "uninstall": _Command("admission.cli.commands.uninstall", "Take away what Sluice has registered in a cluster."),
+    "debug": _Command("admission.cli.commands.debug", "Find out what is wrong."),
     "config": _Command("admission.cli.commands.config", "Write, check and show the settings of `sluice serve`."),
     "migrate": _Command("admission.cli.commands.migrate", "Bring the database's tables up to date."),
     "get": _Command("admission.cli.commands.get", "Show queue objects and workloads."),
@@ -139,13 +141,15 @@ def main() -> None:
 
 @click.command()
 def version() -> None:
-    """Print the version.
+    """Print the version, the schema of the database that it works with, and Python's version.
 
     \b
     Example:
       sluice version
     """
-    click.echo(f"sluice {installed_version('sluice')}")
+    from admission.store.database.tables import SCHEMA_VERSION
+
+    click.echo(f"sluice {installed_version('sluice')}, schema {SCHEMA_VERSION}, Python {python_version()}")
 
 
 if __name__ == "__main__":

@@ -241,6 +241,18 @@ class Sluice:
         """Whatever else the API has: one request on plain JSON."""
         return await self._transport.request(method, path, params=params, body=body, content_type=content_type)
 
+    async def text(self, path: str) -> str:
+        """What a path has that is no JSON, as `/metrics` and `/readyz`; of a probe, also what it says when it fails.
+
+        Raises BadAnswer where the way leads through the API server of a cluster, which has such paths of its own.
+        """
+        if self._transport.door.aggregated:
+            raise BadAnswer(f"{path} is not to be had through the API server of a cluster: talk to Sluice itself")
+        status, text = await self._transport.probe(path)
+        if status not in (200, 503):
+            raise BadAnswer(f"{path} is answered by {status}")
+        return text
+
     async def wait_until_ready(self, timeout: float, notice: Callable[[str], None] = _log.info) -> None:
         """Return as soon as Sluice is ready; NotReady after `timeout` seconds. `notice` is told what is waited for."""
         deadline = asyncio.get_running_loop().time() + timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from command_runner import Sluice
 
 from admission.cli.main import main
 from admission.model.errors import SluiceError
+from admission.store.database.tables import SCHEMA_VERSION
 
 COMMANDS = main.list_commands(click.Context(main))
 HEAVY = {"aiohttp", "alembic", "cryptography", "kubernetes_asyncio", "pydantic", "sqlalchemy"}
@@ -41,10 +43,13 @@ def test_help_lists_the_commands_without_importing_them():
     assert not HEAVY & set(modules)
 
 
-@pytest.mark.parametrize("argument", ["version", "--version"])
-def test_version(argument):
-    done = run(argument)
-    assert (done.returncode, done.stdout) == (0, f"sluice {version('sluice')}\n")
+def test_version():
+    short, long = run("--version"), run("version")
+    assert (short.returncode, short.stdout) == (0, f"sluice {version('sluice')}\n")
+    assert (long.returncode, long.stdout) == (
+        0,
+        f"sluice {version('sluice')}, schema {SCHEMA_VERSION}, Python {platform.python_version()}\n",
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -75,7 +80,7 @@ def sluice_offline():
     ("arguments", "code", "says"),
     [
         (["nothing"], 2, '"nothing" is no command; see '),
-        (["gte", "cq"], 2, '"gte" is no command; did you mean "get"?'),
+        (["gett", "cq"], 2, '"gett" is no command; did you mean "get"?'),
         (["Prioritise"], 2, '"Prioritise" is no command; did you mean "prioritize"?'),
         (["--colour"], 2, "No such option"),
         (["get"], 2, "Missing argument"),
