@@ -82,6 +82,21 @@ class Standing:
         """Whether policies are what is wanted here. Raises ClusterError, PoliciesNotOffered."""
         return self._by_policies(await self._offered())
 
+    async def registered_webhook(self) -> str:
+        """Where the API server calls the webhook now, whoever registered it; empty: it calls none. Raises ClusterError.
+
+        It is a URL, or a Service as `namespace/name`.
+        """
+        try:
+            found = await self.client.get(f"{_collection('MutatingWebhookConfiguration')}/sluice")
+        except NotFound:
+            return ""
+        called = [webhook["clientConfig"] for webhook in found.get("webhooks") or ()]
+        if not called:
+            return ""
+        service = called[0].get("service", {})
+        return str(called[0].get("url") or f"{service.get('namespace')}/{service.get('name')}")
+
     async def keep(
         self, *, refresh: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:

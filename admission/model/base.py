@@ -73,6 +73,12 @@ def _quantity(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
+def _int32(value: int) -> int:
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"must be from {-(2**31)} to {2**31 - 1}")
+    return value
+
+
 def _text(pattern: str, longest: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, "maxLength": longest})
 
@@ -93,7 +99,12 @@ OptionalQualifiedName = Annotated[
     str, AfterValidator(lambda text: text and _qualified_name(text)), _text(f"^({_QUALIFIED})?$", 317)
 ]
 LabelValue = Annotated[str, AfterValidator(_label_value), _text(f"^({_PART})?$", 63)]
-Int32 = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
+Int32 = Annotated[
+    int,
+    Field(strict=True),
+    AfterValidator(_int32),
+    WithJsonSchema({"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}),
+]
 Labels = Mapping[QualifiedName, LabelValue]
 Quantity = Annotated[
     str,

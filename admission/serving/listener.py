@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from admission.serving.protocol_errors import handlers_of
+
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from admission.serving.connections import Connection, Connections
 
@@ -68,11 +70,12 @@ async def listening(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
         assert runner.server is not None
+        handlers = handlers_of(runner.server)
         tasks: set[asyncio.Task[None]] = set()
         stack.push_async_callback(_cancel, tasks)
         for each in sockets:
             stack.callback(each.close)
-            tasks.add(asyncio.create_task(_accept(each, connections, runner.server, ssl_context, tasks)))
+            tasks.add(asyncio.create_task(_accept(each, connections, handlers, ssl_context, tasks)))
         tasks.add(asyncio.create_task(_sweep(connections)))
         yield [each.getsockname()[:2] for each in sockets]
 
@@ -106,7 +109,7 @@ async def open_sockets(host: str | None, port: int) -> list[socket.socket]:
 async def _accept(
     listener: socket.socket,
     connections: Connections,
-    server: web.Server,
+    handlers: Callable[[], asyncio.Protocol],
     ssl_context: ssl.SSLContext | None,
     tasks: set[asyncio.Task[None]],
 ) -> None:
@@ -123,7 +126,7 @@ async def _accept(
             await asyncio.sleep(_PAUSE_SECONDS)
             continue
         fails = False
-        connection = connections.admit(server, sock, address[0])
+        connection = connections.admit(handlers, sock, address[0])
         if connection is None:
             sock.close()
         else:

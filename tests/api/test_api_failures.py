@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+
 import aiohttp
 import pytest
 from aiohttp import web
 
 from admission.api.application import listening
 from admission.api.http.failures import failures
-from admission.model.errors import InvalidObject, StoreError
+from admission.model.errors import InvalidObject
 from admission.store.errors import (
     AlreadyExists,
     Conflict,
     DatabaseBusy,
+    DatabaseRefusesWrites,
     DatabaseUnavailable,
     DatabaseUnusable,
     NotFound,
@@ -41,9 +45,6 @@ async def answer_to(error: Exception) -> tuple[int, dict[str, object], dict[str,
         (NotFound("it is not there"), 404, "NotFound"),
         (AlreadyExists("it is there"), 409, "AlreadyExists"),
         (Conflict("it changed"), 409, "Conflict"),
-        (DatabaseUnusable("the disk is full"), 500, "InternalError"),
-        (SchemaMismatch("not migrated"), 500, "InternalError"),
-        (StoreError("something"), 500, "InternalError"),
         (web.HTTPNotAcceptable(), 406, "NotAcceptable"),
     ],
 )
@@ -59,6 +60,43 @@ async def test_a_database_that_is_away_is_worth_another_try(error):
     status, body, headers = await answer_to(error)
     assert (status, body["reason"], body["message"]) == (503, "ServiceUnavailable", str(error))
     assert headers["Retry-After"] == "1"
+
+
+async def test_a_full_disk_is_told_without_its_path_and_may_be_over_soon(caplog):
+    status, body, headers = await answer_to(DatabaseRefusesWrites("the disk of the database /secret.db is full"))
+    assert (status, body["reason"]) == (503, "ServiceUnavailable")
+    assert "takes no writes for now" in body["message"]
+    assert "secret" not in str(body)
+    assert headers["Retry-After"] == "10"
+    assert "/secret.db is full" in caplog.text
+
+
+@pytest.mark.parametrize("error", [DatabaseUnusable("no right to /secret.db"), SchemaMismatch("/secret.db is old")])
+async def test_what_an_admin_has_to_mend_is_in_the_log_alone(error, caplog):
+    status, body, _ = await answer_to(error)
+    assert (status, body["reason"]) == (500, "InternalError")
+    assert "secret" not in str(body)
+    assert "/secret.db" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"GET /" + 9000 * b"x" + b" HTTP/1.1\r\n\r\n", "the address or a header is longer than 8190 bytes"),
+        (b"GET / HTTP/1.1\r\nX: " + 9000 * b"x" + b"\r\n\r\n", "the address or a header is longer than 8190 bytes"),
+        (b"\x16\x03\x01\r\n\r\n", "what was sent is no HTTP/1.1 request"),
+    ],
+)
+async def test_what_is_no_request_gets_a_status(sent, says):
+    async with listening(web.Application(), "127.0.0.1", 0) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(sent)
+        answer = (await reader.read()).decode()
+        writer.close()
+    assert answer.split()[1] == "400"
+    status = json.loads(answer.partition("\r\n\r\n")[2])
+    assert (status["kind"], status["reason"]) == ("Status", "BadRequest")
+    assert says in status["message"]
 
 
 async def test_a_defect_is_logged_and_not_shown(caplog):

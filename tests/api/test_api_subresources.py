@@ -75,6 +75,18 @@ def names(found: list[dict[str, Any]]) -> list[str]:
     return [item["name"] for item in found]
 
 
+async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a_warning(api: Client) -> None:
+    created = await api.post(f"{PREFIX}/namespaces/c/localqueues", local_queue("main", "c", "one"))
+    missing = "there is no namespace c; nothing is admitted before it is created"
+    assert (created.status, created.headers.getall("Warning")) == (201, [f'299 - "{missing}"'])
+    picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
+    assert (await api.post(f"{PREFIX}/clusterqueues", picky)).status == 201
+    created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("main", "b", "picky"))
+    assert "ClusterQueue picky admits nothing of namespace b: its spec.namespaceSelector" in created.headers["Warning"]
+    fine = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("other", "b", "one"))
+    assert "Warning" not in fine.headers
+
+
 # ---------------------------------------------------------------------- explain and pendingworkloads
 
 

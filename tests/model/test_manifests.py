@@ -256,7 +256,7 @@ RESOURCES_PATH = "spec.resourceGroups[0].flavors[1].resources"
         (LOCAL_QUEUE, "spec.clusterQueue", None, "spec.clusterQueue", "is required"),
         (LOCAL_QUEUE, "metadata.namespace", "a.b", "metadata.namespace", "is no namespace"),
         (PRIORITY_CLASS, "value", "1000", "value", "must be an integer"),
-        (PRIORITY_CLASS, "value", 2**31, "value", "less than"),
+        (PRIORITY_CLASS, "value", 2**31, "value", "must be from -2147483648 to 2147483647"),
         (FLAVOR, "spec.nodeTaints.0.effect", "Never", "spec.nodeTaints[0].effect", "is not one of"),
         (FLAVOR, "spec.tolerations.0.value", "x", "spec.tolerations[0].value", "must be empty"),
         (FLAVOR, "spec.tolerations.0.effect", "NoSchedule", "spec.tolerations[0].effect", "tolerationSeconds"),

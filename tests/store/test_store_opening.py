@@ -102,8 +102,9 @@ async def test_a_file_that_is_not_there_is_not_made(tmp_path: Path):
 
 async def test_a_folder_that_is_not_there(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/none/sluice.db"
-    assert "cannot be opened" in await refusal(url, DatabaseUnusable)
-    with pytest.raises(DatabaseUnusable, match="cannot be opened"):
+    says = f"the folder of the database {tmp_path}/none/sluice.db does not exist: create it, or correct the"
+    assert (await refusal(url, DatabaseUnusable)).startswith(says)
+    with pytest.raises(DatabaseUnusable, match=says):
         await migrate(url)
 
 
@@ -224,6 +225,17 @@ async def test_ensure_ready_makes_a_new_file_and_leaves_others_alone(tmp_path: P
         connection.execute("CREATE TABLE theirs (id INTEGER)")
     await ensure_ready(f"sqlite:///{other}")
     assert "sluice migrate" in await refusal(f"sqlite:///{other}", SchemaMismatch)
+
+
+async def test_a_first_migration_that_was_killed_is_made_anew(tmp_path: Path):
+    """It leaves a file that is in WAL mode, and not empty therefore, without a table."""
+    file = tmp_path / "sluice.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    assert file.stat().st_size > 0
+    await ensure_ready(f"sqlite:///{file}")
+    async with Store.open(f"sqlite:///{file}") as store:
+        assert not await store.queues.list("ResourceFlavor")
 
 
 async def test_the_second_sluice_says_who_leads_and_stops(database_url: str, clock):

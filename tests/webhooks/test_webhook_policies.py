@@ -132,6 +132,14 @@ async def test_a_waiting_job_is_started_by_nobody_else(alice, gated, change):
         await alice.patch(f"{JOBS}/j", change)
 
 
+async def test_a_webhook_that_an_earlier_run_registered_is_known_by_its_address(sluice):
+    here = standing(sluice, "webhooks")
+    assert await here.registered_webhook() == ""
+    configuration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")
+    await standing(sluice, "webhooks", webhook=lambda: configuration, managed=None).ensure()
+    assert (await here.registered_webhook()).startswith("https://127.0.0.1:1")
+
+
 @pytest.mark.parametrize("name", ["o'brien", 'the "boss"', "a\\b", "Jörg"])
 async def test_sluice_may_have_any_name(alice, sandbox, sluice, connect, name):
     scope = Scope((name,))

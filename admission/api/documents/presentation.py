@@ -20,7 +20,7 @@ from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQu
 from admission.store.records import QueueStatus, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from admission.api.http.responses import Document
     from admission.model.queues import QueueObject
@@ -76,9 +76,13 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
     ]
 
 
-async def warnings(store: Store, written: QueueObject) -> list[str]:
-    """What was accepted, and yet will not work as written, or not before something else is there."""
+async def warnings(store: Store, written: QueueObject, namespaces: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What was accepted, and yet will not work as written, or not before something else is there.
+
+    `namespaces` are those of the cluster with their labels; empty: they are not known.
+    """
     texts: list[str] = []
+    missing: list[str]
     match written:
         case ClusterQueue():
             surroundings = await _surroundings(store)
@@ -89,8 +93,17 @@ async def warnings(store: Store, written: QueueObject) -> list[str]:
                     "spec.namespaceSelector is not set, which matches no namespace: nothing is admitted; "
                     "set {} for all namespaces"
                 )
-        case LocalQueue() if written.spec.cluster_queue not in (await store.queues.names(_QUEUE))[_QUEUE]:
-            missing = [f"ClusterQueue {written.spec.cluster_queue}"]
+        case LocalQueue():
+            target, namespace = written.spec.cluster_queue, written.metadata.namespace
+            queues = {queue.name: queue for queue in await store.queues.list(_QUEUE)}
+            missing = [] if target in queues else [f"ClusterQueue {target}"]
+            if namespaces and namespace not in namespaces:
+                missing.append(f"namespace {namespace}")
+            elif namespaces and target in queues and not _accepts(queues[target], namespaces[namespace]):
+                texts.append(
+                    f"ClusterQueue {target} admits nothing of namespace {namespace}: its spec.namespaceSelector does "
+                    "not match the namespace's labels"
+                )
         case ResourceFlavor() if written.spec.topology_name is not None:
             return ["spec.topologyName is not acted on: Sluice does not look at the topology of nodes"]
         case AdmissionCheck() if is_answered_by_kueue(written):
@@ -99,6 +112,12 @@ async def warnings(store: Store, written: QueueObject) -> list[str]:
         case _:
             return []
     return texts + [f"there is no {name}; nothing is admitted before it is created" for name in missing]
+
+
+def _accepts(queue: QueueObject, labels: Mapping[str, str]) -> bool:
+    assert isinstance(queue, ClusterQueue)
+    selector = queue.spec.namespace_selector
+    return selector is not None and selector.matches(labels)
 
 
 async def deletion_warnings(store: Store, deleted: Iterable[QueueObject]) -> list[str]:

@@ -14,7 +14,7 @@ from admission.api.http.responses import reply
 from admission.api.registry import GROUP, Resource
 from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed
 from admission.model.errors import InvalidObject, StoreError
-from admission.store.errors import AlreadyExists, Conflict, DatabaseUnavailable, NotFound
+from admission.store.errors import AlreadyExists, Conflict, DatabaseRefusesWrites, DatabaseUnavailable, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,6 +29,8 @@ NAME = web.RequestKey("name", str)
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1
+_REFUSED_SECONDS = 10
+"""Somebody has to make room, or another server takes over; the client may ask again after this."""
 _HTTP_REASONS = {
     404: ("NotFound", "the server could not find the requested resource"),
     405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
@@ -111,9 +113,16 @@ def _store_failure(request: web.Request, error: StoreError) -> web.Response:
             return _failure(
                 request, 503, "ServiceUnavailable", str(error), headers=headers, retryAfterSeconds=_RETRY_SECONDS
             )
-        case _:
+        case DatabaseRefusesWrites():
             _log.error("%s %s failed: %s", request.method, request.path, error)
-            return _failure(request, 500, "InternalError", str(error))
+            headers = {"Retry-After": str(_REFUSED_SECONDS)}
+            message = "the database takes no writes for now: its disk is full, or it is read-only; try again later"
+            return _failure(
+                request, 503, "ServiceUnavailable", message, headers=headers, retryAfterSeconds=_REFUSED_SECONDS
+            )
+        case _:  # its sentence names files and hosts, which are nothing for those who use the API
+            _log.error("%s %s failed: %s", request.method, request.path, error)
+            return _failure(request, 500, "InternalError", "the database cannot be used; Sluice's log has the reason")
 
 
 def _failure(

@@ -12,7 +12,7 @@ from admission.store.records import State
 from admission.store.workloads.replay import event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from admission.api.resources.explaining_engine import Live
     from admission.engine import Event
@@ -25,6 +25,10 @@ class Previews:
 
     def __init__(self, live: Live) -> None:
         self._live = live
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each namespace of the cluster; empty where they are not known."""
+        return self._live.namespaces()
 
     async def written(self, obj: QueueObject) -> Impact:
         """If a queue object were as `obj`."""

@@ -76,6 +76,10 @@ class Live:
         """Seconds since the epoch."""
         return self._clock()
 
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each namespace of the cluster; empty where they are not known."""
+        return self._deciding.namespaces()
+
     async def engine(self) -> Engine:
         """An engine that knows everything, to be read only, before the next `await`."""
         return self._deciding.engine() or await self._mirrored()

@@ -6,7 +6,7 @@ import logging
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from admission.cli.configuration.addresses import split_address
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
     from admission.kinds import Kinds
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """Makes a request to the API server until it succeeds."""
+
+    async def __call__(self, request: Callable[[], Awaitable[T]], /) -> T:
+        """What the request gives."""
+
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -74,7 +84,7 @@ async def register_gate(
     kinds: Kinds,
     username: str,
     certificates: OwnCertificates,
-    asked: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
+    asked: Asked,
     leads: Callable[[], bool],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Let the API server gate Jobs; what keeps it so is returned to be run. None: there is no gate.
@@ -98,7 +108,15 @@ async def register_gate(
     if by_policies:
         log.info("Jobs are gated by admission policies in the API server")
     elif endpoint is None:
-        log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
+        if registered := await asked(standing.registered_webhook):
+            log.warning(
+                "no --webhook-url, but the API server still calls the webhook of an earlier run at %s: while nothing "
+                "answers there it refuses Jobs with a queue label; start with --webhook-url, or take the webhook away "
+                "by `kubectl delete mutatingwebhookconfiguration sluice`",
+                registered,
+            )
+        else:
+            log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
         return None
     else:
         log.info("webhooks are registered as %s", endpoint)

@@ -255,7 +255,7 @@ def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
 
 
 def connect(location: Location, *, migrating: bool = False) -> Database:
-    """The database at `location`; nothing is opened yet.
+    """The database at `location`; nothing is opened yet. Raises DatabaseUnusable for a folder that is not there.
 
     `migrating`: an absent SQLite file is made, statements may take as long as they need, and foreign keys do not act,
     because SQLite changes a table by replacing it.
@@ -272,6 +272,10 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
 
         return database
     path = location.path
+    if not path.parent.is_dir():
+        raise DatabaseUnusable(
+            f"the folder of the database {path} does not exist: create it, or correct the database URL"
+        )
     writer = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
     reader = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=4, **_SQLITE_OPTIONS)
     direct = create_engine(_sqlite_url("pysqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)

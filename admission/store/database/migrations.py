@@ -7,6 +7,9 @@ it. On SQLite the transaction is lock enough.
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,10 +88,24 @@ async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step
 
 
 async def ensure_ready(url: str) -> None:
-    """Migrate a SQLite database that is new or empty; leave every other one to `sluice migrate`."""
+    """Migrate a SQLite database that is new or has no tables yet; leave every other one to `sluice migrate`."""
     path = Location.parse(url).path
-    if path is not None and (not path.exists() or path.stat().st_size == 0):
+    if path is not None and await asyncio.to_thread(_is_empty, path):
         await migrate(url)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether there is no such file, or one without any table: of a migration that was killed its first page may be.
+
+    What is no SQLite database, or is locked, is not empty: opening it tells what is wrong.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return True
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+    except sqlite3.Error:
+        return False
 
 
 def config() -> Config:
