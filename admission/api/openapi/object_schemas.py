@@ -152,6 +152,8 @@ class Impact(Model):
 class WorkloadObject(Model):
     """The Kubernetes object that is queued."""
 
+    api_version: str
+    """Its API group and version."""
     kind: str
     """Its kind."""
     name: str
