@@ -120,6 +120,8 @@ class Explanation:
     prospects: tuple[str, ...]
     """What it might get by preemption of others, a sentence for each thing that is lacking."""
     estimated_start: StartEstimate | None = None
+    remedies: tuple[str, ...] = ()
+    """Changes with each of which it would be admitted now, as ends of the sentence "It could start now ..."."""
 
 
 @dataclass(frozen=True, slots=True)

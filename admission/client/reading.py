@@ -100,6 +100,7 @@ def explanation(document: Document) -> Explanation:
         lacks=tuple(_lack(item) for item in document.get("lacks", ())),
         prospects=tuple(item["hint"] for item in document.get("prospects", ())),
         estimated_start=_estimate(document.get("estimatedStart")),
+        remedies=tuple(item["hint"] for item in document.get("remedies", ())),
     )
 
 

@@ -23,6 +23,7 @@ from admission.engine.over_quota import Overuse, overuse
 from admission.engine.preemption import Search, classical
 from admission.engine.queue_listing import Place, places
 from admission.engine.registry import Registry
+from admission.engine.remedies import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.pending_item import Item
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyConfig, PolicyEvent
+    from admission.engine.remedies import Remedy
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
 
@@ -285,3 +287,13 @@ class Engine:
         item = self._registry.items.get(uid)
         ignore = self._policy.ignore_undeclared
         return None if item is None else explain_waiting(self._registry, item, ignore_undeclared=ignore)
+
+    def remedies(self, uid: str) -> tuple[Remedy, ...]:
+        """Changes of a waiting workload with each of which it would be admitted now, as far as some were found."""
+        item = self._registry.items.get(uid)
+        if item is None:
+            return ()
+        # In fair sharing, shares decide about preemption, and a priority changes little.
+        search = None if self._policy.fair_sharing else partial(self._search, excluded={})
+        ignore = self._policy.ignore_undeclared
+        return tuple(remedies(self._registry, item, ignore_undeclared=ignore, search=search))

@@ -127,7 +127,7 @@ class Registry:
             return
         queue = self.forest.queue(local_queue.cluster_queue)
         item.cluster_queue = queue.name
-        item.accepted = self._accepts(queue, workload.namespace)
+        item.accepted = self.accepts(queue, workload.namespace)
         if item.not_before > self.now:
             queue.pending.put_alone(item, until_asked=True)
             heappush(self._asleep, (item.not_before, item.uid))
@@ -139,7 +139,8 @@ class Registry:
         else:
             self.touch(queue)
 
-    def _accepts(self, queue: ClusterQueue, namespace: str) -> bool:
+    def accepts(self, queue: ClusterQueue, namespace: str) -> bool:
+        """Whether a ClusterQueue takes workloads of a namespace."""
         selector = queue.spec.namespace_selector
         labels = self._namespaces.get(namespace)
         return selector is not None and labels is not None and selector.matches(labels)
@@ -334,7 +335,7 @@ class Registry:
             for queue in domain.queues:
                 queue.pending.order_by(self.policies.order(queue.spec))
                 for item in queue.pending.items():
-                    item.accepted = self._accepts(queue, item.workload.namespace)
+                    item.accepted = self.accepts(queue, item.workload.namespace)
                 queue.pending.reconsider(self.now)
         for queue in self.forest.queues.values():
             if queue.inactive:

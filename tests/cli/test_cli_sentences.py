@@ -137,3 +137,16 @@ def test_one_that_is_being_stopped_and_one_that_has_ended():
         "lastTransitionTime": "2026-01-02T11:59:00Z",
     }  # fmt: skip
     assert said(job(ended), state="") == ["Job team-a/train has ended 60s ago: Succeeded: it is done"]
+
+
+def test_what_would_let_it_start_now():
+    told = said(
+        job(),
+        state="Pending",
+        reason="WaitingForQuota",
+        remedies=[
+            {"change": "Pods", "hint": "with 4 instead of 8 pods in pod set main"},
+            {"change": "LocalQueue", "hint": "in LocalQueue free"},
+        ],
+    )
+    assert told[-1] == "It could start now\n  with 4 instead of 8 pods in pod set main\n  in LocalQueue free"

@@ -48,10 +48,13 @@ class Explanations:
         explanation = engine.explain(record.workload.uid)
         if explanation is None and record.state is not State.FINISHED:
             raise UnknownObject(f'the workload "{record.workload.key}" has only just come; ask again in a moment')
+        remedies = engine.remedies(record.workload.uid)
         document = _document(record, explanation)
         (document["message"],) = await named_messages(request, self._store, [document["message"]])
         if ahead := document.get("aheadFirst"):
             document["aheadFirst"] = await named_keys(request, record.workload.namespace, ahead)
+        if remedies:
+            document["remedies"] = [{"change": one.change, "hint": one.hint} for one in remedies]
         if document["state"] == "Pending" and (estimate := self._estimate_of(record.workload.uid)) is not None:
             document["estimatedStart"] = estimate.document()
         return reply(document)

@@ -46,6 +46,8 @@ def _waiting(who: str, workload: Workload, explanation: Explanation, now: dateti
             yield "\n".join(["Flavors tried:", *(f"  {_tried(attempt)}" for attempt in explanation.attempts)])
     if explanation.not_before is not None and explanation.not_before > now:
         yield f"It takes part again in {duration((explanation.not_before - now).total_seconds())}."
+    if explanation.remedies:
+        yield "\n".join(["It could start now", *(f"  {remedy}" for remedy in explanation.remedies)])
     if explanation.estimated_start is not None:
         yield _estimated(explanation.estimated_start, now)
     for prospect in explanation.prospects:

@@ -1,0 +1,180 @@
+"""Small changes of a waiting workload with each of which it would be admitted now; the engine has tried every one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from admission.engine.assignment import Mode, Possibility
+from admission.engine.equivalence import Shape
+from admission.engine.explain import Lack, explain_waiting
+from admission.engine.flavors import Assigner
+from admission.engine.pending_item import Item
+from admission.engine.tree import lowest_subtree
+from admission.model.quantity import format_amount
+from admission.model.workload import Toleration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from admission.engine.assignment import Assignment
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.forest import Domain
+    from admission.engine.preemption import Search
+    from admission.engine.registry import Registry
+    from admission.model.workload import PodSet
+
+_QUEUES = 100  # LocalQueues of the namespace that are tried
+_PRIORITIES = 50  # priorities that are tried, from the lowest
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change that would do, alone."""
+
+    change: str
+    """Pods, Request, Placement, LocalQueue or Priority."""
+    hint: str
+    """What to do, as the end of the sentence "It could start now ..."."""
+
+
+def remedies(
+    registry: Registry,
+    item: Item,
+    *,
+    ignore_undeclared: bool,
+    search: Callable[[Domain, ClusterQueue, Item], Search] | None,
+) -> Iterator[Remedy]:
+    """All that were found, at the usage that there is now; none for one that does not wait for quota.
+
+    `search` looks for victims of preemption; None: priorities are not tried.
+    """
+    queue = registry.forest.queue(item.cluster_queue) if item.cluster_queue else None
+    if queue is None or queue.node is None or registry.why_outside(item) is not None or not item.accepted:
+        return
+    if item.fault is not None or _fits(queue, item.shape, ignore_undeclared):
+        return
+    lacks = explain_waiting(registry, item, ignore_undeclared=ignore_undeclared).lacks
+    if queue.spec.queueing_strategy != "StrictFIFO" or not queue.pending.ahead_of(item, 1):
+        # Else those ahead of it would be served first, whatever it asks for.
+        yield from _fewer_pods(queue, item, ignore_undeclared)
+        yield from _smaller_requests(queue, item, lacks, ignore_undeclared)
+        yield from _other_nodes(queue, item, ignore_undeclared)
+        if search is not None:
+            yield from _higher_priority(registry, queue, item, search, ignore_undeclared)
+    yield from _other_queues(registry, item, ignore_undeclared)
+
+
+def _assigned(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Assignment | None:
+    """What it would get if nobody were preempted; None if the ClusterQueue admits nothing."""
+    node = queue.node
+    if node is None or queue.inactive:
+        return None
+    return Assigner(
+        queue,
+        shape,
+        simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
+        ignore_undeclared=ignore_undeclared,
+    ).assign()
+
+
+def _fits(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> bool:
+    assignment = _assigned(queue, shape, ignore_undeclared)
+    return assignment is not None and assignment.mode is Mode.FIT
+
+
+def _shaped(item: Item, pod_sets: Sequence[PodSet], priority: int | None = None) -> Shape:
+    changed = tuple(pod_sets)
+    return Shape(changed, changed, item.shape.priority if priority is None else priority)
+
+
+def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
+    """The shape with another pod set in that place."""
+    pod_sets = item.shape.pod_sets
+    return _shaped(item, (*pod_sets[:number], pod_set, *pod_sets[number + 1 :]))
+
+
+def _fewer_pods(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
+    """The most pods of one pod set with which the whole fits."""
+    for number, pod_set in enumerate(item.shape.pod_sets):
+        fitting, too_many = 0, pod_set.count
+        while too_many - fitting > 1:
+            count = (fitting + too_many) // 2
+            if _fits(queue, _with(item, number, replace(pod_set, count=count)), ignore_undeclared):
+                fitting = count
+            else:
+                too_many = count
+        if fitting:
+            yield Remedy("Pods", f"with {fitting} instead of {pod_set.count} pods in pod set {pod_set.name}")
+
+
+def _smaller_requests(
+    queue: ClusterQueue, item: Item, lacks: Sequence[Lack], ignore_undeclared: bool
+) -> Iterator[Remedy]:
+    """Of each flavor, requests for what is lacking cut to what is free."""
+    for flavor in dict.fromkeys(lack.flavor for lack in lacks):
+        for number, pod_set in enumerate(item.shape.pod_sets):
+            cut = {
+                lack.resource: min(lack.free, lack.most) // pod_set.count
+                for lack in lacks
+                if lack.flavor == flavor and lack.pod_set == pod_set.name and lack.resource in pod_set.requests
+            }
+            if not cut or not all(cut.values()):
+                continue  # to ask for nothing at all is no advice
+            smaller = replace(pod_set, requests={**pod_set.requests, **cut})
+            if _fits(queue, _with(item, number, smaller), ignore_undeclared):
+                amounts = ", ".join(
+                    f"{format_amount(name, amount)} instead of {format_amount(name, pod_set.requests[name])} {name}"
+                    for name, amount in cut.items()
+                )
+                yield Remedy("Request", f"if each pod of pod set {pod_set.name} asked for {amounts}")
+
+
+def _other_nodes(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
+    """A flavor that its node selector, affinity or missing tolerations keep it out of."""
+    everywhere = Toleration(operator="Exists")
+    freed = [
+        replace(pod_set, node_selector={}, affinity=None, tolerations=(everywhere,)) for pod_set in item.shape.pod_sets
+    ]
+    assignment = _assigned(queue, _shaped(item, freed), ignore_undeclared)
+    if assignment is None or assignment.mode is not Mode.FIT:
+        return
+    flavors = dict.fromkeys(choice.flavor for given in assignment.pod_sets for choice in given.choices.values())
+    named = ", ".join(flavors)
+    yield Remedy("Placement", f"in flavor {named}, which its node selector, affinity or missing tolerations exclude")
+
+
+def _other_queues(registry: Registry, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
+    """LocalQueues of the namespace whose ClusterQueue has what it asks for."""
+    namespace = item.workload.namespace
+    names = sorted(name for own, name in registry.local_queues if own == namespace and name != item.workload.queue)
+    for name in names[:_QUEUES]:
+        spec = registry.local_queues[namespace, name]
+        other = registry.forest.queues.get(spec.cluster_queue)
+        if other is None or spec.stop_policy != "None" or spec.cluster_queue == item.cluster_queue:
+            continue
+        blocked = other.spec.queueing_strategy == "StrictFIFO" and len(other.pending) > 0
+        if not blocked and registry.accepts(other, namespace) and _fits(other, item.shape, ignore_undeclared):
+            yield Remedy("LocalQueue", f"in LocalQueue {name}")
+            return
+
+
+def _higher_priority(
+    registry: Registry,
+    queue: ClusterQueue,
+    item: Item,
+    search: Callable[[Domain, ClusterQueue, Item], Search],
+    ignore_undeclared: bool,
+) -> Iterator[Remedy]:
+    """The lowest priority with which others could be preempted for it."""
+    domain = registry.forest.domain_of[queue]
+    held = {one.workload.priority + 1 for other in domain.queues for one in other.held.values() if not one.evicting}
+    for priority in sorted(one for one in held if one > item.shape.priority)[:_PRIORITIES]:
+        shape = _shaped(item, item.shape.pod_sets, priority)
+        raised = Item(replace(item.workload, priority=priority), shape)
+        found = search(domain, queue, raised)
+        assignment = Assigner(queue, shape, simulate=found.simulate, ignore_undeclared=ignore_undeclared).assign()
+        if assignment.mode is Mode.PREEMPT and (targets := found.targets(assignment)):
+            others = "another workload" if len(targets) == 1 else f"{len(targets)} other workloads"
+            yield Remedy("Priority", f"with priority {priority} or more, by preemption of {others}")
+            return

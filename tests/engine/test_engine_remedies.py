@@ -1,0 +1,112 @@
+"""Changes that would let a workload start now: each of them is tried on a second engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scenes import cluster_queue, local_queue, manifest, workload
+
+from admission.engine import Engine, NamespaceChanged, Policy, QueueObjectChanged, WorkloadGone, WorkloadPending
+from admission.model.workload import PodSet
+
+GPU_NODES = manifest("ResourceFlavor", "gpu", {"nodeLabels": {"kind": "gpu"}})
+NODES = manifest("ResourceFlavor", "default", {"nodeLabels": {"kind": "plain"}})
+PREEMPTING = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+
+
+def engine_of(*objects, running=(), waiting=(), policy=None):
+    engine = Engine(policy or Policy())
+    engine.observe(NamespaceChanged("ns", {}), now=0.0)
+    for one in (NODES, GPU_NODES, *objects):
+        engine.observe(QueueObjectChanged(one), now=0.0)
+    for one in running:
+        engine.observe(WorkloadPending(one), now=0.0)
+    assert len(engine.settle(0.0).admitted) == len(running)
+    for one in waiting:
+        engine.observe(WorkloadPending(one), now=1.0)
+    engine.settle(1.0)
+    return engine
+
+
+def admits(engine: Engine, changed) -> bool:
+    """Whether it is admitted as it was changed, at once or when those are gone that it preempts."""
+    engine.observe(WorkloadPending(changed), now=2.0)
+    decisions = engine.settle(2.0)
+    for evict in decisions.evicted:
+        engine.observe(WorkloadGone(evict.workload.uid), now=3.0)
+    admitted = [*decisions.admitted, *engine.settle(3.0).admitted]
+    return changed.uid in {admit.workload.uid for admit in admitted}
+
+
+def hints(engine: Engine, uid: str) -> dict[str, str]:
+    return {remedy.change: remedy.hint for remedy in engine.remedies(uid)}
+
+
+def test_fewer_pods_a_smaller_request_another_queue_and_a_higher_priority():
+    low, wide = workload("low", "q", 6), workload("wide", "q", 1, count=8)
+    queues = cluster_queue("q", 10, **PREEMPTING), local_queue("q"), cluster_queue("free", 20), local_queue("free")
+
+    def scene() -> Engine:
+        return engine_of(*queues, running=[low], waiting=[wide])
+
+    assert hints(scene(), "wide") == {
+        "Pods": "with 4 instead of 8 pods in pod set main",
+        "Request": "if each pod of pod set main asked for 500m instead of 1 cpu",
+        "LocalQueue": "in LocalQueue free",
+        "Priority": "with priority 1 or more, by preemption of another workload",
+    }
+    (pods,) = wide.pod_sets
+    assert not admits(scene(), replace(wide, pod_sets=(replace(pods, count=5),)))
+    assert not admits(scene(), replace(wide, pod_sets=(replace(pods, requests={"cpu": 501}),)))
+    for change in (
+        {"pod_sets": (replace(pods, count=4),)},
+        {"pod_sets": (replace(pods, requests={"cpu": 500}),)},
+        {"queue": "free"},
+        {"priority": 1},
+    ):
+        assert admits(scene(), replace(wide, **change)), change
+
+
+def test_a_flavor_that_its_node_selector_excludes():
+    picky = replace(
+        workload("picky", "q"), pod_sets=(PodSet("main", 1, {"cpu": 4000}, node_selector={"kind": "plain"}),)
+    )
+    queue = cluster_queue("q", {"default": 4, "gpu": 4})
+    engine = engine_of(queue, local_queue("q"), running=[workload("first", "q", 3)], waiting=[picky])
+    expected = "in flavor gpu, which its node selector, affinity or missing tolerations exclude"
+    assert hints(engine, "picky")["Placement"] == expected
+    assert admits(engine, replace(picky, pod_sets=(replace(picky.pod_sets[0], node_selector={}),)))
+
+
+def test_nothing_is_promised_to_one_behind_another_that_blocks_the_queue():
+    queue = cluster_queue("q", 10, queueingStrategy="StrictFIFO")
+    first, second = workload("first", "q", 20), workload("second", "q", 12, created=1.0)
+    engine = engine_of(queue, local_queue("q"), waiting=[first, second])
+    assert hints(engine, "first")["Request"] == "if each pod of pod set main asked for 10 instead of 20 cpu"
+    assert hints(engine, "second") == {}
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_nothing_helps_one_that_is_on_hold_or_fits(held):
+    engine = engine_of(cluster_queue("q", 10), local_queue("q"))
+    engine.observe(WorkloadPending(workload("a", "q", 5), held=held), now=1.0)
+    engine.arrange(1.0)
+    assert engine.remedies("a") == ()
+    assert engine.remedies("unknown") == ()
+
+
+def test_asking_changes_no_decision():
+    def decide(ask: bool) -> object:
+        queues = [cluster_queue(name, 10, cohort="all", **PREEMPTING) for name in "ab"]
+        doors = [local_queue(name) for name in "ab"]
+        running = [workload(f"r{n}", "ab"[n % 2], 3, priority=n) for n in range(6)]
+        waiting = [workload(f"w{n}", "ab"[n % 2], 4 + n, created=n) for n in range(8)]
+        engine = engine_of(*queues, *doors, running=running, waiting=waiting)
+        if ask:
+            for one in waiting:
+                engine.remedies(one.uid)
+        engine.observe(WorkloadGone("r0"), now=4.0)
+        return engine.settle(4.0), engine.usage()
+
+    assert decide(ask=True) == decide(ask=False)
