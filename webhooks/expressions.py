@@ -27,7 +27,7 @@ def shows_queue_label(variable: str, kind: Kind) -> str:
 def is_queued(variable: str, kind: Kind) -> str:
     """Whether an object names a queue, and is one that Sluice starts."""
     named = " || ".join(f"{label(variable, key)} != ''" for key in kind.conventions.queue_labels)
-    return f"(({named}) && {on_job_controller(variable)})"
+    return f"(({named}) && {is_own(variable, kind)})"
 
 
 def names_no_queue(variable: str, key: str) -> str:
@@ -36,10 +36,15 @@ def names_no_queue(variable: str, key: str) -> str:
     return f"(has({labels}) && '{key}' in {labels} && {labels}['{key}'] == '')"
 
 
-def on_job_controller(variable: str) -> str:
-    """Whether Kubernetes' own controller makes its pods."""
-    field = f"{variable}.spec.managedBy"
-    return f"(!has({field}) || {field} == 'kubernetes.io/job-controller')"
+def is_own(variable: str, kind: Kind) -> str:
+    """Whether the kind's own controller makes its pods, by the field that may name another one."""
+    path, manager = kind.manager
+    if not path:
+        return "true"
+    steps = [".".join((variable, *path[:depth])) for depth in range(2, len(path) + 1)]
+    has = " && ".join(f"has({step})" for step in steps)
+    absent = f"!({has})" if len(steps) > 1 else f"!{has}"
+    return f"({absent} || {steps[-1]} == '{manager}')"
 
 
 def is_suspended(variable: str) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import orjson
 
 from admission.apimachinery.errors import UnusableCertificate
-from admission.kinds import all_kinds
+from admission.kinds import BATCH_JOB, all_kinds, parse_form
 from admission.serving.logs import log_to_stderr
 from admission.serving.loop import new_loop
 from admission.serving.tls import DoorContext
@@ -64,6 +64,10 @@ class Order:
     log_format: LogFormat = "text"
     descriptors: tuple[int, ...] = ()
     """The sockets to answer on, which listen already."""
+    frameworks: tuple[str, ...] = (BATCH_JOB,)
+    """The names of the kinds that are on."""
+    kinds: tuple[dict[str, Any], ...] = ()
+    """Users' descriptions of their own."""
 
     def dump(self) -> str:
         """JSON, for `load`."""
@@ -73,9 +77,8 @@ class Order:
     def load(cls, text: str) -> Order:
         """The order that was dumped."""
         content: dict[str, Any] = orjson.loads(text)
-        return cls(
-            **content | {"own_usernames": tuple(content["own_usernames"]), "descriptors": tuple(content["descriptors"])}
-        )
+        sequences = ("own_usernames", "descriptors", "frameworks", "kinds")
+        return cls(**content | {field: tuple(content[field]) for field in sequences})
 
 
 class KnownQueues:
@@ -122,7 +125,8 @@ async def _answer(
     times: ReviewTimes,
     expose: Expose | None = None,
 ) -> NoReturn:
-    kinds = all_kinds(kueue_labels=order.kueue_labels)
+    own = [parse_form(document) for document in order.kinds]
+    kinds = all_kinds(kueue_labels=order.kueue_labels, frameworks=order.frameworks, own=own)
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists)
     context = await _context(Path(order.certificate_directory))
     async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose):

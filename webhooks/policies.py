@@ -14,12 +14,12 @@ from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, SUBMITTED_BY
 from webhooks.expressions import (
     ALIVE,
     decisive,
+    is_own,
     is_queued,
     is_suspended,
     label,
     names_no_queue,
     not_by,
-    on_job_controller,
     pods,
     replaces_failed,
     shows_queue_label,
@@ -119,7 +119,7 @@ def managed_gate(kind: Kind, scope: Scope) -> list[Object]:
 
 def unlabelled(kind: Kind) -> dict[str, str]:
     """The match conditions for what has no queue label and is one of Sluice's kind."""
-    return {"unlabelled": f"{on_job_controller('object')} && !{shows_queue_label('object', kind)}"}
+    return {"unlabelled": f"{is_own('object', kind)} && !{shows_queue_label('object', kind)}"}
 
 
 def managed_keeping(kind: Kind, scope: Scope) -> list[Object]:
@@ -132,7 +132,7 @@ def managed_keeping(kind: Kind, scope: Scope) -> list[Object]:
         operations=["CREATE", "UPDATE"],
         conditions={
             "not-sluice": not_by(scope.own_usernames),
-            "job-controller": on_job_controller("object"),
+            "job-controller": is_own("object", kind),
             "alive": ALIVE,
             "decisive": decisive(kind),
         },

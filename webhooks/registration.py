@@ -76,7 +76,9 @@ class Registration:
             "decisive": decisive(kind),
         }
         return {
-            "name": f"{kind.plural}.{verb}.sluice.dev",
+            "name": f"{kind.plural}.{kind.group}.{verb}.sluice.dev"
+            if kind.is_custom
+            else f"{kind.plural}.{verb}.sluice.dev",
             "admissionReviewVersions": ["v1"],
             "clientConfig": self._client_config(f"/{verb}", ca_bundle),
             "failurePolicy": "Fail",

@@ -136,9 +136,13 @@ class Standing:
         by_policies = self._by_policies(offered)
         if not by_policies and self.webhook is None:
             return []
-        wanted = [] if by_policies or self.webhook is None else [self.webhook()]
+        wanted = [] if self.webhook is None else [self.webhook()]
+        if by_policies:
+            wanted = [self._of_custom(configuration) for configuration in wanted if any(self._custom())]
         managed = self.scope.managed is not None
         for kind in self.kinds:
+            if kind.is_custom:  # policies are written for Jobs; what else is queued is gated by webhooks
+                continue
             if by_policies:
                 wanted += gate(kind, self.scope)
                 wanted += managed_gate(kind, self.scope) if managed else []
@@ -146,11 +150,22 @@ class Standing:
                 wanted += managed_keeping(kind, self.scope)
         return wanted
 
+    def _custom(self) -> Iterator[Kind]:
+        return (kind for kind in self.kinds if kind.is_custom)
+
+    def _of_custom(self, configuration: Object) -> Object:
+        """The configuration without the webhooks of those kinds that policies gate."""
+        groups = {kind.group for kind in self._custom()}
+        webhooks = [each for each in configuration["webhooks"] if groups.issuperset(each["rules"][0]["apiGroups"])]
+        return {**configuration, "webhooks": webhooks}
+
     def _ours(self) -> Iterator[tuple[str, str]]:
         """Everything that any setting would write, and what versions up to 0.1 have written: (kind, name)."""
         yield "MutatingWebhookConfiguration", "sluice"
         yield "ValidatingWebhookConfiguration", "sluice"
         for kind in self.kinds:
+            if kind.is_custom:
+                continue
             for make in (gate, managed_gate, managed_keeping):
                 for obj in make(kind, self.scope):
                     yield obj["kind"], obj["metadata"]["name"]

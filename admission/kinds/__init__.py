@@ -2,25 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import difflib
+from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import Conventions, Kind, Object, Observed, Outcome
+from admission.kinds.declared import DeclaredKind, Form
+from admission.kinds.family import forms
+from admission.kinds.forms import parse_form
 from admission.kinds.job import JobKind
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.registry import Kinds
+from admission.model.errors import InvalidObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Conventions", "JobKind", "Kind", "Kinds", "NamespaceContext", "Object", "Observed", "Outcome", "all_kinds"]
+__all__ = [
+    "BATCH_JOB",
+    "Conventions",
+    "DeclaredKind",
+    "Form",
+    "JobKind",
+    "Kind",
+    "Kinds",
+    "NamespaceContext",
+    "Object",
+    "Observed",
+    "Outcome",
+    "all_kinds",
+    "frameworks_known",
+    "parse_form",
+]
 
-_ADAPTERS = (JobKind,)
+BATCH_JOB: Final = "batch/job"
+"""The name of batch/v1 Job in the setting `integrations`, as in Kueue's configuration."""
 
 
-def all_kinds(*, kueue_labels: bool = True, excluded_namespaces: Iterable[str] = ("kube-system",)) -> Kinds:
-    """The registry of all kinds. `kueue_labels` says whether Kueue's labels count beside our own.
+def frameworks_known() -> tuple[str, ...]:
+    """The names of all kinds that Sluice brings along, as the setting `integrations` has them."""
+    return (BATCH_JOB, *forms())
 
-    In `excluded_namespaces` nothing is queued.
+
+def all_kinds(
+    *,
+    kueue_labels: bool = True,
+    excluded_namespaces: Iterable[str] = ("kube-system",),
+    frameworks: Iterable[str] = (BATCH_JOB,),
+    own: Iterable[Form] = (),
+) -> Kinds:
+    """The registry of the kinds that are on. `kueue_labels` says whether Kueue's labels count beside our own.
+
+    `frameworks` are names such as `jobset.x-k8s.io/jobset`, `own` what users have described beside them. In
+    `excluded_namespaces` nothing is queued. Raises InvalidObject for a name that is not known.
     """
     conventions = Conventions.of(kueue_labels=kueue_labels, excluded_namespaces=excluded_namespaces)
-    return Kinds(adapter(conventions) for adapter in _ADAPTERS)
+    kinds: list[Kind] = []
+    known = forms()
+    for number, name in enumerate(frameworks):
+        if name == BATCH_JOB:
+            kinds.append(JobKind(conventions))
+        elif name in known:
+            kinds.append(DeclaredKind(conventions, known[name]))
+        else:
+            near = difflib.get_close_matches(name, frameworks_known(), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
+            raise InvalidObject([(f"frameworks[{number}]", f'"{name}" is no kind that Sluice knows; {hint}')])
+    return Kinds([*kinds, *(DeclaredKind(conventions, form) for form in own)])

@@ -84,10 +84,9 @@ async def _ask(connection: Connection, method: str) -> Document:
 async def _without_leader(settings: Settings, *, context: str | None) -> Document:
     from admission.cluster.client import Client
     from admission.controller.auditing.audit_sources import without_leader
-    from admission.kinds import all_kinds
     from admission.store.store import Store
 
-    kinds = all_kinds(kueue_labels=settings.accept_kueue_labels)
+    kinds = settings.integrations.registry(kueue_labels=settings.accept_kueue_labels)
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     async with (
         Store.open(settings.database_url) as store,

@@ -26,6 +26,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
         "usageSamplingInterval": "5m",
         "resourceWeights": {"cpu": 1, "nvidia.com/gpu": 10},
     },
+    "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
     "fair_sharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
     "managed_jobs_namespace_selector": {"matchLabels": {"team": "research"}},
     "resources": {

@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
     FairSharingSettings,
@@ -177,6 +178,9 @@ class Settings(BaseSettings):
     accept_kueue_labels: bool = Field(
         True, description="Queue Jobs by their kueue.x-k8s.io/queue-name label, too, and read Kueue's other labels."
     )
+    integrations: IntegrationsSettings = Field(
+        IntegrationsSettings(), description="Which kinds of objects are queued, and users' own kinds."
+    )
     fair_sharing: FairSharingSettings | None = Field(
         None, description="Fair sharing by dominant resource share, in all cohorts."
     )
@@ -225,6 +229,7 @@ class Settings(BaseSettings):
 NESTED = frozenset(
     {
         "fair_sharing",
+        "integrations",
         "admission_fair_sharing",
         "managed_jobs_namespace_selector",
         "resources",

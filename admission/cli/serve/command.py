@@ -37,7 +37,6 @@ from admission.cluster.lease import Elector, Timing
 from admission.controller import Controller
 from admission.controller.intake.local_queues import LocalQueues
 from admission.controller.intake.unqueued import Unqueued
-from admission.kinds import all_kinds
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
 from admission.serving.logs import log_to_stderr, set_log_level
@@ -109,7 +108,9 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         stack.push_async_callback(_cancel, reaching)
         store = await starting.patiently(lambda: _open_store(stack, settings))
         username, certificates, gate = await reaching
-        kinds = all_kinds(kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces())
+        kinds = settings.integrations.registry(
+            kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces()
+        )
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
         elector = _elector(settings, client, identity)
         claim = await _claim(starting, store, client, holder=identity)

@@ -67,6 +67,8 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         certificate_directory=str(settings.certificate_directory),
         own_usernames=(username,),
         kueue_labels=settings.accept_kueue_labels,
+        frameworks=settings.integrations.frameworks,
+        kinds=settings.integrations.kinds,
         log_level=settings.log_level,
         log_format=settings.log_format,
         descriptors=tuple(one.fileno() for one in sockets),

@@ -135,8 +135,7 @@ class Watching:
     async def _adjust(self, served: dict[Kind, str], group: asyncio.TaskGroup) -> None:
         for kind in self._custom:
             informer, version = self._objects.get(kind), served.get(kind)
-            # A server that has just started may not list what it has, but does not answer 404 for it either.
-            if informer is not None and version is None and self._is_gone(informer):
+            if informer is not None and version is None and await self._is_absent(kind):
                 log.info("the API server has no %s any more", self._name(kind))
                 self._stop_following(kind)
                 if gone := informer.forget():
@@ -148,6 +147,16 @@ class Watching:
                 log.info("watches %s", self._name(kind))
                 informer = self._objects[kind] = Informer(self._client, self.kinds.path(kind))
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
+
+    async def _is_absent(self, kind: Kind) -> bool:
+        """Whether the API server answers 404: one that has just started may not list what it has, but says 503."""
+        try:
+            await self._client.get(self.kinds.path(kind), params={"limit": "1"})
+        except NotFound:
+            return True
+        except ClusterError as error:
+            log.warning("cannot see whether the API server still has %s: %s", self._name(kind), error)
+        return False
 
     def _stop_following(self, kind: Kind) -> None:
         self._tasks.pop(kind).cancel()

@@ -1,0 +1,70 @@
+"""What paths cannot say of AppWrapper: each component says itself where its pod templates are."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.kinds import paths
+from admission.kinds.places import Place
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.kinds.base import Object
+
+_SEGMENT: Final = re.compile(r"([A-Za-z0-9_-]+)((?:\[\d+\])*)")
+_INFERRED: Final[dict[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
+    ("v1", "Pod"): ("template", ()),
+    ("batch/v1", "Job"): ("template.spec.template", ("parallelism",)),
+    ("apps/v1", "Deployment"): ("template.spec.template", ("replicas",)),
+    ("apps/v1", "StatefulSet"): ("template.spec.template", ("replicas",)),
+}
+"""By apiVersion and kind: the path of the template, and the field of the spec that says how many pods."""
+
+
+def places(obj: Object) -> list[Place]:
+    """The pod sets of all components. Raises Misconfigured for a path that leads nowhere."""
+    found: list[Place] = []
+    for number, component in enumerate(obj["spec"].get("components") or ()):
+        for index, (path, replicas) in enumerate(_pod_sets(component, number)):
+            keys = _keys(path, number)
+            template = paths.at(component, keys)
+            where = f"spec.components[{number}]"
+            if not isinstance(template, dict):
+                raise Misconfigured(f"{where}.podSets[{index}].path: {path} leads to no pod template")
+            info = ("spec", "components", str(number), "podSetInfos", str(index))
+            numbers = (("spec", "components", str(number), "podSets", str(index), "replicas"),)
+            name = f"component-{number}-{index}"
+            found.append(Place(name, f"{where}.{path}", template, max(replicas, 0), info, flat=True, numbers=numbers))
+    return found
+
+
+def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
+    """(path of the template, number of pods), as declared or as the wrapped object's kind has it."""
+    declared = component.get("podSets")
+    if declared is not None:
+        for pod_set in declared:
+            replicas = pod_set.get("replicas", 1)
+            yield str(pod_set.get("path", "")), replicas if isinstance(replicas, int) else 1
+        return
+    wrapped = component.get("template") or {}
+    known = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))))
+    if known is None:
+        raise Misconfigured(
+            f"spec.components[{number}].podSets: is missing, and it is not known where a {wrapped.get('kind')} has its "
+            "pods; give replicas and path of each pod template, or an empty list"
+        )
+    path, count = known
+    yield path, paths.number(wrapped.get("spec") or {}, count, 1) if count else 1
+
+
+def _keys(path: str, number: int) -> tuple[str, ...]:
+    keys: list[str] = []
+    for part in path.split("."):
+        match = _SEGMENT.fullmatch(part)
+        if match is None:
+            raise Misconfigured(f"spec.components[{number}].podSets: {path} is no path such as template.spec.template")
+        keys += [match[1], *re.findall(r"\d+", match[2])]
+    return tuple(keys)

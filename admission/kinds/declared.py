@@ -1,0 +1,359 @@
+"""Kinds as data: custom resources that are gated by a suspend field, described by paths and conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from admission.apimachinery.patches import json_patch
+from admission.kinds import paths, templates
+from admission.kinds.base import HOLD, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds.common import CommonKind, same_generation
+from admission.kinds.gates import SuspendField
+from admission.kinds.patches import additions, merged, pointer
+from admission.kinds.places import PodSetForm, as_template, flattened
+from admission.kinds.predicates import Condition, first
+from admission.kinds.requests import check_resources
+from admission.model.errors import Misconfigured
+from admission.model.quantity import UNLIMITED
+from admission.model.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from admission.kinds.base import Object
+    from admission.kinds.limits import NamespaceContext
+    from admission.kinds.paths import Path
+    from admission.kinds.places import Place
+    from admission.kinds.predicates import Predicate
+    from admission.model.checks import PodSetUpdate
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet
+
+WORKLOAD_UID: Final = "sluice.dev/workload-uid"
+"""Label that a start puts on all pods of an object: by it they are found when the object does not tell of them."""
+MAX_POD_SETS: Final = 32
+"""Pod sets of one object; more are refused, as a cycle's time grows with them."""
+_TEMPLATES: Final = "templates"
+"""In an `original`: by the pointer to each place, what a start put in there and what was there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a kind says of itself. Paths lead from the object's root unless they belong to a pod set."""
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[str, ...]
+    suspend: Path
+    pod_sets: tuple[PodSetForm, ...]
+    active: tuple[Predicate, ...] = ()
+    """One of these holds while there are pods."""
+    ready: tuple[Predicate, ...] = ()
+    """One of these holds once all pods are ready."""
+    succeeded: tuple[Predicate, ...] = ()
+    failed: tuple[Predicate, ...] = ()
+    """One of these holds once it is over; a kind that has neither runs until it is deleted."""
+    managed_by: Path = ()
+    manager: str = ""
+    """The field that names another controller, and the value by which it is the kind's own."""
+    places: Callable[[Object], list[Place]] | None = None
+    """The pod sets, where paths are not enough."""
+    faults: Callable[[Object], list[tuple[str, str]]] | None = None
+    """(field path, message) of what its controller would not run, beyond its resources."""
+
+    @property
+    def name(self) -> str:
+        """As in the setting `integrations`: `jobset.x-k8s.io/jobset`."""
+        return f"{self.group}/{self.kind.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredKind(CommonKind):
+    """The adapter for a form (see `Kind`)."""
+
+    form: Form
+
+    @property
+    def group(self) -> str:
+        """The API group."""
+        return self.form.group
+
+    @property
+    def kind(self) -> str:
+        """The kind's name."""
+        return self.form.kind
+
+    @property
+    def plural(self) -> str:
+        """The resource's name in paths."""
+        return self.form.plural
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The API versions that it knows."""
+        return self.form.versions
+
+    @property
+    def is_custom(self) -> bool:
+        """It is always a custom resource."""
+        return True
+
+    @property
+    def tells_of_pods(self) -> bool:
+        """Never: no status of these kinds counts pods that are ending."""
+        return False
+
+    @property
+    def pods_label(self) -> str:
+        """A label of our own, which a start puts into all templates."""
+        return WORKLOAD_UID
+
+    @property
+    def manager(self) -> tuple[Path, str]:
+        """The field that names another controller, and the value by which it is the kind's own."""
+        return self.form.managed_by, self.form.manager
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """The annotations that matter."""
+        return (SUBMITTED_BY, HOLD)
+
+    @property
+    def gated_by(self) -> SuspendField:
+        """Its suspend field."""
+        return SuspendField(self.form.suspend)
+
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """Whether the field for another controller names one."""
+        path = self.form.managed_by
+        return bool(path) and (paths.value(obj, path) or self.form.manager) != self.form.manager
+
+    def places(self, obj: Object) -> list[Place]:
+        """Its pod sets. Raises Misconfigured if they cannot be told, or are too many."""
+        if self.form.places is not None:
+            found = self.form.places(obj)
+        else:
+            found = [place for form in self.form.pod_sets for place in form.places(obj)]
+        if len(found) > MAX_POD_SETS:
+            raise Misconfigured(f"spec: has {len(found)} pod sets, but {MAX_POD_SETS} is the most that can be queued")
+        if not found:
+            raise Misconfigured("spec: has no pod template, so that nothing can be counted")
+        names = [place.name for place in found]
+        for place in found:
+            if names.count(place.name) > 1:
+                raise Misconfigured(f'{place.path}: there are two pod sets "{place.name}"; give them different names')
+        return found
+
+    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+        """By the form's predicates."""
+        form, suspended = self.form, self.gated_by.is_closed(obj)
+        finished = self._outcome(obj)
+        running = first(obj, form.active) is not None
+        try:
+            places = self.places(obj)
+        except Misconfigured:  # `pod_sets` tells
+            places = []
+        counts = tuple(
+            PodCount(place.name, place.pods, place.left, place.left if place.ended else UNLIMITED) for place in places
+        )
+        spec = (places[0].template.get("spec") or {}) if places else {}
+        return KindStatus(
+            suspended=suspended,
+            active=running or (finished is None and not deleting and not suspended),
+            started=running,
+            stopped=False,
+            counts=counts,
+            finished=finished,
+            ready=first(obj, form.ready) is not None,
+            ending=deleting and suspended,
+            pod_priority_class=spec.get("priorityClassName") or "",
+        )
+
+    def _outcome(self, obj: Object) -> Outcome | None:
+        for succeeded, predicates in ((True, self.form.succeeded), (False, self.form.failed)):
+            if (holds := first(obj, predicates)) is not None:
+                found = holds.found(obj) if isinstance(holds, Condition) else obj.get("status")
+                said = (clean(str((found or {}).get(field) or "")) for field in ("reason", "message"))
+                return Outcome(succeeded, *said)
+        return None
+
+    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
+        """One for each place, of the pods that are still needed. Raises Misconfigured, also for all `faults`."""
+        if faults := [*self.metadata_faults(obj), *self._own_faults(obj)]:
+            raise Misconfigured("; ".join(map(": ".join, faults)))
+        essence = [
+            (place.name, place.path, place.left, templates.digest_parts(place.template)) for place in self.places(obj)
+        ]
+        return _pod_sets(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS), context)
+
+    def faults(self, obj: Object) -> list[tuple[str, str]]:
+        """What is wrong in labels, annotations, pod sets and resources."""
+        faults = [*self.metadata_faults(obj), *self._own_faults(obj)]
+        try:
+            for place in self.places(obj):
+                check_resources(place.template.get("spec") or {}, path=f"{place.path}.spec")
+        except Misconfigured as error:
+            path, _, message = str(error).partition(": ")
+            faults.append((path, message))
+        return faults
+
+    def _own_faults(self, obj: Object) -> list[tuple[str, str]]:
+        return [] if self.form.faults is None else self.form.faults(obj)
+
+    def templates(self, obj: Object) -> list[Object]:
+        """The templates of all places, with what a start has put in beside them."""
+        return [
+            merged(place.template, as_template(paths.at(obj, place.into) or {})) if place.flat else place.template
+            for place in self.places(obj)
+        ]
+
+    # --- patches
+
+    def gate(self, obj: Object) -> list[Object]:
+        """The operations that suspend it; none if it is suspended."""
+        return [] if self.gated_by.is_closed(obj) else self.gated_by.close(obj)
+
+    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
+        """The numbers as they were, of each pod set that would get more pods."""
+        try:
+            before = {place.name: place for place in self.places(old)}
+            after = self.places(new)
+        except Misconfigured:
+            return [], ""
+        patch: list[Object] = []
+        for place in after:
+            had = before.get(place.name)
+            if had is not None and place.pods > had.pods and place.into == had.into:
+                patch += filter(None, (_set_back(new, old, keys) for keys in place.numbers))
+        how = "suspend it in the same request to ask for more"
+        return patch, f"a running {self.kind} gets no more pods than it has; {how}"
+
+    def start_patch(
+        self,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        updates: Sequence[PodSetUpdate] = (),
+    ) -> tuple[list[Object], Object]:
+        """What flavors and checks add at each place, the label by which pods are found, and the open gate."""
+        given = {assignment.name: assignment for assignment in admission.pod_sets}
+        own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"]})
+        patch, put_in = same_generation(obj), {}
+        for place in self.places(obj):
+            if not place.into:
+                continue
+            if (assignment := given.get(place.name)) is None:
+                raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was given')
+            of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+            asked = [templates.of_check(update) for update in updates if update.name == place.name]
+            present = paths.at(obj, place.into)
+            template = as_template(present or {}) if place.flat else place.template
+            # What is put beside a template must not contradict what is in it.
+            checked = merged(place.template, template) if place.flat else template
+            templates.inject(checked, (*of_flavors, *asked, own), path=place.path)
+            wanted, original = templates.inject(template, (*of_flavors, *asked, own), path=place.path)
+            wanted = flattened(wanted) if place.flat else wanted
+            absent = [key for key in wanted if not isinstance((present or {}).get(key), dict | list)]
+            noted = {"given": wanted, "original": original, "absent": absent, "flat": place.flat}
+            if present is None:
+                noted["whole"] = True
+                if paths.at(obj, place.into[:-1]) is None and place.into[-1] == "0":
+                    patch.append({"op": "add", "path": pointer(*place.into[:-1]), "value": []})
+                patch.append({"op": "add", "path": pointer(*place.into), "value": wanted})
+            else:
+                patch += additions(present, wanted, pointer(*place.into))
+            put_in[pointer(*place.into)] = noted
+        return [*patch, *self.gated_by.open(obj)], {_TEMPLATES: put_in}
+
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Whether all of it is there."""
+        places: Mapping[str, Any] = original.get(_TEMPLATES) or {}
+        return bool(places) and all(
+            isinstance(present := paths.at(obj, _keys(where)), dict) and merged(present, put_in["given"]) == present
+            for where, put_in in places.items()
+        )
+
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """The same: numbers of pods are not changed by a start."""
+        return self.carries(obj, original)
+
+    def resume_patch(self, obj: Object) -> list[Object]:
+        """The open gate alone."""
+        return [*same_generation(obj), *self.gated_by.open(obj)]
+
+    def stop_patch(self, obj: Object) -> list[Object]:
+        """The closed gate alone."""
+        return [*same_generation(obj), *self.gated_by.close(obj)]
+
+    def clear_start_time_patch(self, obj: Object) -> Object:
+        """Nothing: there is no start time that keeps a template from being restored."""
+        return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
+
+    def restore_patch(self, obj: Object, original: Object) -> list[Object] | None:
+        """The operations that take out what is left of it; what somebody has changed since stays."""
+        patch: list[Object] = []
+        whole: dict[tuple[str, ...], int] = {}
+        for where, put_in in (original.get(_TEMPLATES) or {}).items():
+            keys = _keys(where)
+            present = paths.at(obj, keys)
+            if put_in.get("whole") and present == put_in["given"]:
+                whole[keys[:-1]] = whole.get(keys[:-1], 0) + 1
+            elif isinstance(present, dict):
+                patch += _restore(present, put_in, where)
+        # Lists that a start has added, if nobody has added to them since.
+        patch += [
+            {"op": "remove", "path": pointer(*parent)}
+            for parent, number in whole.items()
+            if len(paths.at(obj, parent)) == number
+        ]
+        return [*same_generation(obj), *patch] if patch else None
+
+    def restored(self, obj: Object, original: Object) -> Object:
+        """The object after `restore_patch`."""
+        patch = self.restore_patch(obj, original)
+        return obj if patch is None else json_patch(obj, patch)
+
+
+def _restore(present: Object, put_in: Mapping[str, Any], where: str) -> list[Object]:
+    """The operations at one place; a part that was not there before is removed once nothing is left in it."""
+    given, flat = put_in["given"], put_in["flat"]
+    template = as_template(present) if flat else present
+    change = templates.restore(template, put_in["original"], as_template(given) if flat else given)
+    change = flattened(change) if flat else change
+    after = merged(present, change)
+    for part in put_in["absent"]:
+        if part in after and not after[part]:
+            del after[part]
+    return [
+        {"op": "remove", "path": where + pointer(key)}
+        if key not in after
+        else {"op": "add", "path": where + pointer(key), "value": after[key]}
+        for key in present
+        if after.get(key) != present[key]
+    ]
+
+
+def _set_back(new: Object, old: Object, keys: tuple[str, ...]) -> Object | None:
+    had, has = paths.at(old, keys), paths.at(new, keys)
+    if had == has:
+        return None
+    path = pointer(*keys)
+    return {"op": "remove", "path": path} if had is None else {"op": "add", "path": path, "value": had}
+
+
+def _keys(where: str) -> tuple[str, ...]:
+    """The keys of a JSON pointer."""
+    return tuple(key.replace("~1", "/").replace("~0", "~") for key in where.split("/")[1:])
+
+
+@lru_cache(maxsize=8192)
+def _pod_sets(essence: bytes, context: NamespaceContext) -> tuple[PodSet, ...]:
+    return tuple(
+        templates.pod_set(name, template, context, path=path, count=count)
+        for name, path, count, template in orjson.loads(essence)
+    )

@@ -1,0 +1,155 @@
+"""Custom resources that Sluice queues by their suspend field, as documents; what paths cannot say is in functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from admission.kinds import appwrapper, ray, spark
+from admission.kinds.forms import parse_form
+
+_JOBSET: Final = {
+    "group": "jobset.x-k8s.io",
+    "kind": "JobSet",
+    "plural": "jobsets",
+    "versions": ["v1alpha2"],
+    "suspend": "spec.suspend",
+    "managedBy": {"path": "spec.managedBy", "value": "jobset.sigs.k8s.io/jobset-controller"},
+    "podSets": [
+        {
+            "path": "spec.replicatedJobs[*]",
+            "nameFrom": "name",
+            "template": "template.spec.template",
+            "replicas": "replicas",
+            "parallelism": "template.spec.parallelism",
+            "completions": "template.spec.completions",
+            "ended": {"items": "status.replicatedJobsStatus[*]", "name": "name", "count": "succeeded"},
+        }
+    ],
+    "active": [{"path": "status.replicatedJobsStatus[*].active", "above": 0}],
+    "ready": [
+        {
+            "sum": ["status.replicatedJobsStatus[*].ready", "status.replicatedJobsStatus[*].succeeded"],
+            "reaches": ["spec.replicatedJobs[*].replicas"],
+        }
+    ],
+    "succeeded": [{"condition": "Completed"}],
+    "failed": [{"condition": "Failed"}],
+}
+
+
+def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], manager: str) -> dict[str, Any]:
+    """A kind of the training operator, or of the MPI operator: a replica spec for each role."""
+    return {
+        "group": "kubeflow.org",
+        "kind": kind,
+        "plural": f"{kind.lower()}s",
+        "versions": versions,
+        "suspend": "spec.runPolicy.suspend",
+        "managedBy": {"path": "spec.runPolicy.managedBy", "value": manager},
+        "podSets": [
+            {
+                "path": f"spec.{field}.{name}",
+                "name": name.lower(),
+                "template": "template",
+                "replicas": "replicas",
+            }
+            for name in types
+        ],
+        "active": [{"path": "status.replicaStatuses[*].active", "above": 0}],
+        "ready": [{"condition": "Running"}],
+        "succeeded": [{"condition": "Succeeded"}],
+        "failed": [{"condition": "Failed"}],
+    }
+
+
+_TRAINING: Final = "kubeflow.org/training-operator"
+_RAY_STATUS: Final = "status.jobDeploymentStatus"
+
+DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
+    _JOBSET,
+    _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
+    _kubeflow("TFJob", "tfReplicaSpecs", ["Chief", "Master", "PS", "Worker", "Evaluator"], ["v1"], _TRAINING),
+    _kubeflow("XGBoostJob", "xgbReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
+    _kubeflow("PaddleJob", "paddleReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
+    _kubeflow("JAXJob", "jaxReplicaSpecs", ["Worker"], ["v1"], _TRAINING),
+    _kubeflow("MPIJob", "mpiReplicaSpecs", ["Launcher", "Worker"], ["v2beta1", "v1"], "kubeflow.org/mpi-operator"),
+    {
+        "group": "ray.io",
+        "kind": "RayCluster",
+        "plural": "rayclusters",
+        "versions": ["v1"],
+        "suspend": "spec.suspend",
+        "managedBy": {"path": "spec.managedBy", "value": "ray.io/kuberay-operator"},
+        "podSets": ray.pod_sets("spec"),
+        "active": [{"path": "status.state", "in": ["ready"]}, {"condition": "RayClusterSuspending"}],
+        "ready": [{"path": "status.state", "in": ["ready"]}],
+    },
+    {
+        "group": "ray.io",
+        "kind": "RayJob",
+        "plural": "rayjobs",
+        "versions": ["v1"],
+        "suspend": "spec.suspend",
+        "managedBy": {"path": "spec.managedBy", "value": "ray.io/kuberay-operator"},
+        "podSets": ray.pod_sets("spec.rayClusterSpec"),
+        "active": [
+            {"path": _RAY_STATUS, "notIn": ["", "New", "Suspended", "Complete", "Failed", "ValidationFailed"]},
+        ],
+        "ready": [{"path": "status.rayClusterStatus.state", "in": ["ready"]}],
+        "succeeded": [
+            {"all": [{"path": _RAY_STATUS, "in": ["Complete"]}, {"path": "status.jobStatus", "in": ["SUCCEEDED"]}]},
+        ],
+        "failed": [{"path": _RAY_STATUS, "in": ["Complete", "Failed"]}],
+    },
+    {
+        "group": "workload.codeflare.dev",
+        "kind": "AppWrapper",
+        "plural": "appwrappers",
+        "versions": ["v1beta2"],
+        "suspend": "spec.suspend",
+        "managedBy": {"path": "spec.managedBy", "value": "workload.codeflare.dev/appwrapper-controller"},
+        "podSets": [{"path": "spec.components[*]", "nameFrom": "name", "template": "template"}],
+        "active": [{"condition": "QuotaReserved"}],
+        "ready": [{"condition": "PodsReady"}],
+        "succeeded": [{"path": "status.phase", "in": ["Succeeded"]}],
+        "failed": [
+            {
+                "all": [
+                    {"path": "status.phase", "in": ["Failed"]},
+                    {"condition": "ResourcesDeployed", "status": "False"},
+                ]
+            }
+        ],
+    },
+    {
+        "group": "sparkoperator.k8s.io",
+        "kind": "SparkApplication",
+        "plural": "sparkapplications",
+        "versions": ["v1beta2"],
+        "suspend": "spec.suspend",
+        "podSets": [{"path": "spec.driver", "name": "driver", "template": "template"}],
+        "active": [
+            {"path": "status.applicationState.state", "notIn": ["", "NEW", "SUSPENDED", "COMPLETED", "FAILED"]},
+        ],
+        "ready": [{"path": "status.applicationState.state", "in": ["RUNNING"]}],
+        "succeeded": [{"path": "status.applicationState.state", "in": ["COMPLETED"]}],
+        "failed": [{"path": "status.applicationState.state", "in": ["FAILED"]}],
+    },
+)
+"""The forms, without those functions."""
+
+_FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
+    "ray.io/raycluster": {"places": ray.cluster_places},
+    "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults},
+    "workload.codeflare.dev/appwrapper": {"places": appwrapper.places},
+    "sparkoperator.k8s.io/sparkapplication": {"places": spark.places, "faults": spark.faults},
+}
+
+
+@cache
+def forms() -> dict[str, Any]:
+    """All forms that Sluice brings along, by their name in the setting `integrations`."""
+    parsed = map(parse_form, DOCUMENTS)
+    return {form.name: replace(form, **_FUNCTIONS.get(form.name, {})) for form in parsed}

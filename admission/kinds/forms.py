@@ -1,0 +1,170 @@
+"""Forms of kinds as documents: the same for the kinds that Sluice brings along and for those of its users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.kinds import paths
+from admission.kinds.declared import Form
+from admission.kinds.places import Ended, PodSetForm
+from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
+from admission.model.errors import InvalidObject
+from admission.model.names import is_dns_label, is_dns_subdomain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from admission.kinds.paths import Path
+    from admission.kinds.predicates import Predicate
+
+_FORM = (
+    "group", "kind", "plural", "versions", "suspend", "managedBy", "podSets", "active", "ready", "succeeded", "failed",
+)  # fmt: skip
+_POD_SET = (
+    "path", "name", "nameFrom", "template", "replicas", "minimum", "maximum", "times", "parallelism", "completions",
+    "unless", "ended",
+)  # fmt: skip
+_PREDICATES = ("condition", "status", "path", "in", "notIn", "above", "sum", "reaches", "all")
+
+
+def parse_form(document: Any, *, where: str = "") -> Form:
+    """The form that a document describes. Raises InvalidObject, with the path of each fault after `where`."""
+    reader = _Reader(where)
+    form = reader.form(document)
+    if reader.faults or form is None:
+        raise InvalidObject(reader.faults, subject="the description of a kind")
+    return form
+
+
+class _Reader:
+    """Reads one document and notes what is wrong with it."""
+
+    def __init__(self, where: str) -> None:
+        self.faults: list[tuple[str, str]] = []
+        self._where = where
+
+    def form(self, document: Any) -> Form | None:
+        body = self._object(document, "", _FORM)
+        if body is None:
+            return None
+        versions = body.get("versions")
+        if (
+            not isinstance(versions, list)
+            or not versions
+            or not all(isinstance(v, str) and is_dns_label(v) for v in versions)
+        ):
+            self._fault("versions", "must be a list of API versions, the preferred one first, such as [v1]")
+            versions = []
+        managed = self._object(body.get("managedBy", {}), "managedBy", ("path", "value")) or {}
+        form = Form(
+            group=self._name(body, "group", is_dns_subdomain, "an API group such as example.com"),
+            kind=self._name(body, "kind", str.isalnum, "the kind's name, such as TrainingRun"),
+            plural=self._name(body, "plural", is_dns_label, "the resource's name, such as trainingruns"),
+            versions=tuple(versions),
+            suspend=self._path(body, "suspend"),
+            pod_sets=tuple(self._pod_sets(body.get("podSets"))),
+            active=self._predicates(body, "active"),
+            ready=self._predicates(body, "ready"),
+            succeeded=self._predicates(body, "succeeded"),
+            failed=self._predicates(body, "failed"),
+            managed_by=self._path(managed, "path", of="managedBy.", needed=bool(managed)),
+            manager=str(managed.get("value", "")),
+        )
+        if paths.EACH in form.suspend:
+            self._fault("suspend", "must be one field, without [*]")
+        return form
+
+    def _pod_sets(self, items: Any) -> Iterable[PodSetForm]:
+        if not isinstance(items, list) or not items:
+            self._fault("podSets", "must be a list of at least one pod set, each with path and template")
+            return
+        for number, item in enumerate(items):
+            at = f"podSets[{number}]."
+            body = self._object(item, at[:-1], _POD_SET)
+            if body is None:
+                continue
+            if ("name" in body) == ("nameFrom" in body):
+                self._fault(f"{at}name", "give name, or nameFrom with the path of the field that has it")
+            ended = self._object(body["ended"], f"{at}ended", ("items", "name", "count")) if "ended" in body else None
+            times = body.get("times", [])
+            yield PodSetForm(
+                path=self._path(body, "path", of=at),
+                template=self._path(body, "template", of=at),
+                name=str(body.get("name", "")),
+                times=tuple(
+                    self._parse(text, f"{at}times") for text in (times if isinstance(times, list) else [times])
+                ),
+                ended=None
+                if ended is None
+                else Ended(*(self._path(ended, key, of=f"{at}ended.") for key in ("items", "name", "count"))),
+                **{
+                    field: self._path(body, key, of=at, needed=False)
+                    for field, key in (("name_from", "nameFrom"), *((key, key) for key in _NUMBERS))
+                },
+            )
+
+    def _predicates(self, body: Mapping[str, Any], field: str, *, at: str = "") -> tuple[Predicate, ...]:
+        items = body.get(field, [])
+        if not isinstance(items, list):
+            self._fault(f"{at}{field}", "must be a list of tests, of which one has to hold")
+            return ()
+        found = (self._predicate(item, f"{at}{field}[{number}]") for number, item in enumerate(items))
+        return tuple(predicate for predicate in found if predicate is not None)
+
+    def _predicate(self, item: Any, at: str) -> Predicate | None:
+        body = self._object(item, at, _PREDICATES)
+        match body:
+            case None:
+                return None
+            case {"condition": str(name)}:
+                return Condition(name, str(body.get("status", "True")))
+            case {"path": text, "in": list(values)}:
+                return OneOf(self._parse(text, f"{at}.path"), tuple(values))
+            case {"path": text, "notIn": list(values)}:
+                return NoneOf(self._parse(text, f"{at}.path"), tuple(values))
+            case {"path": text, "above": int(number)}:
+                return Above(self._parse(text, f"{at}.path"), number)
+            case {"sum": list(of), "reaches": list(wanted)}:
+                parsed = (tuple(self._parse(text, at) for text in each) for each in (of, wanted))
+                return Reaches(*parsed)
+            case {"all": list(items)}:
+                return All(self._predicates({"all": items}, "all", at=f"{at}."))
+            case _:
+                self._fault(at, "must be condition, or path with in, notIn or above, or sum with reaches")
+                return None
+
+    def _object(self, value: Any, at: str, known: tuple[str, ...]) -> dict[str, Any] | None:
+        if not isinstance(value, dict):
+            self._fault(at, f"must be an object with {', '.join(known[:4])} and so on")
+            return None
+        for key in value:
+            if key not in known:
+                self._fault(f"{at}.{key}" if at else str(key), f"is not known here; the fields are {', '.join(known)}")
+        return value
+
+    def _name(self, body: Mapping[str, Any], field: str, is_valid: Any, what: str) -> str:
+        value = body.get(field)
+        if not isinstance(value, str) or not is_valid(value):
+            self._fault(field, f"must be {what}")
+            return ""
+        return value
+
+    def _path(self, body: Mapping[str, Any], field: str, *, of: str = "", needed: bool = True) -> Path:
+        if field not in body:
+            if needed:
+                self._fault(f"{of}{field}", "is missing; give the path of the field")
+            return ()
+        return self._parse(body[field], f"{of}{field}")
+
+    def _parse(self, text: Any, at: str) -> Path:
+        try:
+            return paths.parse(text)
+        except ValueError as error:
+            self._fault(at, str(error))
+            return ()
+
+    def _fault(self, at: str, message: str) -> None:
+        self.faults.append((".".join(filter(None, (self._where, at))), message))
+
+
+_NUMBERS = ("replicas", "minimum", "maximum", "parallelism", "completions", "unless")

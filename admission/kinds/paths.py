@@ -1,0 +1,91 @@
+"""Paths into JSON objects: `spec.replicatedJobs[*].template`, where `[*]` is each item of a list or value of a map."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from admission.kinds.patches import pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.kinds.base import Object
+
+EACH: Final = "*"
+_SEGMENT: Final = re.compile(r"([A-Za-z0-9_-]+)(\[\*\])?")
+
+Path: TypeAlias = tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """A value and where it is."""
+
+    keys: tuple[str, ...]
+    value: Any
+
+    @property
+    def pointer(self) -> str:
+        """As a JSON pointer (RFC 6901)."""
+        return pointer(*self.keys)
+
+    @property
+    def text(self) -> str:
+        """As people write it: `spec.replicatedJobs[0].template`."""
+        parts = (f"[{key}]" if key.isdecimal() else f".{key}" for key in self.keys)
+        return "".join(parts).lstrip(".")
+
+
+def parse(text: Any) -> Path:
+    """The path that is written so. Raises ValueError, which says what is expected, for anything else."""
+    keys: list[str] = []
+    for part in text.split(".") if isinstance(text, str) else [""]:
+        match = _SEGMENT.fullmatch(part)
+        if match is None:
+            raise ValueError(f'"{text}" is no path; write names with dots, and [*] for each item: spec.groups[*].name')
+        keys.append(match[1])
+        if match[2]:
+            keys.append(EACH)
+    return tuple(keys)
+
+
+def find(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[Found]:
+    """All values at a path that are there and not null. `before`: the keys that lead to `obj`."""
+    if obj is None:
+        return
+    if not path:
+        yield Found(before, obj)
+        return
+    key, rest = path[0], path[1:]
+    if key == EACH:
+        if isinstance(obj, list):
+            for index, item in enumerate(obj):
+                yield from find(item, rest, before=(*before, str(index)))
+        elif isinstance(obj, dict):
+            for name, item in obj.items():
+                yield from find(item, rest, before=(*before, name))
+    elif isinstance(obj, dict):
+        yield from find(obj.get(key), rest, before=(*before, key))
+
+
+def value(obj: Any, path: Path) -> Any:
+    """The first value at a path; None if there is none."""
+    return next((found.value for found in find(obj, path)), None)
+
+
+def at(obj: Any, keys: tuple[str, ...]) -> Any:
+    """The value that the keys lead to, an index for each list; None if there is none."""
+    for key in keys:
+        if isinstance(obj, dict):
+            obj = obj.get(key)
+        elif isinstance(obj, list) and key.isdecimal() and int(key) < len(obj):
+            obj = obj[int(key)]
+        else:
+            return None
+    return obj
+
+
+def number(obj: Object, path: Path, default: int) -> int:
+    """A whole number at a path, or the default where there is none."""
+    found = value(obj, path)
+    return found if isinstance(found, int) and not isinstance(found, bool) else default

@@ -1,0 +1,104 @@
+"""What paths cannot say of RayCluster and RayJob: the autoscaler beside the head, and the pod that submits a job.
+
+Sources: KubeRay 1.7, `common/pod.go` (autoscaler container) and `common/job.go` (submitter).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.kinds import paths
+from admission.kinds.places import Place, PodSetForm
+
+if TYPE_CHECKING:
+    from admission.kinds.base import Object
+
+_AUTOSCALER: Final = {
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+    "requests": {"cpu": "500m", "memory": "512Mi"},
+}
+_SUBMITTER: Final[dict[str, Any]] = {
+    "spec": {
+        "containers": [
+            {
+                "name": "ray-job-submitter",
+                "resources": {
+                    "limits": {"cpu": "1", "memory": "1Gi"},
+                    "requests": {"cpu": "500m", "memory": "200Mi"},
+                },
+            }
+        ]
+    }
+}
+
+
+def pod_sets(root: str) -> list[dict[str, Any]]:
+    """The head and the worker groups of a cluster whose spec is at `root`, as a document."""
+    return [
+        {"path": f"{root}.headGroupSpec", "name": "head", "template": "template"},
+        {
+            "path": f"{root}.workerGroupSpecs[*]",
+            "nameFrom": "groupName",
+            "template": "template",
+            "replicas": "replicas",
+            "minimum": "minReplicas",
+            "maximum": "maxReplicas",
+            "times": ["numOfHosts"],
+            "unless": "suspend",
+        },
+    ]
+
+
+def cluster_places(obj: Object) -> list[Place]:
+    """The pod sets of a RayCluster. Raises Misconfigured."""
+    return _cluster(obj, ("spec",))
+
+
+def job_places(obj: Object) -> list[Place]:
+    """The pod sets of a RayJob: its cluster's, and the submitter where there is one. Raises Misconfigured."""
+    found = _cluster(obj, ("spec", "rayClusterSpec"))
+    spec = obj["spec"]
+    if spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
+        own = spec.get("submitterPodTemplate")
+        path = "spec.submitterPodTemplate"
+        # Into the default template nothing is put: it exists only in the operator.
+        into = ("spec", "submitterPodTemplate") if own else ()
+        found.append(Place("submitter", path, own or _SUBMITTER, 1, into))
+    return found
+
+
+def job_faults(obj: Object) -> list[tuple[str, str]]:
+    """What KubeRay refuses of a RayJob that is suspended."""
+    spec = obj["spec"]
+    if spec.get("clusterSelector"):
+        return [("spec.clusterSelector", "a RayJob on a cluster that exists cannot be queued; remove the queue label")]
+    if spec.get("shutdownAfterJobFinishes") is not True:
+        return [("spec.shutdownAfterJobFinishes", "must be true, or KubeRay cannot suspend the RayJob")]
+    return []
+
+
+def _cluster(obj: Object, root: tuple[str, ...]) -> list[Place]:
+    workers = PodSetForm(
+        path=(*root, "workerGroupSpecs", paths.EACH),
+        template=("template",),
+        name_from=("groupName",),
+        replicas=("replicas",),
+        minimum=("minReplicas",),
+        maximum=("maxReplicas",),
+        times=(("numOfHosts",),),
+        unless=("suspend",),
+    )
+    heads = PodSetForm(path=(*root, "headGroupSpec"), template=("template",), name="head")
+    spec = paths.at(obj, root) or {}
+    found = [_with_autoscaler(place, spec) for place in heads.places(obj)]
+    return [*found, *workers.places(obj)]
+
+
+def _with_autoscaler(head: Place, spec: Object) -> Place:
+    """With the container that KubeRay adds; it is counted, and nothing of it is patched."""
+    if spec.get("enableInTreeAutoscaling") is not True:
+        return head
+    resources = (spec.get("autoscalerOptions") or {}).get("resources") or _AUTOSCALER
+    pod = head.template.get("spec") or {}
+    containers = [*(pod.get("containers") or ()), {"name": "autoscaler", "resources": resources}]
+    return head._replace(template={**head.template, "spec": {**pod, "containers": containers}})

@@ -1,0 +1,78 @@
+"""What paths cannot say of SparkApplication: it has no pod templates, but sizes that Spark makes requests of.
+
+Sources: Spark 3.5, `BasicDriverFeatureStep` and `BasicExecutorFeatureStep`: memory and overhead, cores.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.kinds.places import Place, as_template
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from admission.kinds.base import Object
+
+_MEMORY: Final = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
+_UNITS: Final = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+"""Bytes, as Java writes sizes; without a unit mebibytes."""
+_LEAST_OVERHEAD: Final = 384 * 2**20
+_FACTORS: Final = {"Python": 0.4, "R": 0.4}
+_FACTOR: Final = 0.1
+
+
+def places(obj: Object) -> list[Place]:
+    """Driver and executors. Raises Misconfigured for sizes that cannot be read."""
+    spec = obj["spec"]
+    instances = (spec.get("executor") or {}).get("instances", 1)
+    executors = max(instances, 0) if isinstance(instances, int) else 1
+    numbers = (("spec", "executor", "instances"),)
+    return [
+        Place("driver", "spec.driver", _template(spec, "driver"), 1, ("spec", "driver"), flat=True),
+        Place(
+            "executor", "spec.executor", _template(spec, "executor"), executors, ("spec", "executor"), flat=True,
+            numbers=numbers,
+        ),
+    ]  # fmt: skip
+
+
+def faults(obj: Object) -> list[tuple[str, str]]:
+    """What cannot be counted."""
+    if (obj["spec"].get("dynamicAllocation") or {}).get("enabled") is True:
+        return [("spec.dynamicAllocation.enabled", "executors that come and go cannot be queued; set their number")]
+    return []
+
+
+def _template(spec: Object, role: str) -> Object:
+    """The pod of a role, as Spark will make it, as far as quota depends on it."""
+    part = spec.get(role) or {}
+    requests: dict[str, Any] = {
+        "cpu": str(part.get("coreRequest") or part.get("cores") or 1),
+        "memory": str(_memory(spec, part, f"spec.{role}")),
+    }
+    gpu = part.get("gpu") or {}
+    if gpu.get("name"):
+        requests[gpu["name"]] = str(gpu.get("quantity", 1))
+    template = as_template(part)
+    pod = {**template.get("spec", {}), "containers": [{"name": role, "resources": {"requests": requests}}]}
+    return {**template, "spec": pod}
+
+
+def _memory(spec: Object, part: Object, path: str) -> int:
+    """Bytes: what the process gets, and what is added for all that is outside of its heap."""
+    heap = _bytes(part.get("memory", "1g"), f"{path}.memory")
+    if part.get("memoryOverhead"):
+        return heap + _bytes(part["memoryOverhead"], f"{path}.memoryOverhead")
+    try:
+        factor = float(spec.get("memoryOverheadFactor") or _FACTORS.get(str(spec.get("type")), _FACTOR))
+    except (TypeError, ValueError) as error:
+        raise Misconfigured("spec.memoryOverheadFactor: must be a number such as 0.1") from error
+    return heap + max(int(heap * factor), _LEAST_OVERHEAD)
+
+
+def _bytes(text: Any, path: str) -> int:
+    match = _MEMORY.fullmatch(str(text))
+    if match is None:
+        raise Misconfigured(f'{path}: "{text}" is no size such as 512m or 4g')
+    return int(match[1]) * _UNITS[match[2].lower()]

@@ -1,0 +1,154 @@
+"""The controller of a custom kind, pretended: pods by its pod sets, and a status in the words of its description."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from admission.kinds.predicates import Above, All, Condition, OneOf, Reaches
+from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from admission.kinds.declared import DeclaredKind
+    from admission.kinds.places import Place
+    from admission.kinds.predicates import Predicate
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.clock import Clock
+    from admission.sandbox.local import LocalClient
+
+_SUSPENDED = Condition("Suspended")
+
+
+class Operator(Controller[tuple[str, str]]):
+    """For one kind. A suspended object has no pods; one of which a pod fails has failed; else pods run to their end."""
+
+    def __init__(self, local: LocalClient, clock: Clock, kind: DeclaredKind) -> None:
+        super().__init__(local, clock)
+        self._kind = kind
+        self.plurals = (kind.plural, "pods")
+
+    def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
+        """Objects of the kind, and pods that they control, by namespace and name of the object."""
+        namespace = obj["metadata"]["namespace"]
+        if plural == self._kind.plural:
+            self.dirty((namespace, obj["metadata"]["name"]))
+        elif (owner := controller_of(obj)) is not None and owner["kind"] == self._kind.kind:
+            self.dirty((namespace, owner["name"]))
+
+    async def sync(self, key: tuple[str, str]) -> None:
+        """Make or remove pods, then say how many there are."""
+        obj = self.local.get(self._kind.plural, *key)
+        if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
+            return
+        uid = obj["metadata"]["uid"]
+        pods = [pod for pod in self.local.list("pods", key[0]) if (controller_of(pod) or {}).get("uid") == uid]
+        suspended = self._kind.gated_by.is_closed(obj)
+        if suspended:
+            for pod in pods:
+                if "deletionTimestamp" not in pod["metadata"]:
+                    await self.remove("pods", pod)
+        else:
+            await self._make(obj, {pod["metadata"]["name"] for pod in pods})
+        await self._tell(obj, pods, suspended=suspended)
+
+    async def _make(self, obj: Object, present: set[str]) -> None:
+        for place, template in zip(self._kind.places(obj), self._kind.templates(obj), strict=True):
+            for number in range(place.pods):
+                name = f"{obj['metadata']['name']}-{place.name}-{number}"
+                if name not in present:
+                    await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template))
+
+    async def _tell(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
+        form, before = self._kind.form, obj.get("status") or {}
+        status: Object = orjson.loads(orjson.dumps(before))
+        alive = [pod for pod in pods if not is_over(pod)]
+        wanted = sum(place.pods for place in self._kind.places(obj))
+        ended = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
+        failed = any(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
+        over = not suspended and len(ended) >= wanted > 0
+        _count(status, [*form.active, *form.ready], self._numbers(obj, pods))
+        _say(status, form.active, holds=bool(alive))
+        ready = not suspended and all(map(is_ready, alive)) and len(alive) + len(ended) == wanted
+        _say(status, form.ready, holds=ready)
+        _say(status, [_SUSPENDED], holds=suspended and not alive)
+        _say(status, form.succeeded, holds=over)
+        _say(status, form.failed if failed and not suspended else (), holds=True)
+        if status != before:
+            await self.local.update(
+                self._kind.plural, obj["metadata"]["namespace"], {**obj, "status": status}, subresource="status"
+            )
+
+    def _numbers(self, obj: Object, pods: list[Object]) -> dict[str, dict[str, int]]:
+        """By pod set: how many copies have a pod, are ready, and have ended well."""
+        numbers: dict[str, dict[str, int]] = {}
+        for place in self._kind.places(obj):
+            phases: dict[str, int] = defaultdict(int)
+            for pod in _of(obj, place, pods):
+                phase = pod.get("status", {}).get("phase")
+                phases["succeeded"] += phase == "Succeeded"
+                phases["active"] += not is_over(pod)
+                phases["ready"] += is_ready(pod) and not is_over(pod)
+            numbers[place.name] = {
+                "active": -(-phases["active"] // place.each),
+                "ready": phases["ready"] // place.each,
+                "succeeded": phases["succeeded"] // place.each,
+            }
+        return numbers
+
+
+def _of(obj: Object, place: Place, pods: Iterable[Object]) -> list[Object]:
+    names = {f"{obj['metadata']['name']}-{place.name}-{number}" for number in range(place.pods)}
+    return [pod for pod in pods if pod["metadata"]["name"] in names]
+
+
+def _pod(obj: Object, name: str, template: Object) -> Object:
+    pod: Object = orjson.loads(orjson.dumps(template))
+    metadata = pod.get("metadata", {})
+    owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "controller": True, "blockOwnerDeletion": True}
+    owner |= {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
+    kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **kept, "ownerReferences": [owner]},
+        "spec": pod["spec"],
+    }
+
+
+def _count(status: Object, predicates: Iterable[Predicate], numbers: dict[str, dict[str, int]]) -> None:
+    """Write the lists that numbers are read from: an item for each pod set."""
+    for predicate in predicates:
+        found = [predicate.path] if isinstance(predicate, Above) else []
+        found += predicate.sum if isinstance(predicate, Reaches) else []
+        for path in found:
+            if len(path) == 4 and path[0] == "status" and path[2] == "*":
+                status[path[1]] = [{"name": name, **counts} for name, counts in numbers.items()]
+
+
+def _say(status: Object, predicates: Iterable[Predicate], *, holds: bool) -> None:
+    """Make the first of these hold, or none of them, as far as they are conditions and phases."""
+    for number, predicate in enumerate(predicates):
+        _set(status, predicate, holds=holds and number == 0)
+
+
+def _set(status: Object, predicate: Predicate, *, holds: bool) -> None:
+    match predicate:
+        case Condition(kind, value):
+            conditions: list[Any] = status.setdefault("conditions", [])
+            conditions[:] = [each for each in conditions if each["type"] != kind]
+            other = "False" if value == "True" else "True"
+            conditions.append({"type": kind, "status": value if holds else other, "reason": "Sandbox", "message": ""})
+        case OneOf(path, values) if holds and path[0] == "status":
+            target = status
+            for key in path[1:-1]:
+                target = target.setdefault(key, {})
+            target[path[-1]] = values[0]
+        case All(of) if holds:
+            for each in of:
+                _set(status, each, holds=True)
+        case _:
+            pass

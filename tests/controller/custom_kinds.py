@@ -1,0 +1,93 @@
+"""Custom resources in the sandbox: their definitions, objects of them, and the controllers that run them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
+
+from admission.kinds import all_kinds
+from admission.sandbox.background import background
+from admission.sandbox.controllers.operator import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+Object = dict[str, Any]
+
+JOBSET = ("jobset.x-k8s.io", "JobSet")
+KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"))
+
+
+def definition(kind: Any) -> Object:
+    """The definition of a kind, which lets any fields pass."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    versions = [
+        {"name": version, "served": True, "storage": number == 0, "schema": {"openAPIV3Schema": schema},
+         "subresources": {"status": {}}}
+        for number, version in enumerate(kind.versions)
+    ]  # fmt: skip
+    names = {"plural": kind.plural, "kind": kind.kind, "singular": kind.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": versions},
+    }
+
+
+@asynccontextmanager
+async def served(world: Any, kind: Any) -> AsyncIterator[None]:
+    """The kind is served, and its controller runs, in the block."""
+    await world.user.create("customresourcedefinitions", "", definition(kind))
+    operator = Operator(world.sandbox.local("system:kube-controller-manager"), world.sandbox.clock, kind)
+    async with background(operator=operator.run()):
+        yield
+
+
+def pod(*, cpu: str, seconds: int) -> Object:
+    return {
+        "metadata": {"annotations": {"sandbox.sluice.dev/run-seconds": str(seconds)}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}],
+        },
+    }
+
+
+def jobset(name: str, *, cpu: str = "1", workers: int = 1, suspend: bool = True, seconds: int = 1_000_000) -> Object:
+    """A driver, and `workers` Jobs of two pods each."""
+
+    def replicated(role: str, replicas: int, pods: int) -> Object:
+        spec = {"parallelism": pods, "completions": pods, "template": pod(cpu=cpu, seconds=seconds)}
+        return {"name": role, "replicas": replicas, "template": {"spec": spec}}
+
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "team-a", "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {"suspend": suspend, "replicatedJobs": [replicated("driver", 1, 1), replicated("workers", workers, 2)]},
+    }
+
+
+async def until(world: Any, plural: str, name: str, holds: Callable[[Object], bool]) -> Object:
+    """The object of team-a, as soon as it is as it should be."""
+    with closing(world.user.watch(plural)) as changes:
+        async for batch in changes:
+            for _, change, obj, _ in batch:
+                if obj["metadata"]["name"] == name and change != "DELETED" and holds(obj):
+                    return obj
+    raise AssertionError("the watch ended")
+
+
+def pods_of(world: Any, obj: Object) -> list[Object]:
+    """The pods that have not ended."""
+    uid = obj["metadata"]["uid"]
+    pods = world.user.list("pods", obj["metadata"]["namespace"])
+    return [
+        each
+        for each in pods
+        if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))
+        and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    ]

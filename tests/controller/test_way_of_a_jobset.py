@@ -1,0 +1,179 @@
+"""A kind that is described as data, its whole way: a JobSet, whose definition comes and goes."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
+from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue, runs
+
+JOBSETS = KINDS.get(*JOBSET)
+
+
+def suspended(obj):
+    return obj["spec"]["suspend"] is True
+
+
+def started(obj):
+    return obj["spec"]["suspend"] is False
+
+
+def is_ready(obj):
+    return JOBSETS.observe(obj).ready
+
+
+def conditions(obj):
+    return {each["type"]: each["status"] for each in obj.get("status", {}).get("conditions", ())}
+
+
+@pytest.fixture
+async def sluice(world):
+    """Sluice at work for Jobs and JobSets, with 4 CPU; nobody has installed JobSet yet."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start(kinds=KINDS)
+    return world
+
+
+async def test_a_kind_that_is_not_installed_holds_nobody_up(sluice):
+    await sluice.submit(job("a"))
+    await sluice.job("a", runs)
+    assert "jobsets" not in sluice.controller.watching.informers()
+    assert not [key for key in sluice.client.requests if "jobsets" in key[1]]
+
+
+async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is_done(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("a", seconds=60))
+        running = await until(sluice, "jobsets", "a", started)
+        for replicated in running["spec"]["replicatedJobs"]:
+            template = replicated["template"]["spec"]["template"]
+            assert template["spec"]["nodeSelector"] == {"type": "kwok"}
+            assert template["spec"]["tolerations"] == [TOLERATION]
+        admitted = await sluice.record("a", "admitted")
+        assert [(each.name, each.usage, each.count) for each in admitted.admission.pod_sets] == [
+            ("driver", {"cpu": 1000}, 1),
+            ("workers", {"cpu": 2000}, 2),
+        ]
+        assert (admitted.workload.kind, admitted.workload.api_version) == ("JobSet", "jobset.x-k8s.io/v1alpha2")
+        await until(sluice, "jobsets", "a", is_ready)
+        await until(sluice, "jobsets", "a", lambda obj: conditions(obj).get("Completed") == "True")
+        finished = await sluice.record("a", "finished")
+        assert finished.outcome == "Succeeded"
+        assert sluice.controller.writer.outcomes == {"ok": 1}
+        await sluice.submit(job("next", cpu="4"))
+        await sluice.job("next", runs)
+
+
+async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.submit(job("first", cpu="2", seconds=120))
+        await sluice.job("first", runs)
+        await sluice.user.create("jobsets", "team-a", jobset("second"))
+        waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
+        assert "1 more needed" in waiting.message
+        await until(sluice, "jobsets", "second", started)
+
+
+async def test_it_is_evicted_given_back_byte_for_byte_and_admitted_again(sluice):
+    async with served(sluice, JOBSETS):
+        created = await sluice.user.create("jobsets", "team-a", jobset("a"))
+        running = await until(sluice, "jobsets", "a", is_ready)
+        assert len(pods_of(sluice, running)) == 3
+        await sluice.order("a", held=True)
+        record = await sluice.record("a", "pending", reason="OnHold")
+        assert record.admission is None
+        stopped = await until(sluice, "jobsets", "a", suspended)
+        assert stopped["spec"] == created["spec"]
+        assert pods_of(sluice, stopped) == []
+        await sluice.order("a", held=False)
+        await until(sluice, "jobsets", "a", is_ready)
+
+
+async def test_quota_is_held_until_its_pods_are_gone(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("a"))
+        running = await until(sluice, "jobsets", "a", is_ready)
+        await sluice.submit(job("next", cpu="3"))
+        await sluice.record("next", "pending", reason="WaitingForQuota")
+        pods = pods_of(sluice, running)
+        await sluice.user.delete("jobsets", "team-a", "a", propagation="Orphan")
+        evicting = await sluice.record("a", "evicting")
+        assert evicting.admission is not None
+        for pod in pods:
+            await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
+        assert (await sluice.record("a", "finished")).outcome == "Deleted"
+        await sluice.job("next", runs)
+
+
+async def test_who_starts_one_himself_is_stopped(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("big", cpu="3"))
+        await sluice.record("big", "pending", reason="ExceedsMaxQuota")
+        await sluice.user.patch("jobsets", "team-a", "big", {"spec": {"suspend": False}})
+        stopped = await until(sluice, "jobsets", "big", suspended)
+
+        async def without_pods():
+            return not pods_of(sluice, stopped)
+
+        await sluice.eventually(without_pods)
+
+
+async def test_who_edits_what_runs_loses_its_place(sluice):
+    async with served(sluice, JOBSETS):
+        created = await sluice.user.create("jobsets", "team-a", jobset("a"))
+        running = await until(sluice, "jobsets", "a", is_ready)
+        more = running["spec"]["replicatedJobs"]
+        more[1]["replicas"] = 5
+        await sluice.user.patch("jobsets", "team-a", "a", {"spec": {"replicatedJobs": more}})
+        waiting = await sluice.record("a", "pending", reason="ExceedsMaxQuota")
+        assert "10" in waiting.message
+        assert created["metadata"]["uid"] == waiting.workload.uid
+
+
+async def test_it_survives_a_restart_in_each_state(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("runs"))
+        await sluice.user.create("jobsets", "team-a", jobset("waits"))
+        await until(sluice, "jobsets", "runs", is_ready)
+        await sluice.record("waits", "pending", reason="WaitingForQuota")
+        await sluice.end()
+        await sluice.start(kinds=KINDS)
+        await sluice.record("runs", "admitted")
+        await sluice.order("runs", held=True)
+        await sluice.record("runs", "pending", reason="OnHold")
+        await until(sluice, "jobsets", "waits", is_ready)
+
+
+async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("runs"))
+        await sluice.user.create("jobsets", "team-a", jobset("waits"))
+        await until(sluice, "jobsets", "runs", is_ready)
+        await sluice.record("waits", "pending", reason="WaitingForQuota")
+        await sluice.end()
+        await sluice.start()
+        waits = await sluice.record("waits", "pending", reason="OnHold")
+        assert waits.message == "jobset.x-k8s.io/jobset is not among the integrations: its object is left as it is"
+        assert (await sluice.record("runs", "admitted")).admission is not None
+        assert started(sluice.user.get("jobsets", "team-a", "runs"))
+        await sluice.end()
+        await sluice.start(kinds=KINDS)
+        await sluice.user.delete("jobsets", "team-a", "runs")
+        await until(sluice, "jobsets", "waits", is_ready)
+
+
+async def test_a_definition_that_goes_takes_its_objects_along(sluice):
+    async with served(sluice, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("a"))
+        running = await until(sluice, "jobsets", "a", is_ready)
+    pods = pods_of(sluice, running)
+    await sluice.user.delete("customresourcedefinitions", "", "jobsets.jobset.x-k8s.io")
+    for pod in pods:
+        await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
+    assert (await sluice.record("a", "finished")).outcome == "Deleted"
+
+    async def let_go():
+        return "jobsets" not in sluice.controller.watching.informers()
+
+    await sluice.eventually(let_go)
+    await sluice.submit(job("next", cpu="4"))
+    await sluice.job("next", runs)
