@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from chart import DEPLOY, Object
+from chart import DEPLOY, NAMESPACE, Object, one, rendered
 from ports import free_port
 
+from admission.sandbox.auth.users import User
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -100,13 +101,13 @@ def run_in(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
 
 
-# Binds all that is needed into a folder, makes everything but /run/sluice and /tmp read-only, and goes there as the
-# user of the image. It is what a container runtime does, within namespaces of this process alone.
+# Binds all that is needed into a folder, makes everything but volumes read-only, and goes there as the user of the
+# image. It is what a container runtime does, within a namespace of this process alone.
 ENTER = """
 set -eu
 root=$1; python=$2; shift 2
 mount --bind "$root" "$root"
-for place in /usr /lib /lib64 /bin /etc "$python" "$ROOT_TREE"; do
+for place in /usr /lib /lib64 /bin "$python" "$ROOT_TREE"; do
   [ -e "$place" ] || continue
   target=$root$place
   [ "$place" = "$ROOT_TREE" ] && target=$root/opt/sluice
@@ -114,23 +115,23 @@ for place in /usr /lib /lib64 /bin /etc "$python" "$ROOT_TREE"; do
   mount --bind "$place" "$target"
   mount -o remount,ro,bind "$target"
 done
-mkdir -p "$root/dev" "$root/run/sluice" "$root/tmp"
+cp -r "$GIVEN"/. "$root"
+chmod -R a+rX "$root/etc" "$root/var"
+mkdir -p "$root/dev" "$root/run/sluice" "$root/tmp" "$root/var/lib/sluice"
 mount --rbind /dev "$root/dev"
 mount -o remount,ro,bind "$root"
-for place in run/sluice tmp; do mount -t tmpfs -o mode=1777 tmpfs "$root/$place"; done
-mkdir -p "$root/run/sluice/given"
-cp -r "$GIVEN"/. "$root/run/sluice/given"
-chmod -R a+rX "$root/run/sluice/given"
+for place in run/sluice tmp var/lib/sluice; do mount -t tmpfs -o mode=1777 tmpfs "$root/$place"; done
 exec chroot --userspec=65532:65532 "$root" "$python/bin/python3.11" "$@"
 """
 
 
 @asynccontextmanager
-async def contained(tree: Path, folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`sluice` with these arguments as a container of the image would run it; `folder` is in /run/sluice/given."""
+async def contained(
+    tree: Path, folder: Path, given: Path, arguments: list[str], **variables: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`sluice` with these arguments as a container of the image would run it, with the files in `given` at its root."""
     root = folder / "root"
     root.mkdir()
-    given = folder / "given"
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": "/opt/sluice",
@@ -138,6 +139,7 @@ async def contained(tree: Path, folder: Path, *arguments: str) -> AsyncIterator[
         "HOME": "/nonexistent",
         "ROOT_TREE": str(tree),
         "GIVEN": str(given),
+        **variables,
     }
     enter = ("unshare", "--mount", "--propagation=private", "sh", "-c", ENTER, "sh", str(root), sys.base_prefix)
     process = await asyncio.create_subprocess_exec(
@@ -156,24 +158,46 @@ def _may_unshare() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
 
 
+def _as_a_pod(folder: Path, sandbox: Sandbox, documents: list[Object], *, token: str, port: int) -> Path:
+    """What the kubelet puts into the container of `sluice serve`: its configuration and its ServiceAccount."""
+    account = folder / "var" / "run" / "secrets" / "kubernetes.io" / "serviceaccount"
+    account.mkdir(parents=True)
+    (account / "token").write_text(token)
+    (account / "namespace").write_text(NAMESPACE)
+    (account / "ca.crt").write_text(sandbox.ca_pem)
+    configuration = folder / "etc" / "sluice" / "configuration"
+    configuration.mkdir(parents=True)
+    text = one(documents, "ConfigMap")["data"]["config.yaml"]
+    assert "apiAddress: :8443\n" in text
+    (configuration / "config.yaml").write_text(text.replace(":8443", f"127.0.0.1:{port}"))
+    return folder
+
+
+async def _install(sandbox: Sandbox, documents: list[Object]) -> str:
+    """The roles of the chart, and nothing else; the token of the ServiceAccount that they are for."""
+    admin = sandbox.local("admin")
+    await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
+    for document in documents:
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount":
+            namespace = document["metadata"].get("namespace", "")
+            await admin.create(f"{document['kind'].lower()}s", namespace, document)
+    name = f"system:serviceaccount:{NAMESPACE}:sluice"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+    return sandbox.add_user(User(name, "1", groups))
+
+
 @pytest.mark.skipif(not _may_unshare(), reason="needs the right to make a mount namespace, which root has")
-async def test_sluice_serves_as_nobody_on_a_root_that_is_read_only(tree: Path, tmp_path: Path):
-    given = tmp_path / "given"
-    given.mkdir()
+async def test_a_pod_of_the_chart_serves_as_nobody_on_a_root_that_is_read_only(tree: Path, tmp_path: Path):
+    """With the configuration, the arguments and the rights of the chart alone."""
+    documents = rendered({"config": {"logFormat": "json"}})
+    (container,) = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
     port = free_port()
     async with Sandbox(controllers=False) as sandbox:
-        sandbox.write_kubeconfig(given / "kubeconfig")
+        token = await _install(sandbox, documents)
+        given = _as_a_pod(tmp_path / "given", sandbox, documents, token=token, port=port)
+        service = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": sandbox.url.rpartition(":")[2]}
         began = time.monotonic()
-        async with contained(
-            tree,
-            tmp_path,
-            "serve",
-            "--kubeconfig=/run/sluice/given/kubeconfig",
-            "--database-url=sqlite:////run/sluice/sluice.db",
-            "--certificate-directory=/run/sluice/certificates",
-            f"--api-address=127.0.0.1:{port}",
-            "--log-format=json",
-        ) as process:
+        async with contained(tree, tmp_path, given, container["args"], **service) as process:
             lines: list[Object] = []
             assert process.stderr is not None
             while line := await process.stderr.readline():
@@ -183,6 +207,12 @@ async def test_sluice_serves_as_nobody_on_a_root_that_is_read_only(tree: Path, t
             took = time.monotonic() - began
             assert any("decides from now on" in each["message"] for each in lines), lines
             assert owner(process.pid) == 65532
+            assert [each for each in lines if each["level"] in ("error", "warning")] == []
+        admin = sandbox.local("admin")
+        (configuration,) = admin.list("mutatingwebhookconfigurations")
+        assert configuration["webhooks"][0]["clientConfig"]["service"]["name"] == "sluice-webhook"
+        assert [each["metadata"]["name"] for each in admin.list("apiservices")] == ["v1.sluice.dev"]
+        assert [each["metadata"]["name"] for each in admin.list("secrets")] == ["sluice-webhook-certificates"]
     print(f"the tree has {size(tree) / 2**20:.1f} MiB; from the start of the process until it decides: {took:.1f} s")
 
 
