@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # Of the tests. They wait for processes and time limits half of the time, so that three keep two cores busy.
 WORKERS ?= 3
 
-.PHONY: help setup demo test lint bench chaos fuzz mutants docs constraints manifests clean
+.PHONY: help setup demo test lint bench chaos fuzz mutants docs constraints dist manifests clean
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
@@ -72,6 +72,10 @@ constraints: $(INSTALLED)
 		--extra sandbox --group pyproject.toml:dev pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
 		--constraint constraints.txt pyproject.toml -o deploy/image/requirements.txt
+
+# Wheel, sdist, chart and site, in dist/; the same sources give the same files.
+dist: $(INSTALLED)
+	@$(BIN)/python deploy/dist.py --site
 
 # After a change in deploy/: the chart's copies of other files, and kustomize's bases from the chart.
 manifests: $(INSTALLED)
