@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from admission.model.queues import (
-    AdmissionCheck,
-    ClusterQueue,
-    Cohort,
-    LocalQueue,
-    QueueObject,
-    ResourceFlavor,
-    WorkloadPriorityClass,
-)
+from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, LocalQueue, QueueObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,8 +44,8 @@ class Resource:
         return f"{PREFIX}/namespaces/{namespace}/{self.plural}" if namespace else f"{PREFIX}/{self.plural}"
 
 
-def _writable(model: type[QueueObject], *short_names: str) -> Resource:
-    return Resource(model.plural, model.kind, model.namespaced, _WRITE, short_names, model)
+def _writable(model: type[QueueObject]) -> Resource:
+    return Resource(model.plural, model.kind, model.namespaced, _WRITE, model.short_names, model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +68,13 @@ class Subresource:
 WORKLOADS: Final = Resource(
     "workloads", "Workload", namespaced=True, verbs=("get", "list", "patch", "watch"), short_names=("wl",)
 )
+_TREE: Final[tuple[type[QueueObject], ...]] = (ClusterQueue, Cohort, LocalQueue)
+"""Listed first: what users look at most."""
 RESOURCES: Final = (
-    _writable(ClusterQueue, "cq"),
-    _writable(Cohort, "co"),
-    _writable(LocalQueue, "lq", "queue", "queues"),
-    _writable(ResourceFlavor, "rf", "flavor", "flavors"),
-    _writable(WorkloadPriorityClass, "wpc"),
-    _writable(AdmissionCheck, "ac"),
+    *map(_writable, _TREE),
+    *(_writable(model) for model in QUEUE_OBJECTS if model not in _TREE),
     WORKLOADS,
 )
-
 
 AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False, verbs=("list",))
 REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))

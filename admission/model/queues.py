@@ -23,6 +23,7 @@ from admission.model.base import (
     QualifiedName,
 )
 from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
+from admission.model.references import Reference
 
 StopPolicy: TypeAlias = Literal["None", "Hold", "HoldAndDrain"]
 FungibilityPolicy: TypeAlias = Literal["MayStopSearch", "TryNextFlavor"]
@@ -229,7 +230,11 @@ class ResourceFlavorSpec(Model):
 class _Named(Model):
     kind: ClassVar[str]
     plural: ClassVar[str]
+    short_names: ClassVar[tuple[str, ...]] = ()
+    """What users may call it on a command line beside kind and plural."""
     namespaced: ClassVar[bool] = False
+    references: ClassVar[tuple[Reference, ...]] = ()
+    """The fields that name other queue objects."""
 
     metadata: ObjectMeta
     """The name, labels and versions of the object."""
@@ -250,6 +255,7 @@ class ResourceFlavor(_Named):
 
     kind = "ResourceFlavor"
     plural = "resourceflavors"
+    short_names = ("rf", "flavor", "flavors")
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """Which nodes, and how pods get there."""
@@ -260,6 +266,12 @@ class ClusterQueue(_Named):
 
     kind = "ClusterQueue"
     plural = "clusterqueues"
+    short_names = ("cq",)
+    references = (
+        Reference("Cohort", "spec.cohortName", column="parent", needed=False),
+        Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
+        Reference("AdmissionCheck", "spec.admissionChecksStrategy.admissionChecks[].name"),
+    )
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
     """Quota, and how it is given away."""
@@ -270,6 +282,11 @@ class Cohort(_Named):
 
     kind = "Cohort"
     plural = "cohorts"
+    short_names = ("co",)
+    references = (
+        Reference("Cohort", "spec.parentName", column="parent", needed=False),
+        Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
+    )
 
     spec: CohortSpec = CohortSpec()
     """Its place in the tree, and quota of its own."""
@@ -286,6 +303,8 @@ class LocalQueue(_Named):
 
     kind = "LocalQueue"
     plural = "localqueues"
+    short_names = ("lq", "queue", "queues")
+    references = (Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue"),)
     namespaced = True
 
     spec: LocalQueueSpec
@@ -297,6 +316,7 @@ class WorkloadPriorityClass(_Named):
 
     kind = "WorkloadPriorityClass"
     plural = "workloadpriorityclasses"
+    short_names = ("wpc",)
 
     value: Int32
     """The priority: the higher, the earlier."""
@@ -329,6 +349,7 @@ class AdmissionCheck(_Named):
 
     kind = "AdmissionCheck"
     plural = "admissionchecks"
+    short_names = ("ac",)
 
     spec: AdmissionCheckSpec
     """Who answers, and how that is configured."""

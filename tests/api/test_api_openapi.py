@@ -11,7 +11,8 @@ from queue_manifests import admission_check, cluster_queue, cohort, flavor, loca
 from workload_records import NOW, record
 
 from admission.api.application import create_app
-from admission.api.openapi import object_schemas, report_schemas
+from admission.api.kinds import object_schemas
+from admission.api.openapi import report_schemas
 from admission.store.records import State
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
+from admission.api.kinds.all_kinds import KINDS
+from admission.api.kinds.columns import Column, at, condition, condition_of
 from admission.apimachinery.tables import duration, partial
 from admission.model.quantity import amount, format_amount
 
@@ -14,32 +15,8 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
 
-Cell: TypeAlias = Callable[["Document", float], object]
-"""What a cell shows of an object at a time, in seconds since the epoch."""
-
 NO_COLUMNS = b'"columnDefinitions":null'
 """In a watch only the first table tells its columns; the others say so."""
-
-
-class Column(NamedTuple):
-    """A header and how its cell is read from an object. `wide` ones are shown by `-o wide` only."""
-
-    name: str
-    cell: Cell
-    about: str
-    type: str = "string"
-    wide: bool = False
-
-    def definition(self) -> Document:
-        """As a Table describes it."""
-        form = "name" if self.name == "Name" else ""
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": form,
-            "description": self.about,
-            "priority": int(self.wide),
-        }
 
 
 def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: float, include: str) -> Document:
@@ -70,30 +47,6 @@ def _included(obj: Document, include: str) -> Document | None:
     return None if include == "None" else partial(obj)
 
 
-def _at(*path: str) -> Cell:
-    def read(document: Document, now: float) -> object:
-        del now
-        value: Any = document
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
-
-    return read
-
-
-def _condition(kind: str) -> Cell:
-    def read(document: Document, now: float) -> object:
-        del now
-        return (_condition_of(document, kind) or {}).get("status")
-
-    return read
-
-
-def _condition_of(document: Document, kind: str) -> Document | None:
-    found: Iterable[Document] = document["status"]["conditions"]
-    return next((condition for condition in found if condition["type"] == kind), None)
-
-
 def _starts(document: Document, now: float) -> object:
     """As `5m-20m`, or `<20m` if it should have started in half of the cases."""
     estimate = document["status"].get("estimatedStart")
@@ -103,14 +56,9 @@ def _starts(document: Document, now: float) -> object:
     return f"{duration(soonest)}-{duration(latest)}" if soonest > 0 else f"<{duration(max(latest, 0.0))}"
 
 
-def _labels(document: Document, now: float) -> object:
-    del now
-    return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
-
-
 def _why_pending(document: Document, now: float) -> object:
     del now
-    reserved = _condition_of(document, "QuotaReserved")
+    reserved = condition_of(document, "QuotaReserved")
     return reserved["reason"] if reserved is not None and reserved["status"] == "False" else None
 
 
@@ -147,7 +95,7 @@ def _requests(document: Document, now: float) -> object:
 
 def _waited(document: Document, now: float) -> object:
     """Until quota was reserved, or until now; of what has finished it is not known any more."""
-    reserved = _condition_of(document, "QuotaReserved")
+    reserved = condition_of(document, "QuotaReserved")
     if reserved is None:
         return None
     ended = _seconds(reserved["lastTransitionTime"]) if reserved["status"] == "True" else now
@@ -158,51 +106,27 @@ def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-_NAME = Column("Name", _at("metadata", "name"), "Name of the object, unique in its namespace")
-_AGE = Column("Age", _at("metadata", "creationTimestamp"), "Time since the object was created")
-_QUEUED = (
-    Column("Pending Workloads", _at("status", "pendingWorkloads"), "Workloads that wait for quota", "integer"),
-    Column(
-        "Admitted Workloads", _at("status", "admittedWorkloads"), "Workloads that hold quota and may run", "integer"
-    ),
-)
-_ACTIVE = Column("Active", _condition("Active"), "Whether it can be used as it is", wide=True)
+_NAME = Column("Name", at("metadata", "name"), "Name of the object, unique in its namespace")
+_AGE = Column("Age", at("metadata", "creationTimestamp"), "Time since the object was created")
 _COLUMNS: dict[str, tuple[Column, ...]] = {
-    "ClusterQueue": (
-        Column("Cohort", _at("spec", "cohortName"), "Cohort that the ClusterQueue belongs to"),
-        Column("Strategy", _at("spec", "queueingStrategy"), "Whether one that does not fit blocks the rest", wide=True),
-        *_QUEUED,
-        _ACTIVE,
-    ),
-    "Cohort": (Column("Parent", _at("spec", "parentName"), "Cohort that the Cohort belongs to"),),
-    "LocalQueue": (
-        Column("ClusterQueue", _at("spec", "clusterQueue"), "Backing ClusterQueue"),
-        *_QUEUED,
-        _ACTIVE,
-    ),
-    "ResourceFlavor": (Column("Node Labels", _labels, "Labels of the nodes of the flavor", wide=True),),
-    "WorkloadPriorityClass": (Column("Value", _at("value"), "Priority of its workloads", "integer"),),
-    "AdmissionCheck": (
-        Column("Controller", _at("spec", "controllerName"), "Who answers the check", wide=True),
-        _ACTIVE,
-    ),
+    **{kind: described.columns for kind, described in KINDS.items()},
     "AuditRecord": (
-        Column("User", _at("user"), "Who wrote"),
-        Column("Verb", _at("verb"), "How"),
-        Column("Kind", _at("object", "kind"), "Kind of what was written"),
-        Column("Namespace", _at("object", "namespace"), "Namespace of what was written"),
-        Column("Object", _at("object", "name"), "Name of what was written"),
-        Column("Reason", _at("reason"), "Why, in the words of the user"),
+        Column("User", at("user"), "Who wrote"),
+        Column("Verb", at("verb"), "How"),
+        Column("Kind", at("object", "kind"), "Kind of what was written"),
+        Column("Namespace", at("object", "namespace"), "Namespace of what was written"),
+        Column("Object", at("object", "name"), "Name of what was written"),
+        Column("Reason", at("reason"), "Why, in the words of the user"),
     ),
     "Workload": (
-        Column("Queue", _at("spec", "queueName"), "Name of the LocalQueue"),
-        Column("Reserved in", _at("status", "admission", "clusterQueue"), "ClusterQueue where it has reserved quota"),
-        Column("Admitted", _condition("Admitted"), "Whether it may run"),
-        Column("Finished", _condition("Finished"), "Whether it has ended"),
-        Column("Priority", _at("spec", "priority"), "Who comes first within a queue", "integer", wide=True),
-        Column("User", _at("spec", "user"), "Who submitted it", wide=True),
+        Column("Queue", at("spec", "queueName"), "Name of the LocalQueue"),
+        Column("Reserved in", at("status", "admission", "clusterQueue"), "ClusterQueue where it has reserved quota"),
+        Column("Admitted", condition("Admitted"), "Whether it may run"),
+        Column("Finished", condition("Finished"), "Whether it has ended"),
+        Column("Priority", at("spec", "priority"), "Who comes first within a queue", "integer", wide=True),
+        Column("User", at("spec", "user"), "Who submitted it", wide=True),
         Column("Waits for", _why_pending, "Why it is not admitted", wide=True),
-        Column("State", _at("status", "state"), "pending, admitted, evicting or finished", wide=True),
+        Column("State", at("status", "state"), "pending, admitted, evicting or finished", wide=True),
         Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
         Column("Pods", _pods, "How many pods it asks for, and before a slash how many were admitted", wide=True),
         Column("Requests", _requests, "What its pods ask for together, or hold", wide=True),

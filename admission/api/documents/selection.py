@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.api.documents.workload_documents import object_name, workload_name
+from admission.api.kinds.all_kinds import KINDS
 from admission.apimachinery.selectors import parse_field_selector, parse_label_selector
-from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, QueueObject
+from admission.model.queues import QueueObject
 from admission.store.records import WorkloadRecord
 from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from aiohttp import web
 
@@ -40,7 +41,7 @@ class QueueSelection:
         return cls(
             request.match_info.get("namespace"),
             parse_label_selector(request.query.get("labelSelector", "")),
-            parse_field_selector(fields, (*_OF_ALL, *QUEUE_FIELDS.get(kind, {}))),
+            parse_field_selector(fields, (*_OF_ALL, *KINDS[kind].selectable)),
         )
 
     @property
@@ -64,29 +65,6 @@ class QueueSelection:
         )
 
 
-def _parent(obj: QueueObject) -> str:
-    match obj:
-        case ClusterQueue():
-            return obj.spec.cohort_name
-        case Cohort():
-            return obj.spec.parent_name
-        case LocalQueue():
-            return obj.spec.cluster_queue
-        case AdmissionCheck():
-            return obj.spec.controller_name
-        case _:
-            return ""
-
-
-QUEUE_FIELDS: Final[Mapping[str, Mapping[str, Callable[[QueueObject], str]]]] = {
-    ClusterQueue.kind: {"spec.cohortName": _parent},
-    Cohort.kind: {"spec.parentName": _parent},
-    LocalQueue.kind: {"spec.clusterQueue": _parent},
-    AdmissionCheck.kind: {"spec.controllerName": _parent},
-}
-"""What each kind can be selected by beside its name and namespace."""
-
-
 def _value(obj: QueueObject, path: str) -> str:
     match path:
         case "metadata.name":
@@ -94,7 +72,7 @@ def _value(obj: QueueObject, path: str) -> str:
         case "metadata.namespace":
             return obj.metadata.namespace
         case _:
-            return QUEUE_FIELDS[obj.kind][path](obj)
+            return KINDS[obj.kind].selectable[path](obj)
 
 
 WORKLOAD_FIELDS: Final[Mapping[str, str]] = {

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from admission.api.openapi import object_schemas, report_schemas
-from admission.api.registry import AUDIT_RECORDS, GROUP, RESOURCES, VERSION
+from admission.api.kinds import object_schemas
+from admission.api.kinds.all_kinds import KINDS
+from admission.api.openapi import report_schemas
+from admission.api.registry import AUDIT_RECORDS, GROUP, RESOURCES, VERSION, WORKLOADS
 from admission.model.base import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from admission.api.http.responses import Document
     from admission.model.base import Model
 
 OWN, META = "dev.sluice.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1."
 _REF: Final = "#/components/schemas/"
-_STATUS: Final[dict[str, type[Model]]] = {
-    "ClusterQueue": object_schemas.ClusterQueueStatus,
-    "LocalQueue": object_schemas.LocalQueueStatus,
-    "AdmissionCheck": object_schemas.AdmissionCheckStatus,
-    "Workload": object_schemas.WorkloadStatus,
+_STATUS: Final[Mapping[str, type[Model]]] = {
+    **{kind: described.status_schema for kind, described in KINDS.items()},
+    WORKLOADS.kind: object_schemas.WorkloadStatus,
 }
 _ANSWERS: Final = (
     report_schemas.PendingWorkloadsSummary,
@@ -47,8 +47,7 @@ def components() -> dict[str, Document]:
     written = [resource.model for resource in RESOURCES if resource.model is not None]
     described: list[type[Model]] = [
         *written,
-        *_STATUS.values(),
-        object_schemas.QueueObjectStatus,
+        *dict.fromkeys(_STATUS.values()),
         object_schemas.WorkloadSpec,
         *_ANSWERS,
         ObjectMeta,
@@ -61,7 +60,7 @@ def components() -> dict[str, Document]:
     schemas[f"{META}ObjectMeta"] = {key: value for key, value in metadata.items() if key != "required"}
     schemas[f"{OWN}Workload"] = _workload()
     for resource in RESOURCES:
-        status = _STATUS.get(resource.kind, object_schemas.QueueObjectStatus)
+        status = _STATUS[resource.kind]
         schemas[f"{OWN}{resource.kind}"] = _kind(schemas[f"{OWN}{resource.kind}"], resource.kind, status)
     for resource in (*RESOURCES, AUDIT_RECORDS):
         schemas[f"{OWN}{resource.kind}List"] = _list(resource.kind)

@@ -1,4 +1,4 @@
-"""Subresources and reports, described as `admission.api.openapi.object_schemas` describes objects."""
+"""Subresources and reports, described as `admission.api.kinds.object_schemas` describes objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from admission.api.openapi.object_schemas import Time
+from admission.api.kinds.object_schemas import Time
 from admission.model.base import Labels, Model, Quantity
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from admission.api.documents.presentation import documents, workload_documents
 from admission.api.documents.selection import WorkloadSelection
 from admission.api.errors import Expired
+from admission.api.kinds.all_kinds import KINDS
 from admission.model.manifests import to_manifest
-from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
 from admission.store.records import WorkloadRecord
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 STATUS_SECONDS = 1.0
 """The numbers in the status of queues are looked at so often, as long as somebody watches them."""
-_WITH_NUMBERS = (ClusterQueue.kind, LocalQueue.kind, AdmissionCheck.kind)
-"""Their status depends on workloads."""
 _BATCH = 1_000
 MOST = 20_000
 """A watch cannot begin so many changes ago; to list again costs less."""
@@ -104,6 +102,8 @@ class QueueObjectSource:
     def __init__(self, store: Store, kind: str, *, clock: Callable[[], float]) -> None:
         self._store = store
         self._kind = kind
+        self._has_status = KINDS[kind].statuses is not None
+        """Whether the objects have a status, which follows from workloads."""
         self._clock = clock
         self._known: dict[str, Item] = {}
         self._looked_at = 0.0
@@ -122,7 +122,7 @@ class QueueObjectSource:
         newest = self._store.revisions.newest
         versions = await self._store.queues.changes_since(since, kind=self._kind)
         upto = max([since, newest, *(version.revision for version in versions)])
-        self._may_differ |= self._kind in _WITH_NUMBERS and upto > since
+        self._may_differ |= self._has_status and upto > since
         changes = await self._versions(versions, self._known)
         if self._may_differ and self._clock() >= self._looked_at + STATUS_SECONDS:
             # First, so that who has got the rest, whose revisions are true ones, has got these, too.
@@ -137,7 +137,7 @@ class QueueObjectSource:
         upto = max([revision, newest, *(version.revision for version in versions)])
         known = await self._as_of(revision, versions)
         changes = await self._versions(versions, known)
-        if self._kind in _WITH_NUMBERS and upto > revision:
+        if self._has_status and upto > revision:
             # What the numbers were then is not known.
             told = {change.key for change in changes}
             objects = [item.subject for key, item in self._known.items() if key not in told]

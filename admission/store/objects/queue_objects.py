@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, LocalQueue
+from admission.model.queues import QUEUE_OBJECTS
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 CHANGE_REASON = "sluice.dev/change-reason"
 """The annotation by which an author says why."""
 
-_NOT_IN_VERSIONS = ("parent", "cluster_queue", "managed_fields")
+_REFERENCE_COLUMNS = ("parent", "cluster_queue")
+"""Names of other objects that the database searches by."""
+_NOT_IN_VERSIONS = (*_REFERENCE_COLUMNS, "managed_fields")
 _MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
 
 
@@ -230,27 +232,21 @@ async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
 def _row(obj: QueueObject) -> Document:
     """The columns that follow from what the user wrote."""
     kind, namespace, name = obj.key
+    content = obj.model_dump(mode="json", by_alias=True, exclude={"metadata"}, exclude_none=True)
+    named = dict.fromkeys(_REFERENCE_COLUMNS, "")
+    for reference in obj.references:
+        if reference.column:
+            named[reference.column] = next(reference.names(content), "")
     return {
         "kind": kind,
         "namespace": namespace,
         "name": name,
-        "parent": _parent(obj),
-        "cluster_queue": obj.spec.cluster_queue if isinstance(obj, LocalQueue) else "",
+        **named,
         "labels": dict(obj.metadata.labels),
         "annotations": dict(obj.metadata.annotations),
-        "content": obj.model_dump(mode="json", by_alias=True, exclude={"metadata"}, exclude_none=True),
+        "content": content,
         "managed_fields": [dict(entry) for entry in obj.metadata.managed_fields] or None,
     }
-
-
-def _parent(obj: QueueObject) -> str:
-    match obj:
-        case ClusterQueue():
-            return obj.spec.cohort_name
-        case Cohort():
-            return obj.spec.parent_name
-        case _:
-            return ""
 
 
 def _object(row: RowMapping | Document) -> QueueObject:

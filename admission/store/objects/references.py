@@ -1,4 +1,4 @@
-"""What queue objects owe each other: no cycle of Cohorts, nothing deleted that others still name."""
+"""Integrity between queue objects: no cycle of Cohorts, and no deletion of an object that others name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, ResourceFlavor
 from admission.store.database.tables import admissions, queue_objects, workloads
 from admission.store.errors import Conflict
 from admission.store.workloads.loading import UNFINISHED
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.queues import QueueObject
+    from admission.model.references import Reference
 
 _NAMED = 3
 """How many dependants a message names."""
@@ -39,29 +40,32 @@ async def check_parents(connection: AsyncConnection, obj: QueueObject) -> None:
 
 async def check_deletion(connection: AsyncConnection, obj: QueueObject) -> None:
     """Raise Conflict, naming some of them, if other objects or unfinished workloads need `obj`."""
-    match obj:
-        case ClusterQueue():
-            uses = {
-                "LocalQueue": _objects(LocalQueue.kind).where(queue_objects.c.cluster_queue == obj.name),
-                "workload": _workloads().where(workloads.c.cluster_queue == obj.name),
-            }
-        case ResourceFlavor():
-            holders = select(admissions.c.workload_uid).where(
-                admissions.c.to_at.is_(None), admissions.c.flavor == obj.name
-            )
-            uses = {"workload": _workloads().where(workloads.c.uid.in_(holders))}
-            for kind in (ClusterQueue.kind, Cohort.kind):
-                rows = await connection.execute(_objects(kind).add_columns(queue_objects.c.content))
-                _refuse(obj, kind, [row.name for row in rows if obj.name in _flavors(row.content)])
-        case AdmissionCheck():
-            uses = {}
-            rows = await connection.execute(_objects(ClusterQueue.kind).add_columns(queue_objects.c.content))
-            _refuse(obj, ClusterQueue.kind, [row.name for row in rows if obj.name in _checks(row.content)])
-        case _:
-            return
-    for kind, statement in uses.items():
-        rows = await connection.execute(statement)
-        _refuse(obj, kind, [f"{row.namespace}/{row.name}" for row in rows])
+    for model in reversed(QUEUE_OBJECTS):
+        for reference in model.references:
+            if reference.kind == obj.kind and reference.needed:
+                _refuse(obj, model.kind, await _naming(connection, model, reference, obj.name))
+    if isinstance(obj, ClusterQueue):
+        in_use = workloads.c.cluster_queue == obj.name
+    elif isinstance(obj, ResourceFlavor):
+        columns = admissions.c
+        holders = select(columns.workload_uid).where(columns.to_at.is_(None), columns.flavor == obj.name)
+        in_use = workloads.c.uid.in_(holders)
+    else:
+        return
+    rows = await connection.execute(_workloads().where(in_use))
+    _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
+
+
+async def _naming(connection: AsyncConnection, model: type[QueueObject], reference: Reference, name: str) -> list[str]:
+    """Names (`namespace/name` if they have one) of the objects of a kind whose reference names `name`."""
+    columns = queue_objects.c
+    statement = _objects(model.kind)
+    if reference.column:
+        found = list(await connection.execute(statement.where(columns[reference.column] == name)))
+    else:
+        rows = await connection.execute(statement.add_columns(columns.content))
+        found = [row for row in rows if name in reference.names(row.content)]
+    return [f"{row.namespace}/{row.name}" if model.namespaced else row.name for row in found]
 
 
 def _objects(kind: str) -> Select[tuple[str, str]]:
@@ -72,15 +76,6 @@ def _objects(kind: str) -> Select[tuple[str, str]]:
 def _workloads() -> Select[tuple[str, str]]:
     columns = workloads.c
     return select(columns.namespace, columns.name).where(UNFINISHED).order_by(columns.created_at).limit(_NAMED + 1)
-
-
-def _flavors(content: dict[str, dict[str, list[dict[str, list[dict[str, str]]]]]]) -> set[str]:
-    return {flavor["name"] for group in content["spec"]["resourceGroups"] for flavor in group["flavors"]}
-
-
-def _checks(content: dict[str, dict[str, dict[str, list[dict[str, str]]]]]) -> set[str]:
-    strategy = content["spec"].get("admissionChecksStrategy") or {}
-    return {rule["name"] for rule in strategy.get("admissionChecks", ())}
 
 
 def _refuse(obj: QueueObject, kind: str, names: list[str]) -> None:

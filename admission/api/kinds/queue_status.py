@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.model.quantity import format_amount
+from admission.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor
+from admission.store.records import QueueStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from admission.api.http.responses import Document
-    from admission.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
-    from admission.store.records import QueueStatus
+    from admission.model.queues import LocalQueue
+    from admission.store.store import Store
+
+NO_WORKLOADS: Final = QueueStatus()
+"""The numbers of a queue that no workload is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,13 @@ class Surroundings:
     """The names of all AdmissionChecks."""
     cluster_queues: Mapping[str, ClusterQueue]
     """All of them, by name; only LocalQueues ask."""
+
+
+async def surroundings_of(store: Store, cluster_queues: Iterable[ClusterQueue] = ()) -> Surroundings:
+    """What is in the database now, with the ClusterQueues that were read already."""
+    flavor, check = ResourceFlavor.kind, AdmissionCheck.kind
+    names = await store.queues.names(flavor, check)
+    return Surroundings(names[flavor], names[check], {queue.name: queue for queue in cluster_queues})
 
 
 def missing_flavors(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:

@@ -1,0 +1,28 @@
+"""The kinds of queue objects that the API serves, by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from admission.api.kinds.admission_checks import ADMISSION_CHECK
+from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
+from admission.api.kinds.cohorts import COHORT
+from admission.api.kinds.local_queues import LOCAL_QUEUE
+from admission.api.kinds.resource_flavors import RESOURCE_FLAVOR
+from admission.api.kinds.workload_priority_classes import WORKLOAD_PRIORITY_CLASS
+
+KINDS: Final = MappingProxyType(
+    {
+        kind.model.kind: kind
+        for kind in (
+            CLUSTER_QUEUE,
+            COHORT,
+            LOCAL_QUEUE,
+            RESOURCE_FLAVOR,
+            WORKLOAD_PRIORITY_CLASS,
+            ADMISSION_CHECK,
+        )
+    }
+)
+"""Each kind of `admission.model.queues.QUEUE_OBJECTS`."""

@@ -1,0 +1,41 @@
+"""Cohorts as the API shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from admission.api.kinds.columns import Column, at
+from admission.api.kinds.descriptor import ObjectKind
+from admission.model.names import listed
+from admission.model.queues import Cohort
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.store.store import Store
+
+
+async def _deletion_warnings(store: Store, gone: Sequence[Cohort]) -> list[str]:
+    """What still names the Cohorts that were (or, in a dry run, would be) deleted, and what it has from them no more.
+
+    That is no reason to refuse: as in Kueue, a Cohort exists also without an object, by being named.
+    """
+    own = {f"{item.kind} {item.name}" for item in gone}
+    texts = []
+    for item in gone:
+        members = [member for member in await store.queues.members(item.name) if member not in own]
+        if members:
+            cut_off = f"are cut off from Cohort {item.spec.parent_name}" if item.spec.parent_name else "lose its quota"
+            texts.append(
+                f"Cohort {item.name} is still named by {listed(members)}, which go on sharing with each other and "
+                f"{cut_off}; create it again, or give them another one"
+            )
+    return texts
+
+
+COHORT: Final = ObjectKind(
+    Cohort,
+    columns=(Column("Parent", at("spec", "parentName"), "Cohort that the Cohort belongs to"),),
+    selectable={"spec.parentName": lambda cohort: cohort.spec.parent_name},
+    deletion_warnings=_deletion_warnings,
+)

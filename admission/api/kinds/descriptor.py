@@ -1,0 +1,47 @@
+"""The descriptor of a kind of queue object: all that the API has to know of it beside its model.
+
+Name, plural, short names, scope and references stand on the model (`admission.model.queues`), as store and command line
+need them, too. From both follow routes, discovery, OpenAPI, tables, selectors, watches, completion and the client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from admission.api.kinds.object_schemas import QueueObjectStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from admission.api.http.responses import Document
+    from admission.api.kinds.columns import Column
+    from admission.model.base import Model
+    from admission.model.queues import QueueObject
+    from admission.store.store import Store
+
+
+Namespaces: TypeAlias = "Mapping[str, Mapping[str, str]]"
+"""The labels of each namespace of the cluster; empty: they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """A kind of queue object. The functions are given objects of `model` only."""
+
+    model: type[QueueObject]
+    columns: tuple[Column, ...] = ()
+    """Between name and age."""
+    selectable: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """What a field selector can name beside name and namespace: path to the value of an object."""
+    status_schema: type[Model] = QueueObjectStatus
+    """The schema of `status` in OpenAPI."""
+    statuses: Callable[[Store, Sequence[Any]], Awaitable[Iterable[Document]]] | None = None
+    """The status of each object, in order, in a fixed number of queries; None: the kind has no status.
+
+    It may depend on workloads, so a watch computes it again when anything is committed.
+    """
+    warnings: Callable[[Store, Any, Namespaces], Awaitable[list[str]]] | None = None
+    """Sentences for the author of an object that was accepted and will not work as it is, or not yet."""
+    deletion_warnings: Callable[[Store, Sequence[Any]], Awaitable[list[str]]] | None = None
+    """Sentences for the one who deletes these objects."""

@@ -1,0 +1,33 @@
+"""ResourceFlavors as the API shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from admission.api.kinds.columns import Column
+from admission.api.kinds.descriptor import ObjectKind
+from admission.model.queues import ResourceFlavor
+
+if TYPE_CHECKING:
+    from admission.api.http.responses import Document
+    from admission.api.kinds.descriptor import Namespaces
+    from admission.store.store import Store
+
+
+def _labels(document: Document, now: float) -> object:
+    del now
+    return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
+
+
+async def _warnings(store: Store, written: ResourceFlavor, namespaces: Namespaces) -> list[str]:
+    del store, namespaces
+    if written.spec.topology_name is None:
+        return []
+    return ["spec.topologyName is not acted on: Sluice does not look at the topology of nodes"]
+
+
+RESOURCE_FLAVOR: Final = ObjectKind(
+    ResourceFlavor,
+    columns=(Column("Node Labels", _labels, "Labels of the nodes of the flavor", wide=True),),
+    warnings=_warnings,
+)
