@@ -1,0 +1,47 @@
+"""Its descriptor: what would be `admission/api/kinds/budgets.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.api.kinds.columns import Column, at
+from admission.api.kinds.descriptor import ObjectKind
+from admission.model.base import Model
+from admission.model.queues import ClusterQueue
+from tests.api.toy_kind.model import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.store.store import Store
+
+
+class BudgetStatus(Model):
+    """What of it was used."""
+
+    gpu_hours_left: int
+    """What is left in this month."""
+
+
+async def _statuses(store: Store, budgets: Sequence[Budget]) -> list[dict[str, Any]]:
+    del store
+    return [{"gpuHoursLeft": budget.spec.gpu_hours} for budget in budgets]
+
+
+async def _warnings(store: Store, written: Budget) -> list[str]:
+    queue = written.spec.cluster_queue
+    known = (await store.queues.names(ClusterQueue.kind))[ClusterQueue.kind]
+    return [] if queue in known else [f"there is no ClusterQueue {queue}; nothing is counted before it is created"]
+
+
+BUDGET = ObjectKind(
+    Budget,
+    columns=(
+        Column("ClusterQueue", at("spec", "clusterQueue"), "Whose workloads it is for"),
+        Column("Left", at("status", "gpuHoursLeft"), "GPU hours left in this month", "integer"),
+    ),
+    selectable={"spec.clusterQueue": lambda budget: budget.spec.cluster_queue},
+    status_schema=BudgetStatus,
+    statuses=_statuses,
+    warnings=_warnings,
+)
