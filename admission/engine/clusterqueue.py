@@ -1,4 +1,4 @@
-"""A ClusterQueue at work: its place in the tree, who waits, who holds quota, and how shapes map to its flavors."""
+"""The engine's state of a ClusterQueue: its node in the quota tree, pending and admitted workloads, and flavors."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class Held:
     queue: ClusterQueue
     usage: tuple[tuple[FlavorResource, int], ...]
     at: float
-    """When it was given."""
+    """Unix time (s) of the admission."""
     evicting: bool = False
+    """Whether it was told to stop; it holds its quota until its pods are gone."""
     amounts: tuple[tuple[int, int], ...] = ()
-    """`usage` with the numbers that the flavor-resources have in the queue's tree."""
+    """`usage` by the indices of its flavor-resources in the ClusterQueue's tree."""
 
     @property
     def since(self) -> float:
-        """Since when it had waited."""
+        """Unix time (s) since which it waited before its admission."""
         return self.workload.since
 
     @property
@@ -49,7 +50,7 @@ class Held:
         return self.workload.namespace, self.workload.queue
 
     def by_resource(self) -> dict[str, int]:
-        """What it holds, of all flavors together."""
+        """The amounts that it holds by resource, summed over flavors."""
         total: dict[str, int] = {}
         for (_, resource), amount in self.usage:
             total[resource] = total.get(resource, 0) + amount
@@ -57,13 +58,13 @@ class Held:
 
 
 class Option(NamedTuple):
-    """A flavor that a part could get."""
+    """A flavor that the resources of a part could be assigned."""
 
     flavor: str
     mismatch: str
-    """Why the pods cannot run there; "" if they can."""
+    """Why the pods cannot run on its nodes (taints, affinity); "" if they can."""
     frs: Mapping[str, int]
-    """Resource to flavor-resource."""
+    """Resource to the index of the flavor-resource in the tree."""
 
 
 class Part(NamedTuple):
@@ -83,27 +84,27 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What of a shape's assignment does not depend on usage."""
+    """The part of a shape's flavor assignment that does not depend on usage."""
 
     groups: tuple[Group, ...]
     requests: tuple[dict[str, int], ...]
-    """Of each pod set: resource to the amount for one pod, the implicit one included."""
+    """For each pod set: resource to the amount for one pod, `pods` included."""
     totals: tuple[dict[str, int], ...]
-    """Of each group: resource to the amount for all of its pods."""
+    """For each group: resource to the amount for all of its pods."""
 
 
 @dataclass(slots=True, eq=False)
 class Facts:
-    """What a ClusterQueue found out about a shape; of no use any more when the tree is another one."""
+    """What a ClusterQueue knows of a shape. Outdated as soon as `tree` is not the ClusterQueue's tree any more."""
 
     tree: Tree | None
     plan: Plan
     obstacles: tuple[tuple[int, int], ...] | None = None
-    """If it did not fit: for each flavor, a flavor-resource and how much of it must be available."""
+    """If it did not fit: for each flavor, the index of a flavor-resource and the amount that must be available."""
 
 
 class ClusterQueue:
-    """The state that lasts when the tree is built anew. `node` and `tree` are None while it takes no part."""
+    """The state of a ClusterQueue that outlives its tree. `node` and `tree` are None while it is not in a tree."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,23 +113,23 @@ class ClusterQueue:
         self.held: dict[str, Held] = {}
         self._by_priority: dict[int, dict[str, Held]] = {}
         self.generation = 0
-        """Advances whenever more may have become available here: what the search for a flavor found may be outdated."""
+        """Grows whenever more may have become available here: then `Progress` through the flavors is outdated."""
         self.over_since: float | None = None
-        """Since when it has used more than the tree allows, as far as anybody cares (`overQuota`)."""
+        """Unix time (s) since which its use exceeds what the tree allows; None: it does not, or has no `overQuota`."""
         self.node: Node | None = None
         self.tree: Tree | None = None
         self.inactive = "not found"
-        """Why no workload of it is admitted; "" if it is active."""
+        """Why it admits no workload, such as `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}
 
     def hold(self, held: Held) -> None:
-        """It holds quota from now on."""
+        """Add a workload that holds quota."""
         uid = held.workload.uid
         self.held[uid] = held
         self._by_priority.setdefault(held.workload.priority, {})[uid] = held
 
     def drop(self, held: Held) -> None:
-        """It holds quota no more."""
+        """Remove a workload that holds quota no more."""
         uid, priority = held.workload.uid, held.workload.priority
         del self.held[uid]
         del self._by_priority[priority][uid]
@@ -136,17 +137,17 @@ class ClusterQueue:
             del self._by_priority[priority]
 
     def held_at(self, most: float) -> Iterator[Held]:
-        """Those that hold quota with a priority of at most `most`."""
+        """Workloads that hold quota and have a priority of at most `most`."""
         return (held for priority, group in self._by_priority.items() if priority <= most for held in group.values())
 
     def lowest_priority(self) -> float:
-        """The lowest priority of those that hold quota; infinite if there are none."""
+        """The lowest priority of the workloads that hold quota; infinite if there are none."""
         return min(self._by_priority, default=inf)
 
     def surely_blocked(self) -> Callable[[Shape], bool]:
-        """Tells of a shape whether what kept it out still does; good for as long as usage does not change.
+        """A predicate: whether a shape certainly does not fit, by its known obstacles. Valid until usage changes.
 
-        Only for a queue that nobody lends to or borrows from.
+        Only for a ClusterQueue without a Cohort.
         """
         node, tree = self.node, self.tree
         if node is None:
@@ -155,7 +156,7 @@ class ClusterQueue:
         policy = self.spec.preemption.within_cluster_queue
         lowest = inf if policy == "Never" else self.lowest_priority()
         if policy == "LowerPriority":
-            lowest += 1  # the lowest priority that could preempt somebody
+            lowest += 1  # the lowest priority that could preempt a workload
 
         def blocked(shape: Shape) -> bool:
             facts = shape.facts.get(self)
@@ -172,7 +173,7 @@ class ClusterQueue:
         return blocked
 
     def settle_in(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
-        """Take the place in a newly built tree, where nothing is used yet."""
+        """Take its node in a newly built tree, and count there what its workloads hold."""
         self.tree = tree
         self.node = tree.queues[self.name]
         self.flavors = flavors
@@ -180,29 +181,29 @@ class ClusterQueue:
             self.count(held)
 
     def count(self, held: Held) -> None:
-        """Count what it holds as used. Its flavor-resources must be known to the tree."""
+        """Add a workload's usage to the tree. Its flavor-resources must be in the tree's index."""
         assert self.tree is not None
         held.amounts = tuple((self.tree.index[fr], amount) for fr, amount in held.usage)
         self.recount(held)
 
     def recount(self, held: Held) -> None:
-        """Count again what was counted before in the same tree."""
+        """Add a workload's usage again that `uncount` has removed from the same tree."""
         assert self.node is not None
         for fr, amount in held.amounts:
             add_usage(self.node, fr, amount)
 
     def uncount(self, held: Held) -> None:
-        """The reverse of both."""
+        """Remove a workload's usage from the tree."""
         assert self.node is not None
         for fr, amount in held.amounts:
             remove_usage(self.node, fr, amount)
 
     def plan(self, shape: Shape) -> Plan:
-        """How the shape maps to this queue's flavors."""
+        """How a shape's pod sets and resources map to the flavors of this ClusterQueue."""
         return self.facts(shape).plan
 
     def facts(self, shape: Shape) -> Facts:
-        """What is known of the shape in the present tree."""
+        """The facts of a shape in the present tree, made if there are none."""
         facts = shape.facts.get(self)
         if facts is None or facts.tree is not self.tree:
             facts = shape.facts[self] = Facts(self.tree, self._make_plan(shape.pod_sets))
@@ -270,7 +271,7 @@ def _precedence(resource: str) -> int:
 
 
 def usage_of(admission: Admission) -> tuple[tuple[FlavorResource, int], ...]:
-    """What an admission holds of each flavor-resource, for all pod sets together."""
+    """The amounts of each flavor-resource that an admission holds, summed over pod sets."""
     usage: dict[FlavorResource, int] = {}
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():

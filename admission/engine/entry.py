@@ -1,4 +1,4 @@
-"""A head on its way through a cycle, and what a cycle decided."""
+"""The working state of a head in a cycle, and the result of a cycle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What became of a head."""
+    """What a cycle decided about a head."""
 
     NOT_ADMITTED = auto()
     """It does not fit, or would have to preempt and may not."""
@@ -33,7 +33,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A head on its way through the cycle."""
+    """A head in a cycle, with its assignment, its victims and what was decided."""
 
     item: Item
     queue: ClusterQueue
@@ -45,12 +45,12 @@ class Entry:
     reason: str = ""
     message: str = ""
     contended: bool = False
-    """Whether it was a contender, nothing else of its ClusterQueue having been tried since something was freed."""
+    """Whether it came in as a contender (see `fair_standby`) and not as the head of its ClusterQueue at the start."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What one cycle decided."""
+    """The decisions of one cycle."""
 
     admitted: list[tuple[Admit, Held]] = field(default_factory=list)
     evicted: list[Evict] = field(default_factory=list)

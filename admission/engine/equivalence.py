@@ -1,6 +1,6 @@
-"""Workloads of one shape share one object, so that what was found out about one of them holds for all.
+"""Shapes: equivalence classes of workloads, so that what was computed for one of them is used for all.
 
-The shape is what decides whether a workload fits: its pod sets and its priority.
+A shape is what decides whether a workload fits: its pod sets and its priority (Kueue's scheduling hash).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class Shape:
-    """Pod sets and priority of equal workloads; equal ones are identical."""
+    """Pod sets and priority that equal workloads have in common. Equal shapes are one object."""
 
     __slots__ = ("__weakref__", "facts", "partial", "pod_sets", "priority", "written")
 
     def __init__(self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int) -> None:
         self.written = written
         self.pod_sets = pod_sets
-        """As they count against quota."""
+        """The pod sets as they count against quota (see `Accounting`); `written` are those of the workload."""
         self.priority = priority
         self.facts: dict[ClusterQueue, Facts] = {}
-        """What each ClusterQueue found out about it."""
+        """By ClusterQueue."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
 
 
 class Shapes:
-    """Finds the shape of a workload; forgets those that no workload has any more."""
+    """The shapes in use. Held weakly: a shape is forgotten with its last workload."""
 
     def __init__(self, accounting: Accounting) -> None:
         self._accounting = accounting
@@ -40,7 +40,7 @@ class Shapes:
         self._by_identity: WeakValueDictionary[tuple[int, int], Shape] = WeakValueDictionary()
 
     def of(self, workload: Workload) -> Shape:
-        """The one shape of all workloads that are equal to this one in what decides."""
+        """The shape of a workload."""
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
         if known is not None and known.written is workload.pod_sets:

@@ -1,4 +1,4 @@
-"""What the engine is told, and what it answers: the whole vocabulary between decisions and the world."""
+"""Events, which the engine is told (`Engine.observe`), and decisions, which it answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueueObjectChanged:
 
 @dataclass(frozen=True, slots=True)
 class QueueObjectDeleted:
-    """One of them is gone. `namespace` is empty for all but a LocalQueue."""
+    """A queue object was deleted. `namespace` is empty for all kinds but LocalQueue."""
 
     kind: str
     namespace: str
@@ -32,7 +32,7 @@ class QueueObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceChanged:
-    """The labels that a ClusterQueue's namespaceSelector looks at; None: the namespace is gone."""
+    """A namespace is new, or its labels have changed; None: it is gone. namespaceSelectors are matched with them."""
 
     name: str
     labels: Mapping[str, str] | None
@@ -40,19 +40,19 @@ class NamespaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPending:
-    """A workload waits, newly or again, or has changed while it waited. `held` keeps it out of every cycle."""
+    """A workload is pending: newly, again, or changed. `held`: it is on hold, and takes no part in cycles."""
 
     workload: Workload
     held: bool = False
     fault: tuple[str, str] | None = None
-    """Why it may never be admitted as it is (a reason of the vocabulary, and a sentence), if that is so."""
+    """Reason and message if it can never be admitted as it is."""
     not_before: float = 0.0
-    """Until when it takes no part in cycles (backoff)."""
+    """Unix time (s) of its requeue backoff's end, before which it takes no part in cycles; 0: no backoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadAdmitted:
-    """A workload holds quota already: told when the state is loaded, never as an echo of a decision."""
+    """A workload holds quota already: told when the state is loaded, or when it was resized; not after an Admit."""
 
     workload: Workload
     admission: Admission
@@ -63,18 +63,18 @@ class WorkloadAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEvicted:
-    """A workload that holds quota is being stopped for a reason outside the engine; it holds it until it is gone."""
+    """A workload is being stopped for a reason outside of the engine. It holds its quota until WorkloadGone."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadGone:
-    """A workload finished, was deleted, or (`requeue`) was stopped completely: what it held is free."""
+    """A workload has finished, was deleted, or (`requeue`) its pods are gone after an eviction: its quota is free."""
 
     uid: str
     requeue: Workload | None = None
-    """How it waits from now on, if it does."""
+    """The workload as it is pending from now on; None: it is not."""
     held: bool = False
     not_before: float = 0.0
 
@@ -93,7 +93,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Give `admission` to the workload. It counts as used from now on, until `forget` or WorkloadGone."""
+    """Admit the workload. Its quota counts as used from now on, until `Engine.forget` or WorkloadGone."""
 
     workload: Workload
     admission: Admission
@@ -101,7 +101,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take the quota of a workload back, for `preemptor` (the uid of a workload) or for a reason of its own.
+    """Evict the workload, for `preemptor` (the uid of a workload) or for another reason (None).
 
     It holds its quota until WorkloadGone; only with the reason WorkloadSliceReplaced the preemptor has it already.
     """
@@ -117,45 +117,45 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Why a workload was not admitted this time; only where it differs from what was said of it before."""
+    """Why a workload is pending. Given only if reason or message differ from those given before."""
 
     workload: Workload
     reason: str
-    """Of Kueue's vocabulary: WaitingForQuota, ExceedsMaxQuota, NoMatchingFlavor, Misconfigured, Suspended ..."""
+    """A reason of `vocabulary`, such as WaitingForQuota or ExceedsMaxQuota, or of a policy."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Flap:
-    """A preemption that was in vain: all its victims are gone, and the workload that they went for still waits.
+    """A preemption without effect: all victims are gone, and their preemptor is still pending.
 
-    Not a decision, but worth a warning: it may happen again and again. So it is in Kueue, when what became free goes to
-    somebody else, or the next search for a flavor starts at another one.
+    Not a decision, but worth a warning, as it may repeat. Kueue's rules allow it: the quota that became free may go to
+    another workload, or the preemptor's next attempt may start at another flavor.
     """
 
     preemptor: Workload
     victims: tuple[str, ...]
-    """Their keys."""
+    """Namespaced names (`namespace/name`) of the victims."""
     returned: tuple[str, ...]
-    """Those of them that were admitted again meanwhile."""
+    """Namespaced names of those victims that were admitted again meanwhile."""
 
     @property
     def message(self) -> str:
-        """One sentence."""
+        """The warning, one sentence."""
         again = f", and {', '.join(self.returned)} were admitted again" if self.returned else ""
         return f"{', '.join(self.victims)} were preempted for {self.preemptor.key}, which was not admitted then{again}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What one or several cycles decided, in the order in which it was decided."""
+    """The decisions of one or several cycles, each kind in the order in which they were made."""
 
     admitted: tuple[Admit, ...] = ()
     evicted: tuple[Evict, ...] = ()
     parked: tuple[Park, ...] = ()
     cycles: int = field(default=1)
     flapping: tuple[Flap, ...] = ()
-    """Preemptions that turned out to have been in vain."""
+    """Preemptions that turned out to be without effect."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.evicted or self.parked)

@@ -1,7 +1,7 @@
-"""The workloads that wait in one ClusterQueue, in the order in which they are tried.
+"""Pending workloads of one ClusterQueue, in the order in which they become heads.
 
-They lie in buckets of equal shape, and the queue orders the heads of its buckets. So the whole of a shape can be set
-aside as inadmissible, and be released again, without touching its workloads.
+They are kept in buckets of equal shape (see `equivalence`), and only the fronts of buckets are ordered. So a shape is
+marked inadmissible, and active again, without touching each of its workloads.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class Likeness(NamedTuple):
-    """What workloads of one shape must have in common besides, to be ordered among each other by time alone."""
+    """What the workloads of a bucket have in common beside their shape, so that time alone orders them."""
 
     accepted: bool
-    """Whether the queue takes workloads of their namespaces."""
+    """Whether the ClusterQueue's namespaceSelector matches their namespaces."""
     priority: int
-    """By which they are ordered."""
+    """The priority by which they are ordered (`Item.rank_priority`)."""
     local_queue: LocalQueueKey | None
-    """Only told apart where usage decides."""
+    """None unless LocalQueues are ordered by usage (admission fair sharing)."""
 
 
 class Bucket:
-    """Waiting workloads of one shape that are alike, earliest first."""
+    """Pending workloads of one shape and likeness, as a heap by time."""
 
     __slots__ = ("aside", "front", "heap", "likeness", "shape", "size")
 
@@ -43,19 +43,19 @@ class Bucket:
         self.heap: list[tuple[float, str, int, Item]] = []
         self.size = 0
         self.aside = False
-        """Set aside as inadmissible, whoever is in it or comes into it."""
+        """Whether its shape is inadmissible: all workloads in it, and those that are added."""
         self.front: Item | None = None
-        """The item that stands for the bucket in the queue's order; none while it is set aside."""
+        """Its first item, which is ordered among the fronts of other buckets; None while the bucket is set aside."""
 
     def first(self) -> Item | None:
-        """The earliest workload; entries that are no longer meant are dropped on the way."""
+        """The earliest workload. Drops heap entries of workloads that have left (their token differs)."""
         heap = self.heap
         while heap and heap[0][3].token != heap[0][2]:
             heappop(heap)
         return heap[0][3] if heap else None
 
     def before(self, rank: Rank, limit: int) -> list[Item]:
-        """Some that rank before, at most `limit`: as a heap, nothing below one that does not has to be looked at."""
+        """Up to `limit` workloads that rank before, in no order. Descends the heap only below those that do."""
         priority, *entry = rank
         bound = (inf, "") if -self.likeness.priority < priority else tuple(entry)
         found: list[Item] = []
@@ -70,18 +70,22 @@ class Bucket:
         return found
 
     def items(self) -> Iterator[Item]:
-        """All workloads in it, in no order."""
+        """All workloads of the bucket, in no order."""
         return (item for _, _, token, item in self.heap if item.token == token)
 
 
 class Pending:
-    """Order: the sticky preemptor; least LocalQueue usage, if asked for; priority; waiting since; uid."""
+    """The pending workloads of one ClusterQueue.
+
+    Ordered by: the sticky preemptor first; LocalQueue with the least usage, if a policy orders; priority, highest
+    first; waiting since; uid. Each is active, inadmissible with its shape, or set aside on its own (`put_alone`).
+    """
 
     def __init__(self) -> None:
         self.usage: Callable[[LocalQueueKey], float] | None = None
-        """Gives the usage of a LocalQueue in admission fair sharing, if the queue has it."""
+        """A policy's key for LocalQueues, least first; None: they are not told apart."""
         self.sticky = ""
-        """The uid of the workload that preempted for itself and stays first until it is admitted."""
+        """The uid of a workload whose victims are leaving, and which stays first until it is admitted; "" if none."""
         self._buckets: dict[Shape, dict[Likeness, Bucket]] = {}
         self._aside: dict[Shape, None] = {}
         self._alone: dict[str, tuple[Item, bool]] = {}
@@ -92,7 +96,7 @@ class Pending:
         self._rankings: dict[LocalQueueKey, Ranking] = {}
 
     def order_by(self, usage: Callable[[LocalQueueKey], float] | None) -> None:
-        """Start or cease to put LocalQueues that used less first."""
+        """Set or drop the policy's key for LocalQueues; builds the buckets anew if that changes anything."""
         if usage is self.usage or (usage is not None and self.usage is not None):
             return
         items = [item for item in self._by_uid.values() if item.bucket is not None]
@@ -106,23 +110,23 @@ class Pending:
         return len(self._by_uid)
 
     def items(self) -> Iterator[Item]:
-        """All that wait, in no order."""
+        """All pending workloads, in no order."""
         return iter(self._by_uid.values())
 
     def count_set_aside(self) -> int:
-        """How many are set aside; those of one shape are counted together."""
+        """The number of inadmissible workloads."""
         buckets = (bucket for shape in self._aside for bucket in self._buckets.get(shape, {}).values())
         return len(self._alone) + sum(bucket.size for bucket in buckets)
 
     def count_by_shape(self) -> Iterator[tuple[Shape, int]]:
-        """Shapes of those that wait, with how many have them; a shape may come more than once."""
+        """Each shape with a number of workloads that have it; a shape may come more than once."""
         for shape, buckets in self._buckets.items():
             yield shape, sum(bucket.size for bucket in buckets.values())
         for item, _ in self._alone.values():
             yield item.shape, 1
 
     def add(self, item: Item) -> None:
-        """Let it take part; if its shape is set aside, it is too."""
+        """Make it active, or inadmissible if its shape is."""
         self._enter(item)
         bucket = self._bucket(item)
         item.bucket = bucket
@@ -162,7 +166,7 @@ class Pending:
             heappush(self._order, (*item.rank, next(self._tokens), item, item.token))
 
     def remove(self, uid: str) -> None:
-        """It waited, and is admitted or gone: neither waiting nor sticky any more."""
+        """Remove a workload that was admitted or is gone. Raises KeyError if it is not pending."""
         if self.sticky == uid:
             self.sticky = ""
         item = self._by_uid.pop(uid)
@@ -193,7 +197,10 @@ class Pending:
             del self._buckets[bucket.shape]
 
     def pop(self) -> Item | None:
-        """Take the first out of the order; it is still waiting until `remove`, and comes back by one of the others."""
+        """Take the head out of the order; None if none is active.
+
+        It is pending until `remove`; the caller puts it back by `add`, `put_aside` or `put_alone`.
+        """
         item = self._first()
         if item is not None:
             self._take(item)
@@ -223,28 +230,28 @@ class Pending:
         return min(fronts, key=rank, default=None)
 
     def skip(self, blocked: Callable[[Shape], bool]) -> None:
-        """Set aside from the front on what is `blocked`, as if each had been tried."""
+        """Mark heads inadmissible as long as the shape of the head is `blocked`, as cycles would one by one."""
         while (item := self._first()) is not None:
             if item.progress is not None or item.fault is not None or not item.accepted or not blocked(item.shape):
                 return
             self.set_aside_shape(item.shape)
 
     def put_aside(self, item: Item) -> None:
-        """It cannot be admitted, nor can any other of its shape, until `release`."""
+        """Mark a head and all others of its shape inadmissible until `release`."""
         self.add(item)
         self.set_aside_shape(item.shape)
 
     def set_aside_shape(self, shape: Shape) -> None:
-        """Set aside all workloads of a shape, until `release`."""
+        """Mark all workloads of a shape inadmissible until `release`."""
         self._aside[shape] = None
         for bucket in self._buckets[shape].values():
             bucket.aside = True
             bucket.front = None
 
     def firsts(self) -> list[Item] | None:
-        """The first workload of each shape, in order, set aside or not.
+        """The first workload of each shape, in order, whether active or inadmissible.
 
-        None if not all would take part after `release`, or some were set aside for a reason of their own.
+        None if some were set aside on their own, or would not become active by `release`.
         """
         if any(not until_asked for _, until_asked in self._alone.values()):
             return None
@@ -258,17 +265,17 @@ class Pending:
         return sorted(firsts, key=_rank_of)
 
     def put_alone(self, item: Item, *, until_asked: bool = False) -> None:
-        """It is set aside for a reason of its own; `until_asked`: `release` does not bring it back."""
+        """Set a workload aside on its own, not with its shape; `until_asked`: `release` does not bring it back."""
         self._enter(item)
         self._alone[item.uid] = item, until_asked
 
     @property
     def set_aside(self) -> bool:
-        """Whether any are set aside."""
+        """Whether any workload is inadmissible or set aside on its own."""
         return bool(self._aside or self._alone)
 
     def release(self, keep: Callable[[Shape], bool] | None = None) -> None:
-        """Let all that were set aside take part again, but those `until_asked` and the shapes to `keep` aside."""
+        """Make inadmissible workloads active, but those set aside `until_asked` and the shapes to `keep` aside."""
         kept = dict.fromkeys(shape for shape in self._aside if keep is not None and keep(shape))
         for shape in self._aside.keys() - kept.keys():
             for bucket in list(self._buckets.get(shape, {}).values()):
@@ -286,16 +293,17 @@ class Pending:
             self.add(item)
 
     def reconsider(self, now: float) -> None:
-        """The queue has changed: let all take part again, under their present `accepted`, whose time has come."""
+        """Make all workloads active whose backoff is over by `now`, sorted anew by their present `accepted`."""
         self._aside.clear()
         items = [item for item in self._by_uid.values() if item.not_before <= now]
-        for item in items:  # all of them first, so that no bucket outlives this that was set aside
+        # All are taken out first, so that no bucket that is set aside is left over.
+        for item in items:
             self._take(item)
         for item in items:
             self.add(item)
 
     def wake(self, item: Item) -> None:
-        """Its time has come."""
+        """Make a workload active that was set aside on its own: its backoff is over, or a policy lets it in."""
         self._take(item)
         self.add(item)
 
@@ -303,17 +311,17 @@ class Pending:
         return (bucket for buckets in self._buckets.values() for bucket in buckets.values())
 
     def active(self) -> list[Item]:
-        """Those that take part, in order (without regard to usage)."""
+        """Active workloads, in order (leaving out the order of LocalQueues by usage)."""
         items = [item for bucket in self._all() if not bucket.aside for item in bucket.items()]
         return sorted(items, key=lambda item: (item.uid != self.sticky, *item.rank))
 
     def inadmissible(self) -> list[Item]:
-        """Those that are set aside, in order."""
+        """Workloads that are inadmissible or set aside on their own, in order."""
         items = [item for bucket in self._all() if bucket.aside for item in bucket.items()]
         return sorted(items + [item for item, _ in self._alone.values()], key=_rank_of)
 
     def ahead_of(self, item: Item, limit: int) -> list[Item]:
-        """Those that take part and are tried before it, in order (without regard to usage); `limit` at most."""
+        """Up to `limit` active workloads before it, in order (leaving out the order of LocalQueues by usage)."""
         rank = item.rank
         found: list[Item] = []
         for bucket in self._all():
@@ -322,11 +330,11 @@ class Pending:
         return sorted(found, key=_rank_of)
 
     def position(self, item: Item) -> tuple[int, int]:
-        """How many wait before it, set aside or not: of the queue, and of its LocalQueue."""
+        """The numbers of workloads before it, active or not: in the ClusterQueue, and in its LocalQueue."""
         return self._ranking.count_before(item.rank), self._rankings[item.local_queue].count_before(item.rank)
 
     def ranking(self, local_queue: LocalQueueKey | None = None) -> Ranking:
-        """All that wait, or those of one LocalQueue, in order (without regard to usage), set aside or not."""
+        """All workloads, or those of one LocalQueue, in order (leaving out usage), active or not."""
         return self._ranking if local_queue is None else self._rankings.get(local_queue, Ranking())
 
 

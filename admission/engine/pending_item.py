@@ -1,4 +1,4 @@
-"""One waiting workload: where it stands in its queue, and how far its search for a flavor came."""
+"""A pending workload in the engine: its place in the order of its ClusterQueue, and its progress through flavors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ LocalQueueKey = tuple[str, str]
 
 
 class Progress(NamedTuple):
-    """How far the search for a flavor came, to be continued in the next attempt."""
+    """Flavors that were tried already, so that the next attempt goes on behind them (Kueue's `LastAssignment`)."""
 
     tried: tuple[dict[str, int], ...]
     """For each pod set: resource to the index of the last flavor tried, -1 if that was the last of its group."""
     generation: int
-    """The ClusterQueue's generation then."""
+    """`ClusterQueue.generation` at that attempt."""
     cycle: int
+    """The number of the cycle of that attempt."""
 
     @property
     def unfinished(self) -> bool:
@@ -30,7 +31,7 @@ class Progress(NamedTuple):
 
 
 class Item:
-    """One waiting workload."""
+    """A pending workload."""
 
     __slots__ = (
         "accepted",
@@ -52,22 +53,22 @@ class Item:
         self.workload = workload
         self.shape = shape
         self.since = workload.since
-        # Only the order of the queue goes by what an admin said; all else by what is so.
+        # An admin's rank overrides the position in the queue only; preemption compares the workload's own priority.
         self.rank_priority = workload.priority if workload.rank_priority is None else workload.rank_priority
         self.rank_at = self.since if workload.rank_at is None else workload.rank_at
         self.accepted = True
-        """Whether the queue takes workloads of its namespace."""
+        """Whether the ClusterQueue's namespaceSelector matches its namespace."""
         self.cluster_queue = ""
         """The name of the ClusterQueue in which it waits; "" if in none."""
         self.fault: tuple[str, str] | None = None
-        """Why it may never be admitted as it is: reason and message."""
+        """Reason and message if it can never be admitted as it is."""
         self.not_before = 0.0
-        """Until when it takes no part."""
+        """Unix time (s) of its requeue backoff's end; 0: no backoff."""
         self.bucket: Bucket | None = None
         self.token = 0
         self.progress: Progress | None = None
         self.said: tuple[str, str] | None = None
-        """Reason and message as they were last reported."""
+        """Reason and message that were last reported as a Park decision."""
 
     @property
     def uid(self) -> str:
@@ -76,7 +77,7 @@ class Item:
 
     @property
     def rank(self) -> Rank:
-        """Its place in the order of the queue."""
+        """The sort key in its ClusterQueue: priority, highest first; waiting since; uid."""
         return -self.rank_priority, self.rank_at, self.workload.uid
 
     @property
