@@ -13,6 +13,7 @@ from tests.api.toy_kind.model import Budget
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from admission.api.kinds.descriptor import Namespaces
     from admission.store.store import Store
 
 
@@ -28,7 +29,8 @@ async def _statuses(store: Store, budgets: Sequence[Budget]) -> list[dict[str, A
     return [{"gpuHoursLeft": budget.spec.gpu_hours} for budget in budgets]
 
 
-async def _warnings(store: Store, written: Budget) -> list[str]:
+async def _warnings(store: Store, written: Budget, namespaces: Namespaces) -> list[str]:
+    del namespaces
     queue = written.spec.cluster_queue
     known = (await store.queues.names(ClusterQueue.kind))[ClusterQueue.kind]
     return [] if queue in known else [f"there is no ClusterQueue {queue}; nothing is counted before it is created"]
