@@ -69,6 +69,25 @@ _COMMANDS = {
 }
 
 
+_ELSEWHERE = {
+    "sbatch": "submit",
+    "srun": "submit --follow",
+    "squeue": "get workloads",
+    "scancel": "cancel",
+    "sinfo": "top queues",
+    "sacct": "get workloads --all, or report usage",
+    "sprio": "position",
+    "sshare": "tree",
+    "scontrol": "hold, release, prioritize, or edit",
+    "list": "get",
+    "run": "submit",
+    "kill": "cancel",
+    "log": "logs",
+    "usage": "report usage",
+}
+"""What commands of Slurm, kueuectl and kubectl are called here."""
+
+
 class _Group(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -110,6 +129,8 @@ class _Group(click.Group):
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"see {ctx.command_path} --help"
+            if name.lower() in _ELSEWHERE:
+                hint = f"here it is: {ctx.command_path} {_ELSEWHERE[name.lower()]}"
             raise click.UsageError(f'"{name}" is no command; {hint}', ctx)
         return super().resolve_command(ctx, args)
 

@@ -196,7 +196,9 @@ async def test_documents_of_workloads_are_those_of_what_is_unfinished_too(sluice
 async def test_workloads_of_whoever_asks(sluice, store, workloads):
     nothing = await sluice("get", "wl", "-A", "--mine")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
-    assert nothing.stderr == "there are no unfinished workloads of yours; --all shows finished ones, too\n"
+    assert nothing.stderr == (
+        "there are no unfinished workloads that sluice:admin has submitted; --all shows finished ones, too\n"
+    )
     workload = Workload("4", "team-a", "mine", "main", 0, 1.0, POD_SETS, user="sluice:admin")
     record = WorkloadRecord(workload, State.PENDING, queued_at=1.0, cluster_queue="team-a")
     await store.commit(Changes(workloads=(record,)), epoch=await store.lead("tests"))

@@ -82,6 +82,8 @@ def sluice_offline():
         (["nothing"], 2, '"nothing" is no command; see '),
         (["gett", "cq"], 2, '"gett" is no command; did you mean "get"?'),
         (["Prioritise"], 2, '"Prioritise" is no command; did you mean "prioritize"?'),
+        (["squeue"], 2, '"squeue" is no command; here it is: '),
+        (["get", "jobs"], 2, "what is queued is shown as workloads"),
         (["--colour"], 2, "No such option"),
         (["get"], 2, "Missing argument"),
         (["get", "cq", "--colour"], 2, "No such option"),

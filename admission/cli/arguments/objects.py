@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from admission.api.registry import Resource
     from admission.client import Sluice
+
+
+_QUEUED: Final = ("job", "jobs", "job.batch", "jobs.batch", "pod", "pods")
+"""Types of Kubernetes that users look for here."""
 
 
 class Target(NamedTuple):
@@ -68,6 +72,10 @@ def resource_named(kind: str) -> Resource:
     if resource is None:
         known = [name for resource in RESOURCES for name in resource.names]
         near = difflib.get_close_matches(kind.lower(), known, n=1)
+        if kind.lower() in _QUEUED:
+            raise click.UsageError(
+                "what is queued is shown as workloads: write workloads, or wl, and the name of the Job"
+            )
         hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(r.plural for r in RESOURCES)}."
         raise click.UsageError(f'"{kind}" is no type of object; {hint}')
     return resource

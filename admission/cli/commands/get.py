@@ -67,12 +67,12 @@ class _Scope:
         """Not if the state is asked for."""
         return not self.finished and "status.state" not in self.fields
 
-    def nothing(self, resource: Resource, namespace: str | None) -> str:
+    async def nothing(self, resource: Resource, namespace: str | None, sluice: Sluice) -> str:
         """What to say if there is none."""
         within = f" in namespace {namespace}" if namespace else ""
         if resource != WORKLOADS:
             return f"there are no {resource.plural}{within}"
-        of_whom = " of yours" if self.mine else ""
+        of_whom = f" that {await sluice.user_name()} has submitted" if self.mine else ""
         if not self.hides_finished:
             return f"there are no workloads{of_whom}{within}"
         return f"there are no unfinished workloads{of_whom}{within}; --all shows finished ones, too"
@@ -178,7 +178,7 @@ async def _all(kinds: Sequence[Resource], sluice: Sluice, where: _Scope, form: F
     for kind in kinds:
         scoped = await where.of(kind, sluice)
         table = await sluice.documents(kind.plural).table(**scoped, objects=bool(form.sort_by))
-        nothing = where.nothing(kind, scoped["namespace"])
+        nothing = "" if table.rows else await where.nothing(kind, scoped["namespace"], sluice)
         form.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, nothing=nothing)
         shown += len(table.rows)
 
@@ -209,7 +209,7 @@ async def _watch(
     """One object, or all of a type, and then what changes."""
     kind = targets[0].resource if targets else kinds[0]
     documents, scoped = sluice.documents(kind.plural), await where.of(kind, sluice)
-    nothing = where.nothing(kind, scoped["namespace"])
+    nothing = await where.nothing(kind, scoped["namespace"], sluice)
     if targets:
         named = await documents.get(targets[0].name, scoped["namespace"])
         scoped["field_selector"] = f"metadata.name={named['metadata']['name']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import re
 import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -131,7 +132,7 @@ def _keys(document: Document) -> list[str]:
 
 def _table(document: Document, *, width: int | None) -> Iterator[str]:
     """The report for people; long names are cut to fit into `width` columns, if that is given."""
-    yield f"Usage from {document['from']} to {document['to']}, in hours"
+    yield f"Usage from {_second(document['from'])} to {_second(document['to'])}, in hours"
     keys, items = _keys(document), document["items"]
     if not items:
         yield "nothing was used"
@@ -152,6 +153,11 @@ def _table(document: Document, *, width: int | None) -> Iterator[str]:
         names = [_cut(cell, width).ljust(width) for cell, width in zip(line[: len(keys)], widths, strict=False)]
         numbers = [cell.rjust(width) for cell, width in zip(line[len(keys) :], widths[len(keys) :], strict=True)]
         yield "  ".join([*names, *numbers])
+
+
+def _second(instant: str) -> str:
+    """An instant without what is shorter than a second."""
+    return re.sub(r"\.\d+", "", instant)
 
 
 def _totals(items: Sequence[Document]) -> dict[str, dict[str, float]]:

@@ -211,7 +211,7 @@ async def _columns(connection: AsyncConnection, workload: RowMapping, ordered: O
     queue = ordered.get("local_queue")
     if queue is not None and await cluster_queue_of(connection, workload["namespace"], queue) is None:
         message = f'LocalQueue "{workload["namespace"]}/{queue}" does not exist; create it first'
-        raise InvalidObject([("spec.queueName", message)])
+        raise InvalidObject([("spec.queueName", message)], subject=f'Workload "{workload["name"]}"')
     if "place" in ordered:
         place = ordered["place"]
         there = (None, None) if place is None else await rank_at(connection, workload, queue, place)

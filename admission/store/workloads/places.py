@@ -72,7 +72,7 @@ async def rank_at(
     other = (await connection.execute(waiting.where(workloads.c.uid == place.before))).one_or_none()
     if other is None:
         message = f'no workload with the uid "{place.before}" waits in the same ClusterQueue'
-        raise InvalidObject([("spec.order.before", message)])
+        raise InvalidObject([("spec.order.before", message)], subject=f'Workload "{workload["name"]}"')
     priority, since = other
     ahead = waiting.where(priority == _priority, since > _since).order_by(_since.desc())
     previous = (await connection.execute(ahead)).one_or_none()
