@@ -1,4 +1,4 @@
-"""What of a pod's requests counts, and as what: Kueue's `excludeResourcePrefixes` and `transformations`."""
+"""Which requests count against quota, and as which resource: Kueue's `excludeResourcePrefixes`, `transformations`."""
 
 from __future__ import annotations
 

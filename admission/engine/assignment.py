@@ -1,4 +1,4 @@
-"""What a workload would get, pod set by pod set, and what stands in the way: the result of the search for flavors."""
+"""The assignment of flavors to a workload's pod sets, and the obstacles: the result of `flavors.Assigner`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mode(IntEnum):
 
 
 class Possibility(IntEnum):
-    """`Mode` seen closer, worst first."""
+    """The finer form of `Mode` that compares flavors, worst first (Kueue's `granularMode`)."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1
@@ -57,7 +57,7 @@ class Attempt(NamedTuple):
     borrow: int
     causes: tuple[Cause, ...]
     reason: str
-    """Why it is no fit, of the vocabulary; "" where it is one."""
+    """A reason of the vocabulary; "" if it fits."""
 
     @property
     def mode(self) -> Mode:
@@ -66,7 +66,7 @@ class Attempt(NamedTuple):
 
 
 class PodSetResult(NamedTuple):
-    """What one pod set would get: nothing in `choices` if it does not fit."""
+    """The assignment of one pod set; `choices` is empty if it does not fit."""
 
     name: str
     pods: int
@@ -85,7 +85,7 @@ class PodSetResult(NamedTuple):
 
 
 class Assignment:
-    """What the whole workload would get."""
+    """The assignment of all pod sets of a workload."""
 
     __slots__ = ("borrowing", "mode", "pod_sets", "usage")
 

@@ -59,7 +59,7 @@ def _deadline(queue: ClusterQueue) -> float:
 
 
 def _exceeded(queue: ClusterQueue) -> list[int]:
-    """The flavor-resources of which it uses too much."""
+    """The flavor-resources of which a ClusterQueue uses more than it may."""
     node = queue.node
     assert node is not None
     return [fr for fr, used in enumerate(node.usage) if used > node.nominal[fr] and available(node, fr) < 0]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What holds for all trees."""
+    """The configuration of an engine, for all quota trees."""
 
     fair_sharing: bool = False
     preemption_strategies: tuple[str, ...] = tuple(STRATEGIES)
@@ -55,15 +55,15 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who waits in a ClusterQueue, in order."""
+    """The pending workloads of a ClusterQueue, in order."""
 
     active: tuple[Workload, ...]
     inadmissible: tuple[Workload, ...]
-    """Set aside until more becomes available."""
+    """Not tried again before quota becomes free or something changes."""
 
 
 class Engine:
-    """`observe` what happened, then `cycle` or `settle`."""
+    """Decides about admissions: tell it events by `observe`, then call `cycle` or `settle`."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
@@ -76,17 +76,17 @@ class Engine:
         self._cycle = 0
 
     def observe(self, event: Event, *, now: float) -> None:
-        """Take note of something; nothing is decided before the next cycle."""
+        """Apply an event at `now` (Unix time, s); nothing is decided before the next cycle."""
         self._registry.now = now
         self._registry.observe(event)
 
     def arrange(self, now: float) -> None:
-        """Have everybody wait where they belong by what was observed, and decide nothing: for an engine to be asked."""
+        """Apply changes of queue objects without deciding anything: for an engine that only explains."""
         self._registry.now = now
         self._registry.refresh()
 
     def cycle(self, now: float) -> Decisions:
-        """Exactly one scheduler cycle: at most one head of each ClusterQueue is looked at."""
+        """Run one scheduler cycle at `now` (Unix time, s): at most one head of each ClusterQueue is tried."""
         return self._run(now, lean=False)
 
     def _run(self, now: float, *, lean: bool) -> Decisions:
@@ -132,7 +132,7 @@ class Engine:
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
 
     def _standby(self, domain: Domain, *, lean: bool) -> list[Contender]:
-        """Leave out of the next cycle whatever ClusterQueues can be left out; the contenders among them."""
+        """Decide which ClusterQueues the next cycle leaves out; the contenders among them."""
         if self._registry.policies.filtering:
             return []  # a head that it leaves out or lets in by quota alone may be one that a policy refuses
         if domain.standby is None:
@@ -176,14 +176,14 @@ class Engine:
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked.values()), cycles, tuple(flapping))
 
     def forget(self, admit: Admit) -> None:
-        """The admission could not be committed: the workload waits again, as if it had not been decided."""
+        """Undo an admission that could not be committed: the workload is pending again."""
         held = self._registry.held.get(admit.workload.uid)
         if held is not None:
             self._registry.free(held)
             self._registry.requeue(held.workload)
 
     def wake_at(self) -> float | None:
-        """When something will be decided that needs no event, as a backoff or delay is over; None: never."""
+        """Unix time (s) of the next cycle that is due without an event, as a backoff or delay ends; None: none."""
         backoff = self._registry.wake_at()
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         refused = self._registry.policies.wake_at()
@@ -210,15 +210,15 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """How many workloads wait, wherever, those included that must not be admitted yet."""
+        """The number of pending workloads, those on hold or without a LocalQueue included."""
         return len(self._registry.items)
 
     def cluster_queues(self) -> list[str]:
-        """The names of all ClusterQueues that exist."""
+        """The names of all ClusterQueues, sorted."""
         return sorted(self._registry.forest.specs)
 
     def pending(self, cluster_queue: str) -> Waiting:
-        """Who waits in a ClusterQueue."""
+        """The pending workloads of a ClusterQueue."""
         queue = self._registry.forest.queue(cluster_queue)
         if queue in self._registry.forest.domain_of:
             self._registry.forest.domain_of[queue].release(lean=False)
@@ -239,11 +239,11 @@ class Engine:
         return places(self._registry, cluster_queue, local_queue, limit, offset, ignore_undeclared=ignore)
 
     def count_waiting(self, cluster_queue: str, local_queue: tuple[str, str] | None = None) -> int:
-        """How many there are in that listing."""
+        """The number of workloads in that listing."""
         return len(self._registry.forest.queue(cluster_queue).pending.ranking(local_queue))
 
     def usage(self) -> dict[str, dict[str, dict[str, int]]]:
-        """What the workloads of each ClusterQueue hold: flavor, resource, amount."""
+        """The quota in use, by ClusterQueue, flavor and resource. Amounts as in the model."""
         usage: dict[str, dict[str, dict[str, int]]] = {}
         for held in self._registry.held.values():
             flavors = usage.setdefault(held.admission.cluster_queue, {})
@@ -253,7 +253,7 @@ class Engine:
         return usage
 
     def cluster_queue_of(self, uid: str) -> str:
-        """The ClusterQueue that a workload waits for or holds quota of; empty if there is none."""
+        """The name of the ClusterQueue in which a workload is pending or holds quota; empty: in none."""
         held, item = self._registry.held.get(uid), self._registry.items.get(uid)
         return held.admission.cluster_queue if held is not None else "" if item is None else item.cluster_queue
 
@@ -262,7 +262,7 @@ class Engine:
         return self._registry.local_queues
 
     def levels(self) -> tuple[list[QueueLevels], list[CohortLevels]]:
-        """Quota, use and numbers of waiting workloads of all ClusterQueues, and of all Cohorts."""
+        """Quota, usage and numbers of pending workloads of each ClusterQueue and each Cohort, for metrics."""
         return list(queue_levels(self._registry.forest)), list(cohort_levels(self._registry.forest))
 
     def weighted_share(self) -> tuple[dict[str, float], dict[str, float]]:
@@ -275,12 +275,12 @@ class Engine:
         return queues, cohorts
 
     def overuse(self) -> tuple[Overuse, ...]:
-        """Where more is in use than a ClusterQueue or Cohort may have, as quota was lowered."""
+        """The ClusterQueues and Cohorts that use more than their quota, as it was lowered."""
         domains = self._registry.forest.domains.values()
         return tuple(over for domain in domains for over in overuse(domain.tree))
 
     def explain(self, uid: str) -> Explanation | None:
-        """Where a workload stands, and what it would take to admit it; None if it is not known."""
+        """State, position and obstacles of a workload; None if it is not known."""
         held = self._registry.held.get(uid)
         if held is not None:
             return explain_held(held)

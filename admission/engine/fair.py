@@ -34,7 +34,7 @@ class Share:
         """The resource whose ratio is the largest."""
         infinite = weight == 0 and unweighted != 0
         self.rank = infinite, unweighted if infinite else self.value
-        """What it is compared by."""
+        """(infinite, value): the sort key of shares."""
 
     @property
     def value(self) -> float:
@@ -52,7 +52,7 @@ class Share:
     __hash__ = None  # type: ignore[assignment]  # equal shares are not the same share
 
     def borrows_any(self, requests: Mapping[int, int]) -> bool:
-        """Whether something of what is requested is borrowed."""
+        """Whether any of the requested flavor-resources is borrowed."""
         return any(requests.get(fr, 0) > 0 for fr in self.borrowed)
 
 

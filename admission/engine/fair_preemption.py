@@ -1,4 +1,4 @@
-"""Whose quota is taken back so that a workload fits, under fair sharing: from those furthest above their share."""
+"""Preemption under fair sharing: victims are taken from the ClusterQueues with the highest share first."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Search:
         """Those of the queues that were looked at, in order."""
 
     def first_pass(self, strategy: Strategy) -> bool:
-        """Take candidates until the claim fits; whether it does."""
+        """Take candidates until the claim fits; False: it does not even then."""
         claim = self._claim
         # Whether it stays within its own quota: then no shares are compared.
         self._entitled = entitled = not any(borrows_with(claim.node, fr, 0) for fr in claim.needed)

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class _Watch:
-    """One preemptor's."""
+    """The preemption under way for one preemptor."""
 
     __slots__ = ("leaving", "returned", "victims")
 
     def __init__(self) -> None:
         self.victims: dict[str, str] = {}
-        """Uid to key."""
+        """Uid of each victim to its `namespace/name`."""
         self.leaving: set[str] = set()
-        """Those that may not be gone yet, by uid."""
+        """Uids of victims that may still hold quota."""
         self.returned: list[str] = []
-        """The keys of those that were admitted again."""
+        """The `namespace/name` of victims that were admitted again."""
 
 
 class Preemptions:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Grade(NamedTuple):
-    """How good a flavor is for a whole part: the worst of its resources."""
+    """How a flavor compares for a whole part: by the worst of its resources."""
 
     possibility: Possibility
     borrow: int
@@ -117,7 +117,7 @@ class Assigner:
         assignment: Assignment,
         results: list[PodSetResult | None],
     ) -> bool:
-        """Add the results of the group's pod sets; whether the search goes on after them."""
+        """Add the results of a group's pod sets; False ends the search."""
         choices: dict[str, Choice] = {}
         attempts: list[Attempt] = []
         causes: list[Cause] = []

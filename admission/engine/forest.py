@@ -1,4 +1,4 @@
-"""From queue objects to quota trees: which ClusterQueues share one, and which of them take no part, and why."""
+"""The quota trees as they follow from queue objects, and the ClusterQueues in each; why some are inactive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.model.quotas import ResourceGroup
 
 MAX_DEPTH = 64
-"""The most Cohorts on the way from a ClusterQueue to its root."""
+"""Cohorts at most between a ClusterQueue and its root; ClusterQueues further down are inactive."""
 
 NOT_FOUND = "not found"
 
@@ -28,44 +28,44 @@ _DEEP = f"is below more than {MAX_DEPTH} Cohorts"
 
 @dataclass(slots=True, eq=False)
 class Domain:
-    """One tree with its ClusterQueues: what happens in it depends on nothing outside."""
+    """A quota tree with its ClusterQueues. Decisions in it depend on no other tree, but for policies."""
 
     tree: Tree
     queues: list[ClusterQueue]
     at: dict[Node, ClusterQueue]
-    """The active ones among `queues`, by their place in the tree."""
+    """The active ClusterQueues, by their node in the tree."""
     made_of: tuple[Any, ...]
-    """The names, specs and flavors that it was built from."""
+    """The names, specs and flavors that it was built from; it is built anew when they differ."""
     usage_of: Callable[[Held], float] | None = None
-    """The usage of the LocalQueue of a workload, in admission fair sharing."""
+    """A policy's key for the LocalQueue of a victim of preemption, largest first; None: no policy orders."""
     dirty: bool = True
-    """Whether another cycle could decide anything."""
+    """Whether the next cycle has to look at it."""
     freed: bool = False
-    """Whether those that are set aside may take part again: more may be available."""
+    """Whether quota has become free, so that inadmissible workloads are to be tried again."""
     shares: Shares | None = None
-    """Those in fair sharing, while usage does not change; whoever changes it drops them."""
+    """The shares of fair sharing at the present usage; has to be set to None by code that changes usage."""
     waiting: bool = False
-    """Whether the last cycle had anything to look at."""
+    """Whether the last cycle had any heads."""
     converging: tuple[ClusterQueue, ...] = ()
-    """Those among `queues` that evict when they are over a quota that was lowered."""
+    """The ClusterQueues with `overQuota`, which evict when they use more than a lowered quota."""
     changed: bool = True
-    """Whether something other than a decision has changed quota or use since that was last looked at."""
+    """Whether quota or usage has changed other than by a decision since `converge` last looked."""
 
     standby: Standby | None = None
-    """Which ClusterQueues cycles of fair sharing leave out; None: none of them."""
+    """The ClusterQueues that cycles of fair sharing leave out; None: none is left out."""
 
     @property
     def flat(self) -> bool:
-        """Whether all ClusterQueues, more than one, are right under the root."""
+        """Whether it has several ClusterQueues, all of them direct children of the root."""
         return len(self.queues) > 1 and not self.tree.root.cohorts
 
     def taking_part(self) -> Iterable[ClusterQueue]:
-        """The ClusterQueues that a cycle has to look at."""
+        """The ClusterQueues whose heads take part in the next cycle."""
         standby = self.standby
         return self.queues if standby is None else [queue for queue in self.queues if not standby.leaves_out(queue)]
 
     def forget(self, queue: ClusterQueue) -> None:
-        """The usage of a ClusterQueue has changed, or its waiting workloads have."""
+        """Note that the usage or the pending workloads of a ClusterQueue have changed."""
         if self.standby is not None:
             self.standby.forget(queue)
 
@@ -85,7 +85,7 @@ class Domain:
 
 
 class Forest:
-    """All trees. They are built anew by `refresh`, but only those of which something changed."""
+    """All quota trees. `refresh` builds those anew of which an object has changed."""
 
     def __init__(self) -> None:
         self.flavors: dict[str, ResourceFlavor] = {}
@@ -94,19 +94,19 @@ class Forest:
         self.cohorts: dict[str, CohortSpec] = {}
         self.specs: dict[str, ClusterQueueSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
-        """By name; one without a spec is kept as long as a workload holds quota of it or waits for it."""
+        """By name. One that was deleted is kept as long as a workload holds its quota or is pending in it."""
         self.domains: dict[tuple[str, str], Domain] = {}
         self.domain_of: dict[ClusterQueue, Domain] = {}
 
     def queue(self, name: str) -> ClusterQueue:
-        """The state of a ClusterQueue, whether or not the object exists."""
+        """The state of a ClusterQueue, made if there is none; the object need not exist."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = ClusterQueue(name)
         return queue
 
     def refresh(self) -> list[Domain]:
-        """Bring the trees up to date with the objects; those that were built anew."""
+        """Bring the trees up to date with the objects; the trees that were built anew."""
         roots = {cohort: self._root(cohort) for cohort in self.cohorts}
         members: dict[tuple[str, str], list[str]] = {("Cohort", root): [] for root, _ in roots.values() if root}
         for name in sorted(self.specs):

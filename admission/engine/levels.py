@@ -1,4 +1,4 @@
-"""Quota, use and numbers of waiting workloads of each ClusterQueue and Cohort, for metrics: no search, no copy."""
+"""Quota, usage and numbers of pending workloads of each ClusterQueue and Cohort, for metrics."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class QueueLevels:
     cohort: str
     """Its parent; empty for none."""
     root: str
-    """The topmost Cohort; empty for none."""
+    """The root Cohort; empty for none."""
     fault: str
-    """Why nothing of it is admitted, as in "is stopped"; empty while it is active."""
+    """Why it admits nothing, such as `is stopped`; empty while it is active."""
     pending: int
-    """Workloads that wait for it, those set aside included."""
+    """The number of pending workloads, inadmissible ones included."""
     set_aside: int
-    """Those of them that are not tried before something changes for them."""
+    """How many of them are inadmissible."""
     requested: Mapping[str, int]
     """Resource to the amount that those pending ask for together."""
     levels: Mapping[FlavorResource, Level]
@@ -49,7 +49,7 @@ class QueueLevels:
 
 @dataclass(frozen=True, slots=True)
 class CohortLevels:
-    """A Cohort, whether it is written down or only named by others."""
+    """A Cohort, which may exist only by being named."""
 
     name: str
     parent: str

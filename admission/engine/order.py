@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def classical(entries: Iterable[Entry], *, by_priority: bool = True) -> list[Entry]:
-    """Those that need not borrow first, and among them as in a queue, or only by how long they have waited."""
+    """Entries by borrowing level, lowest first; then by priority (unless not `by_priority`), age and uid."""
 
     def rank(entry: Entry) -> tuple[int, int, float, str]:
         priority, since, uid = _seniority(entry.item)
@@ -47,26 +47,26 @@ def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
 
 
 Rank = tuple[bool, tuple[bool, float], int, float, str]
-"""Whether it borrows, the share with it, and seniority: the smallest wins a tournament."""
+"""(borrows, share with it, negated priority, waiting since, uid): the smallest wins a tournament."""
 
 
 class _Bracket:
-    """The rivals under one Cohort."""
+    """The entries under one Cohort that have not been decided."""
 
     __slots__ = ("heads", "known", "rank", "winner")
 
     def __init__(self) -> None:
         self.heads: list[tuple[Rank, Entry]] = []
-        """Those of its own ClusterQueues, as a heap."""
+        """Those of the Cohort's own ClusterQueues, as a heap."""
         self.known = False
         """Whether `winner` and `rank` are up to date."""
         self.winner: Entry | None = None
         self.rank: Rank | None = None
-        """How the winner ranks among those of the Cohort's siblings."""
+        """The winner's rank among those of the Cohort's siblings."""
 
 
 def _winner(cohort: Node, brackets: Mapping[Node, _Bracket], tree: Tree) -> Entry | None:
-    """The best of the winners of the child Cohorts and the heads of the own ClusterQueues."""
+    """The first of the winners of child Cohorts and the heads of the Cohort's own ClusterQueues."""
     if cohort.leaf:
         return None
     bracket = brackets[cohort]
@@ -83,7 +83,7 @@ def _winner(cohort: Node, brackets: Mapping[Node, _Bracket], tree: Tree) -> Entr
 
 
 def rank_of(entry: Entry, at: Node, tree: Tree) -> Rank:
-    """How an entry ranks at a node on its path."""
+    """The rank of an entry at a node on its path."""
     return tournament_rank(entry.item, entry.assignment.usage, entry.node, at, tree)
 
 

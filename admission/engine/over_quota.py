@@ -1,4 +1,4 @@
-"""Where more is in use than a node of the tree may have: after quota was lowered, and only then."""
+"""Nodes of a tree that use more than they may, as happens when quota is lowered below usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose quota is taken back so that a workload fits: Kueue's classical preemption, in trees of any depth."""
+"""Classical preemption: the search for victims, in trees of any depth (Kueue's `preemption.go`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Variant(Enum):
-    """On what grounds a candidate may be taken."""
+    """The grounds on which a candidate may be preempted."""
 
     OWN_QUEUE = auto()
     HIERARCHY = auto()
@@ -52,7 +52,7 @@ _REASONS = {
 
 
 class Candidate(NamedTuple):
-    """Somebody who may be preempted."""
+    """A workload that may be preempted."""
 
     held: Held
     node: Node
@@ -62,7 +62,7 @@ class Candidate(NamedTuple):
 
 
 class Search:
-    """Looks for victims for one workload."""
+    """The search for victims for one preemptor."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Search:
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
 
     def targets(self, assignment: Assignment) -> list[Target]:
-        """Who has to go for the whole assignment; nobody if that is impossible."""
+        """The victims for a whole assignment; empty if preemption cannot make it fit."""
         # Like Kueue, which does not count the implicit resource here: victims are sought for what the pods request.
         frs = self._domain.tree.frs
         requests = {fr: amount for fr, amount in assignment.usage.items() if amount and frs[fr][1] != PODS}
@@ -159,7 +159,7 @@ def _attempt(claim: Claim, candidates: list[Candidate], *, may_borrow: bool) -> 
 
 
 def _valid(candidate: Candidate, claim: Claim, *, may_borrow: bool) -> bool:
-    """Whether it still may be taken, after those before it are gone."""
+    """Whether a candidate may still be preempted when those before it are gone."""
     if candidate.common is None:
         return True
     if may_borrow and candidate.variant is Variant.WITHOUT_BORROWING:
@@ -195,7 +195,7 @@ def _candidates(domain: Domain, claim: Claim) -> list[Candidate]:
 
 
 def _elsewhere(domain: Domain, claim: Claim) -> Iterator[Candidate]:
-    """Those of other ClusterQueues of the tree that are above their quota, with all Cohorts on the way."""
+    """Candidates in other ClusterQueues of the tree, where these and all Cohorts on the way are above their quota."""
     policy = claim.queue.spec.preemption.reclaim_within_cohort
     if policy == "Never" or not claim.node.path:
         return

@@ -1,4 +1,4 @@
-"""Who waits in a ClusterQueue, page by page, with everyone's position and why."""
+"""Pages of the pending workloads of a ClusterQueue, with position, reason and message."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A waiting workload in the order of its queues. Positions count from 1, those that are set aside included."""
+    """A pending workload with its positions, which count from 1 and include inadmissible workloads."""
 
     workload: Workload
     position_in_cluster_queue: int
     position_in_local_queue: int
     reason: str
-    """Of the vocabulary."""
+    """A reason of the vocabulary, or of a policy."""
     message: str
 
 
@@ -36,7 +36,7 @@ def places(
     *,
     ignore_undeclared: bool,
 ) -> tuple[Place, ...]:
-    """Some of those that wait, in order; all of them of `local_queue`, if given."""
+    """A page of the pending workloads, in order; only of `local_queue`, if given."""
     pending = registry.forest.queue(cluster_queue).pending
     verdicts: dict[Shape, Verdict] = {}
     page = []

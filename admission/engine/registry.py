@@ -1,4 +1,4 @@
-"""What the engine knows: queue objects, who waits where, who holds quota. Kept up to date event by event."""
+"""The engine's state, kept up to date by events: queue objects, pending workloads, workloads that hold quota."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """Changes to queue objects are noted by `observe` and take effect in `refresh`, all at once."""
+    """The engine's state. Changes of queue objects are noted by `observe` and take effect together in `refresh`."""
 
     def __init__(self, policies: Iterable[PolicyConfig], accounting: Accounting) -> None:
         self.forest = Forest()
         self.items: dict[str, Item] = {}
-        """All that wait, by uid."""
+        """Pending workloads by uid, those on hold or without a LocalQueue included."""
         self.held: dict[str, Held] = {}
-        """All that hold quota, by uid."""
+        """Workloads that hold quota, by uid."""
         self.now = 0.0
         """The time of the last event or cycle, in seconds since the epoch."""
         self._shapes = Shapes(accounting)
@@ -59,7 +59,7 @@ class Registry:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._on_hold: set[str] = set()
         self._untold: dict[str, Item] = {}
-        """Those that take no part in cycles, and of which that was not reported yet."""
+        """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
         self._asleep: list[tuple[float, str]] = []
         self._objects_changed = False
         self._local_queues_changed: set[tuple[str, str]] = set()
@@ -67,7 +67,7 @@ class Registry:
         self.policies = ActivePolicies(policies, self)
 
     def observe(self, event: Event) -> None:
-        """Take note of something that happened."""
+        """Apply an event."""
         match event:
             case WorkloadPending():
                 self._arrive(event.workload, held=event.held, fault=event.fault, not_before=event.not_before)
@@ -192,7 +192,7 @@ class Registry:
             self.touch(held.queue)
 
     def admit(self, held: Held) -> None:
-        """A cycle gave quota to a workload, and counts it already."""
+        """Take over an admission from a cycle, which has counted its usage in the tree already."""
         del self.items[held.workload.uid]
         replaced = held.queue.held.get(held.workload.replaces)
         if replaced is not None:
@@ -201,7 +201,7 @@ class Registry:
         self.policies.charge_after_cycle(held)
 
     def free(self, held: Held) -> None:
-        """What a workload held is free, and may be just what others of the tree lack."""
+        """Free a workload's quota, and let the inadmissible workloads of its tree be tried again."""
         queue = held.queue
         self._drop(held)
         queue.generation += 1
@@ -213,7 +213,7 @@ class Registry:
             domain.forget(queue)
 
     def requeue(self, workload: Workload) -> None:
-        """It waits again."""
+        """Make a workload pending again whose admission was not committed."""
         self._arrive(workload)
 
     def _drop(self, held: Held) -> None:
@@ -222,7 +222,7 @@ class Registry:
         self.policies.release(held)
 
     def touch(self, queue: ClusterQueue) -> None:
-        """The next cycle has to look at the queue's tree."""
+        """Have the next cycle look at the ClusterQueue's tree."""
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = True
@@ -281,7 +281,7 @@ class Registry:
         self._namespaces_changed.add(event.name)
 
     def wake(self) -> None:
-        """Let those take part whose backoff is over."""
+        """Make workloads active whose requeue backoff is over."""
         while self._asleep and self._asleep[0][0] <= self.now:
             not_before, uid = heappop(self._asleep)
             item = self.items.get(uid)
@@ -291,11 +291,11 @@ class Registry:
                 self.touch(queue)
 
     def wake_at(self) -> float | None:
-        """When the next backoff is over."""
+        """Unix time (s) at which the next requeue backoff ends; None: there is none."""
         return self._asleep[0][0] if self._asleep else None
 
     def retry_refused(self) -> None:
-        """Let those take part again whom the policies do not refuse any more, if anything has changed for them."""
+        """Make workloads active that no policy refuses any more, if anything has changed that policies go by."""
         if not self.policies.retry_due():
             return
         for uid, item in list(self.policies.refused.items()):
@@ -312,7 +312,7 @@ class Registry:
                 self._untold[uid] = item
 
     def refresh(self) -> list[Evict]:
-        """Let the changes of queue objects take effect; who is evicted because of them."""
+        """Apply the changes of queue objects that were noted; the evictions that follow (stopPolicy HoldAndDrain)."""
         if not (self._objects_changed or self._local_queues_changed or self._namespaces_changed):
             return []
         self.policies.changed()
@@ -359,7 +359,7 @@ class Registry:
     # --- what is
 
     def tell(self) -> list[Park]:
-        """Why those that take no part in cycles do not, as far as it was not told yet."""
+        """Report why workloads take no part in cycles, as far as that is new."""
         parks = []
         for item in self._untold.values():
             said = self.why_outside(item)
@@ -370,7 +370,7 @@ class Registry:
         return parks
 
     def why_outside(self, item: Item) -> tuple[str, str] | None:
-        """Reason and message for one that takes no part in cycles; None if it does."""
+        """Reason and message of a workload that takes no part in cycles; None if it does."""
         workload = item.workload
         if workload.uid in self._on_hold:
             return ON_HOLD, "The workload is on hold"

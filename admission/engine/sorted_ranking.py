@@ -1,4 +1,4 @@
-"""A sorted list of any length: who is at a position, and at which position somebody is, in a few microseconds."""
+"""A sorted list of pending workloads: lookup of positions, and of the workloads at one, in microseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rank = tuple[int, float, str]
 """(negated priority, waiting since, uid): what comes first is the smallest."""
 
 Entry = tuple[int, float, str, "Item"]
-"""A rank and whose it is."""
+"""A rank, then the workload that has it."""
 
 
 class Ranking:
@@ -32,7 +32,7 @@ class Ranking:
         return sum(map(len, self._chunks))
 
     def add(self, entry: Entry) -> None:
-        """Put it into its place."""
+        """Insert an entry."""
         chunks, lasts = self._chunks, self._lasts
         at = len(lasts) if lasts and lasts[-1] < entry else bisect_left(lasts, entry)  # most come last
         if at < len(lasts):
@@ -52,7 +52,7 @@ class Ranking:
             del chunk[half:]
 
     def remove(self, rank: Rank) -> None:
-        """Take out the entry of this rank, which must be there."""
+        """Remove the entry of a rank. There must be one."""
         at, index = self._find(rank)
         chunk = self._chunks[at]
         del chunk[index]
@@ -62,7 +62,7 @@ class Ranking:
             self._lasts[at] = chunk[-1]
 
     def count_before(self, rank: Rank) -> int:
-        """How many entries come before this rank."""
+        """The number of entries before a rank."""
         at, index = self._find(rank)
         return sum(map(len, self._chunks[:at])) + index
 
@@ -72,7 +72,7 @@ class Ranking:
         return at, bisect_left(self._chunks[at], rank) if at < len(self._chunks) else 0
 
     def items(self, offset: int = 0) -> Iterator[Item]:
-        """Whose entries these are, in order, without the first `offset`."""
+        """The workloads in order, without the first `offset`."""
         for chunk in self._chunks:
             if offset < len(chunk):
                 for entry in chunk[offset:] if offset else chunk:

@@ -1,4 +1,4 @@
-"""Who may be preempted at all, and in which order: what classical preemption and fair sharing have in common."""
+"""Preemption candidates and their order, for classical preemption and fair sharing alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """A workload to be evicted, where it runs, and why (Kueue's reason)."""
+    """A workload to be preempted, its node in the tree, and Kueue's reason for the preemption."""
 
     held: Held
     node: Node
@@ -26,7 +26,7 @@ class Target(NamedTuple):
 
 
 def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
-    """The decision to evict the target for a workload of the ClusterQueue at `node`."""
+    """The eviction of the target for a preemptor of the ClusterQueue at `node`."""
     # The people of the victim's namespace read that, and may not see what there is in others.
     is_near = preemptor.namespace == target.held.workload.namespace
     message = (
@@ -42,22 +42,22 @@ def _path(node: Node) -> str:
 
 
 class Claim(NamedTuple):
-    """What a workload wants to preempt for."""
+    """The requests of a preemptor, and what of them is lacking."""
 
     queue: ClusterQueue
     node: Node
     priority: int
     since: float
     requests: Mapping[int, int]
-    """Flavor-resource to amount."""
+    """Flavor-resource (index in the tree) to amount."""
     needed: frozenset[int]
     """The flavor-resources of which too little is free."""
     excluded: Mapping[str, object]
-    """By uid: workloads that are as good as gone."""
+    """Uids of workloads that count as gone: their preemption was decided earlier in this cycle."""
 
 
 def permitted(claim: Claim, queue: ClusterQueue, policy: str) -> Iterator[Held]:
-    """Those of a queue that use what is needed and that the policy lets the claim take."""
+    """Workloads of a ClusterQueue that use what is lacking and that the preemption policy permits."""
     if policy == "Never":
         return
     # LowerPriority: strictly lower; LowerOrNewerEqualPriority: also an equal one that has waited for less long.
