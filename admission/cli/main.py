@@ -31,6 +31,7 @@ _COMMANDS = {
     "gate": _Command("admission.cli.commands.gate", "Take away what gates Jobs, in an emergency, and bring it back."),
     "uninstall": _Command("admission.cli.commands.uninstall", "Take away what Sluice has registered in a cluster."),
     "debug": _Command("admission.cli.commands.debug", "Find out what is wrong."),
+    "kinds": _Command("admission.cli.commands.kinds", "Check descriptions of kinds, and print their rights."),
     "config": _Command("admission.cli.commands.config", "Write, check and show the settings of `sluice serve`."),
     "migrate": _Command("admission.cli.commands.migrate", "Bring the database's tables up to date."),
     "get": _Command("admission.cli.commands.get", "Show queue objects and workloads."),

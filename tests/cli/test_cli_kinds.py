@@ -1,0 +1,142 @@
+"""`sluice kinds`: what is wrong in a description, what is seen in an object, and which rights the kinds need."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from admission.cli.commands.kinds import kinds
+
+FORM = """\
+group: example.com
+kind: TrainingRun
+plural: trainingruns
+versions: [v1]
+suspend: spec.paused
+podSets:
+- path: spec.roles[*]
+  nameFrom: role
+  template: template
+  replicas: count
+active: [{path: "status.roles[*].running", above: 0}]
+ready: [{condition: Ready}]
+succeeded: [{condition: Succeeded}]
+failed: [{path: status.phase, in: [Failed, Aborted]}]
+"""
+OBJECT = """\
+apiVersion: example.com/v1
+kind: TrainingRun
+metadata: {name: run, labels: {sluice.dev/queue-name: main}}
+spec:
+  roles:
+  - role: actor
+    count: 2
+    template: {spec: {containers: [{name: a, resources: {requests: {cpu: "8", memory: 64Gi}}}]}}
+  - {role: critic, template: {spec: {containers: [{name: a, resources: {requests: {cpu: 500m}}}]}}}
+"""
+
+
+def run(*arguments):
+    result = CliRunner().invoke(kinds, [str(each) for each in arguments])
+    return result.exit_code, result.output + str(result.exception or "")
+
+
+@pytest.fixture
+def files(tmp_path):
+    form, example = tmp_path / "form.yaml", tmp_path / "object.yaml"
+    form.write_text(FORM)
+    example.write_text(OBJECT)
+    return form, example
+
+
+def test_what_is_seen_in_an_object(files):
+    form, example = files
+    code, output = run("check", form, "--object", example)
+    assert code == 0
+    assert output.splitlines() == [
+        f"{form}: example.com/trainingrun, gated by spec.paused",
+        "  queue: main",
+        "  suspended: no; the webhook suspends it",
+        "  pod set actor: 2 pods of cpu 8, memory 64Gi (spec.roles[0].template)",
+        "  pod set critic: 1 pods of cpu 500m (spec.roles[1].template)",
+        "  status: waiting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("plural: trainingruns", "plurals: runs", "plurals: is not known here"),
+        ("suspend: spec.paused", "suspend: spec..paused", 'suspend: "spec..paused" is no path'),
+        ("suspend: spec.paused", "suspend: spec.a[*].b", "suspend: must be one field"),
+        ("versions: [v1]", "versions: v1", "versions: must be a list of API versions"),
+        ("  template: template\n", "", "podSets[0].template: is missing"),
+        ("  nameFrom: role\n", "", "podSets[0].name: give name, or nameFrom"),
+        ("{condition: Ready}", "{when: ready}", "ready[0].when: is not known here"),
+        ("{condition: Ready}", "{path: status.ready}", "ready[0]: must be condition, or path with in"),
+        ("above: 0", "above: many", "active[0]: must be condition"),
+        ("group: example.com", "group: Example", "group: must be an API group"),
+    ],
+)
+def test_what_is_wrong_in_a_description_is_told_by_its_path(files, old, new, message):
+    form, _ = files
+    form.write_text(FORM.replace(old, new))
+    code, output = run("check", form)
+    assert code == 1
+    assert message in output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind: TrainingRun", "kind: Other", "not a example.com/trainingrun"),
+        ("role: critic", "role: actor", 'there are two pod sets "actor"'),
+        ("cpu: 500m", "cpu: some", "spec.roles[1].template.spec.containers[0].resources.requests.cpu"),
+        ("  roles:", "  rolls:", "has no pod template"),
+    ],
+)
+def test_what_is_wrong_in_an_object_is_told_by_its_path(files, old, new, message):
+    form, example = files
+    example.write_text(OBJECT.replace(old, new))
+    code, output = run("check", form, "--object", example)
+    assert code == 1
+    assert message in output
+
+
+def test_rights_follow_from_the_configuration(tmp_path):
+    config = tmp_path / "sluice.yaml"
+    integrations = {
+        "frameworks": ["batch/job", "ray.io/rayjob", "ray.io/raycluster"],
+        "kinds": [yaml.safe_load(FORM)],
+    }
+    config.write_text(yaml.safe_dump({"integrations": integrations}))
+    code, output = run("rbac", "--config", config, "--service-account", "queues/sluice")
+    assert code == 0
+    role, binding = yaml.safe_load_all(output)
+    assert [(rule["apiGroups"], rule["resources"]) for rule in role["rules"]] == [
+        (["ray.io"], ["rayjobs", "rayclusters"]),
+        (["example.com"], ["trainingruns"]),
+    ]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "queues", "name": "sluice"}]
+
+
+@pytest.mark.parametrize(
+    ("integrations", "message"),
+    [
+        ({"frameworks": ["batch/job", "jobset.x-k8s.io/jobsets"]}, "did you mean jobset.x-k8s.io/jobset?"),
+        ({"kinds": [{"group": "example.com"}]}, "kinds[0].suspend: is missing"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_told_by_its_path(tmp_path, integrations, message):
+    config = tmp_path / "sluice.yaml"
+    config.write_text(yaml.safe_dump({"integrations": integrations}))
+    code, output = run("rbac", "--config", config)
+    assert code == 1
+    assert message in output
+
+
+def test_without_further_kinds_there_is_nothing_to_permit():
+    code, output = run("rbac")
+    assert code == 1
+    assert "no kind beside batch/job is on" in output
