@@ -1,4 +1,4 @@
-"""The audit: who wrote what through the API, from where and why, kept in the transaction of the write itself."""
+"""The audit log: author, address and reason of each write through the API, added in the same transaction."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, and how."""
+    """The author of a change, and how it was requested."""
 
     name: str
     groups: tuple[str, ...] = ()
     source: str = ""
     """The address that the request came from."""
     verb: str = ""
-    """As Kubernetes calls it; empty: what the store does (create, update, delete)."""
+    """Kubernetes' verb; empty: that of the store's operation (create, update, delete)."""
     reason: str = ""
     """In the author's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One write. `before` is None for what was not there yet, `after` for what is there no more."""
+    """A record of one write. `before` is None for a creation, `after` for a deletion."""
 
     id: int
     """Grows with time."""
@@ -100,7 +100,7 @@ class Audit:
     """The audit, for reading."""
 
     FIELDS = ("user", "kind", "namespace", "name", "verb")
-    """What records can be asked for by."""
+    """Fields that records can be filtered by."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

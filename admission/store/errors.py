@@ -1,4 +1,4 @@
-"""What can go wrong with the database, for those who must tell the cases apart.
+"""The errors of the store, by what a caller has to do about them.
 
 StoreError
     InvalidDatabaseUrl      the URL itself
@@ -41,11 +41,11 @@ class DatabaseBusy(DatabaseUnavailable):
 
 
 class DatabaseUnusable(StoreError):
-    """The database is there and refuses; somebody has to do something about it. Nothing was written."""
+    """The database answers and cannot be used, such as a full disk or a missing right. Nothing was written."""
 
 
 class DatabaseRefusesWrites(DatabaseUnusable):
-    """The database takes no writes, which may be over as it came: a standby is promoted, somebody makes room."""
+    """The database is read-only for now: a standby that is not promoted, a disk that is full."""
 
 
 class SchemaMismatch(StoreError):
@@ -57,30 +57,30 @@ class AlreadyRunning(StoreError):
 
 
 class Unwritable(StoreError):
-    """What was to be written of some workloads is such that the database does not take it."""
+    """The database refuses the changes of some workloads: a constraint, or a value that it cannot hold."""
 
     def __init__(self, message: str, faults: Mapping[str, Exception], *, revision: int | None = None) -> None:
         super().__init__(message)
         self.faults = faults
-        """By uid, why."""
+        """The cause, by uid of the workload."""
         self.revision = revision
-        """Of all the others, which were written; None: nothing was written."""
+        """The revision of the other changes, which were written; None: nothing was written."""
 
 
 class ContradictsLedger(Unwritable):
-    """What was to be committed cannot be true together with what is in the database; nothing was written."""
+    """The changes contradict the ledger: a workload would hold quota twice. Nothing was written."""
 
 
 class StaleEpoch(StoreError):
-    """The decision came from a Sluice that leads no more; nothing was written."""
+    """Another leader has taken over since the decision (its epoch is higher). Nothing was written."""
 
 
 class UnusableDump(StoreError):
-    """What is to be imported is no whole export of Sluice's; nothing was written."""
+    """The file is not a complete export of Sluice. Nothing was written."""
 
 
 class DatabaseNotEmpty(StoreError):
-    """Something is in the database already; nothing was written."""
+    """The database to import into is not empty. Nothing was written."""
 
 
 class NotFound(StoreError):

@@ -54,7 +54,7 @@ class Writer:
         return await submission.revision
 
     async def close(self) -> None:
-        """Wait until all that was submitted is committed or has failed."""
+        """Wait until all submissions are committed or have failed."""
         if self._task is not None:
             await self._task
 
@@ -71,7 +71,7 @@ class Writer:
                 self._succeed(batch, revision)
 
     async def _commit_apart(self, batch: list[_Submission]) -> None:
-        """One transaction for each, after the common one has failed for something that is to be written."""
+        """Commit each submission in a transaction of its own, after the common one was refused."""
         for submission in batch:
             try:
                 revision, unwritable = await self._database.transact(partial(_write_apart, submission, self._clock()))
@@ -85,7 +85,7 @@ class Writer:
                     self._fail([submission], unwritable)
 
     def _take(self) -> list[_Submission]:
-        """All that wait, up to the first one of another epoch."""
+        """The waiting submissions up to the first one of another epoch."""
         end = next((i for i, s in enumerate(self._waiting) if s.epoch != self._waiting[0].epoch), len(self._waiting))
         batch, self._waiting = self._waiting[:end], self._waiting[end:]
         return batch

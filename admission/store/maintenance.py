@@ -1,4 +1,4 @@
-"""What the leader does to the database now and then, beside deciding: sum up the ledger, let go of what is old."""
+"""Periodic work of the leader on the database: roll-ups of the ledger, and retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the database and comes out of it: plain records, whole or nothing."""
+"""Records that are written to and read from the database: workloads, orders, changes, pages, numbers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Document: TypeAlias = "dict[str, Any]"
 
 
 class State(StrEnum):
-    """Where a workload is on its way."""
+    """The state of a workload."""
 
     PENDING = "pending"
     ADMITTED = "admitted"
     EVICTING = "evicting"
-    """Told to stop; it holds its quota until its pods are gone."""
+    """It was told to stop, and holds its quota until its pods are gone."""
     FINISHED = "finished"
 
 
@@ -35,50 +35,50 @@ DEQUEUED = "Dequeued"
 
 @frozen(frozen=True, slots=True)
 class WorkloadRecord:
-    """A workload and all that has to survive a restart. Times are seconds since the epoch."""
+    """A workload with its state, as it survives a restart. Times are seconds since the epoch."""
 
     workload: Workload
     state: State
     queued_at: float
-    """Since when it waits, or waited before it was last admitted."""
+    """When it was last queued: the begin of the present wait, or of the one before its admission."""
     cluster_queue: str = ""
-    """Where it waits or holds quota; empty while its LocalQueue leads nowhere."""
+    """The ClusterQueue in which it is pending or holds quota; empty while its LocalQueue names none that exists."""
     reason: str = ""
     message: str = ""
     evict_reason: str = ""
     admission: Admission | None = None
     """Read from the ledger. To begin or end an admission, see `Changes`; what a record says of it is not written."""
     original: Document | None = None
-    """What its admission, the last one if it waits, replaced in the Kubernetes object, so that it can be put back."""
+    """The values in the Kubernetes object that its (last) admission replaced, to be restored on eviction."""
     admitted_at: float | None = None
     finished_at: float | None = None
     outcome: str = ""
-    """How it ended, once it is finished."""
+    """The outcome of a finished workload, such as Succeeded, Failed or Deleted; else empty."""
     active: bool = True
-    """False: out of the queue for good (Kueue's `spec.active`), until its user or an admin takes it back in."""
+    """Kueue's `spec.active`; False: deactivated, until its user or an admin activates it again."""
     checks_pending: bool = False
-    """It holds quota, and admission checks have not all said yet that it may start."""
+    """Whether it holds quota and some of its admission checks are not Ready."""
     cleared_at: float | None = None
-    """Since when it may run: it holds quota, and its admission checks are ready."""
+    """When it was let run: it holds quota, and its admission checks are Ready."""
     ready_at: float | None = None
-    """Since when all pods of this admission are ready, or first were."""
+    """When all pods of this admission were first ready, or were so again."""
     unready_at: float | None = None
-    """Since when they are not all ready any more."""
+    """Since when they are not all ready any more; None: they are, or never were."""
     requeues: int = 0
-    """Evictions that count for the backoff."""
+    """The number of evictions that count for the requeue backoff."""
     not_before: float | None = None
-    """It takes no part in cycles until then."""
+    """The end of its requeue backoff, before which it takes no part in cycles."""
     past_seconds: float = 0.0
-    """How long it ran in former admissions."""
+    """Seconds that it ran in former admissions; they count for its time limit."""
     revision: int = 0
-    """Of the last write, given by the database."""
+    """The revision of its last write, given by the database."""
     first_revision: int = field(default=0, compare=False)
-    """Of the first one."""
+    """The revision of its first write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an admin has ordered about one workload; it outweighs what its object asks for."""
+    """An admin's order about a workload, which overrides what its object asks for."""
 
     uid: str
     local_queue: str | None = None
@@ -92,15 +92,15 @@ class Order:
     active: bool | None = None
     """False: out of the queue for good, True: back in it. None: not ordered since Sluice itself took it out."""
     author: str = ""
-    """Who ordered last."""
+    """The author of the last change."""
     reason: str = ""
     revision: int = 0
-    """Of the last write, given by the database."""
+    """The revision of its last write, given by the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """What an admission check says of a workload. What is said counts for the admission that it holds."""
+    """The state of an admission check of a workload. It counts for the present admission only."""
 
     uid: str
     name: str
@@ -111,15 +111,15 @@ class CheckRecord:
     message: str = ""
     requeue_after_seconds: int | None = None
     retries: int = 0
-    """How often it has said Retry."""
+    """How many times its state was Retry."""
     pod_set_updates: tuple[PodSetUpdate, ...] = ()
     revision: int = 0
-    """Of the last write, given by the database."""
+    """The revision of its last write, given by the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An admission begins: quota is held from `at` on."""
+    """The begin of an admission: quota is held from `at` on (Unix time, s)."""
 
     workload: Workload
     admission: Admission
@@ -128,7 +128,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Whatever the workload holds is free from `at` on. Nothing happens if it holds nothing."""
+    """The end of a workload's admission: its quota is free from `at` on. Without effect if it holds none."""
 
     uid: str
     at: float
@@ -145,14 +145,14 @@ class Resized:
 
     workload: Workload
     admission: Admission
-    """All that it holds from then on."""
+    """The whole admission as it is from then on."""
     at: float
     reason: str = "Resized"
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One line of a workload's story."""
+    """A transition of a workload: an entry of its history."""
 
     uid: str
     at: float
@@ -180,7 +180,7 @@ class Changes:
     """Workloads that Sluice took out of the queue for good, whatever an admin had ordered before."""
     resized: tuple[Resized, ...] = ()
     known: int | None = None
-    """Up to which revision the decider knew the queue objects; None: up to this commit's own."""
+    """The revision of queue objects that the decider had read; None: that of this commit."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -197,7 +197,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class QueueObjectVersion:
-    """A queue object as it was after one change (before it, for a deletion), and who made the change why."""
+    """A version of a queue object: as it was after a change (before a deletion), with author and reason."""
 
     object: QueueObject
     operation: str
@@ -210,37 +210,37 @@ class QueueObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """All that a restarted Sluice has to know, as of `revision`."""
+    """The state that a leader starts from, as of `revision`."""
 
     queue_objects: tuple[QueueObject, ...]
     workloads: tuple[WorkloadRecord, ...]
-    """Those that are not finished, oldest first."""
+    """Unfinished workloads, oldest first."""
     revision: int
     orders: tuple[Order, ...] = ()
     """About them."""
     checks: tuple[CheckRecord, ...] = ()
     ended: frozenset[str] = frozenset()
-    """The uids of those that ended last, for good: a watch that lags behind may still show them as they were."""
+    """Uids of the workloads that finished last: a watch that lags may still show them unfinished."""
     faults: Mapping[str, Exception] = field(default_factory=dict)
     """Why rows of workloads cannot be read, by uid; what could be read of them is among the records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list of workloads, sorted by namespace, name and uid."""
+    """A page of a list of workloads, sorted by namespace, name and uid."""
 
     workloads: tuple[WorkloadRecord, ...]
     revision: int
     """The database's revision when the page was read."""
     after: tuple[str, str, str] | None
-    """Where the next page begins; None at the end."""
+    """The key after which the next page begins; None: this is the last."""
     remaining: int | None = 0
-    """How many there are after this page; None: not counted."""
+    """The number of workloads after this page; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """What waits at a ClusterQueue or LocalQueue and what it holds."""
+    """Numbers of a ClusterQueue or LocalQueue: pending workloads, workloads with quota, quota in use."""
 
     pending: int = 0
     reserving: int = 0
@@ -248,12 +248,12 @@ class QueueStatus:
     admitted: int = 0
     """Those of them that may run: not being stopped, and no admission check is pending."""
     usage: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """What they hold, by (flavor, resource)."""
+    """Amounts in use by (flavor, resource), as in the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCount:
-    """How many unfinished workloads have all of this in common."""
+    """A count of unfinished workloads by state, queue and reason."""
 
     namespace: str
     local_queue: str
@@ -267,7 +267,7 @@ class UnfinishedCount:
 
 @dataclass(frozen=True, slots=True)
 class HeldAmount:
-    """What workloads of one LocalQueue hold of one flavor and resource of a ClusterQueue."""
+    """The quota that workloads of a LocalQueue hold of one flavor and resource of a ClusterQueue."""
 
     namespace: str
     local_queue: str
@@ -281,7 +281,7 @@ class HeldAmount:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the store has done since it was opened."""
+    """Counters of the store since it was opened."""
 
     write_transactions: int
     commits: int
@@ -290,11 +290,11 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """A pool of connections to the database at this moment."""
+    """The use of a pool of connections to the database."""
 
     name: str
     """write, read ...: what its connections are for."""
     size: int
-    """Connections that there may be."""
+    """The size of the pool."""
     used: int
-    """Those of them that somebody works with."""
+    """Connections in use."""

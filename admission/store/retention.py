@@ -1,4 +1,4 @@
-"""What leaves the database by its age: finished workloads with all that is kept about them, and old audit records.
+"""Retention: deletes finished workloads with all their rows, and audit records, by their age.
 
 What was used stays: a row of the ledger leaves only once its last hour is summed up, with its workload. The versions of
 queue objects stay, too, since usage is judged by the quota of its time. Each transaction is small, so that it holds up
@@ -31,7 +31,7 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long something is kept, in seconds."""
+    """How long rows are kept, in seconds."""
 
     finished: float = 90 * DAY
     """Workloads, after they have finished."""
@@ -40,7 +40,7 @@ class Retention:
 
 
 async def prune(database: Database, policy: Retention, *, now: float, epoch: int) -> int:
-    """Let go of what `policy` does not keep, and return how many workloads that were. Raises StaleEpoch."""
+    """Delete what is older than `policy` keeps; the number of workloads deleted. Raises StaleEpoch."""
     found = 0
     while count := await _prune_workloads(database, now - policy.finished, epoch):
         found += count

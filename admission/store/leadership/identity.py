@@ -1,4 +1,4 @@
-"""Which database this is, and which cluster its workloads are in: noted in the database itself.
+"""The identity of the database, and of the cluster whose workloads it has.
 
 Both travel with every copy of it, `sluice export` and `sluice import` included.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Identity(NamedTuple):
-    """What a database says of itself."""
+    """The identity of a database."""
 
     database: str
     """A UUID, the same in every copy."""
@@ -42,7 +42,7 @@ async def read(database: Database) -> Identity:
 
 
 async def note_cluster(database: Database, cluster: str) -> None:
-    """From now on the workloads are those of that cluster."""
+    """Set the cluster to which the workloads belong."""
     async with database.write() as connection:
         await connection.execute(update(head).values(cluster=cluster))
 

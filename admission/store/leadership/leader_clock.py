@@ -1,4 +1,4 @@
-"""What time it is for whoever leads: the clocks of replicas differ, and may be set at any moment.
+"""The leader's time: levels small differences between replicas' clocks, and limits what a clock that is set can delete.
 
 Nothing is decided by times; what came first is told by revisions. But the ledger counts seconds, and retention deletes
 by age. So a new leader's times do not fall behind those of its predecessor by what clocks ordinarily differ, and a
@@ -30,7 +30,7 @@ class LeadersClock:
         self._since = 0.0
 
     def succeed(self, last: float | None) -> None:
-        """A lead begins; the one before has written at `last`, if there ever was one."""
+        """Start a lead; `last` is the time of the former leader's last write (Unix time, s), None if there was none."""
         self._last = last
         self._since = self._elapsed()
 

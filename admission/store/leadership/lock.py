@@ -1,4 +1,4 @@
-"""Who may decide: one Sluice for each database.
+"""The leadership lock: one Sluice decides for each database.
 
 Where replicas elect a leader, the epoch alone fences: whoever is elected takes the next one, and every commit of an
 older epoch is refused, however late it comes. Without an election a lock keeps the second one out as well, and out of
@@ -40,15 +40,15 @@ _END_STUCK_WRITERS = text(
 
 
 class Lead(NamedTuple):
-    """What its taker has to know."""
+    """What a new leader has to know."""
 
     epoch: int
     last: float | None
-    """When a leader wrote last, by its clock; None: none ever did."""
+    """Time of the last leader's last write by its clock (Unix time, s); None: there was none."""
 
 
 class Leadership:
-    """The lead on one database, once it is taken."""
+    """The leadership of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -96,7 +96,7 @@ class Leadership:
             return Lead(*row)
 
     async def release(self) -> None:
-        """Let another Sluice take the lead."""
+        """Give up the leadership."""
         await self._lock.aclose()
 
     async def _who_leads(self) -> str:

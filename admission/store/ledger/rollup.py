@@ -1,4 +1,4 @@
-"""The ledger summed up by the hour and by the day, so that a report over a year does not read a year of admissions.
+"""Roll-ups of the ledger by hour and by day, so that a report over a year does not read a year of admissions.
 
 Hours are read and summed up without holding anybody up; the transaction that writes the sums only makes sure that
 nothing of those hours was committed meanwhile. What is committed later than that with a time in an hour that is summed
@@ -65,7 +65,7 @@ async def roll_up(database: Database, *, now: float, epoch: int) -> int:
 
 
 def reopen(connection: Connection, at: float) -> None:
-    """Something happened at `at`: if that hour is summed up already, take the sums back from there on."""
+    """Delete the roll-ups from the hour of `at` on, as a late commit has changed it."""
     hour, columns = hour_of(at), head.c
     # Not where rows have left the ledger: the sums are all that there is of them.
     earliest = case((columns.pruned_to > _instant(hour), columns.pruned_to), else_=_instant(hour))

@@ -1,4 +1,4 @@
-"""Who used how much of what, within nominal quota and beyond it: a pure sweep over the ledger, exact in integers.
+"""Nominal and borrowed usage from rows of the ledger: a pure sweep through time, exact in integers.
 
 At every moment the admissions in one flavor-resource of a ClusterQueue stand in a row, in the order in which they
 began. What lies within the nominal quota of that moment is nominal, the rest is borrowed; an admission across the line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MICROSECONDS = 1_000_000
-"""In a second."""
+"""Microseconds in a second."""
 
 
 class Pot(NamedTuple):
@@ -31,7 +31,7 @@ class Pot(NamedTuple):
 
 
 Steps: TypeAlias = "Sequence[tuple[int, int]]"
-"""(from when, nominal quota), in the order of time; nothing before the first."""
+"""(since, nominal quota) in order of time; no quota before the first."""
 
 
 class Holding(NamedTuple):
@@ -42,7 +42,7 @@ class Holding(NamedTuple):
     """Where its admission stands: since when, and by workload and pod set if several began at once."""
     begins: int
     ends: int | None
-    """None: held still."""
+    """None: it is open."""
     amount: int
     holder: tuple[str | int, ...]
     """On whose account it is."""
@@ -64,12 +64,12 @@ class Usage:
 
     @property
     def nominal(self) -> int:
-        """What was within nominal quota."""
+        """The part within nominal quota."""
         return self.total - self.borrowed
 
 
 def usage(holdings: Iterable[Holding], quotas: Mapping[Pot, Steps], *, start: int, end: int) -> dict[Account, Usage]:
-    """What was used from `start` until `end`; what is held still counts until `end`."""
+    """The usage from `start` until `end` (microseconds) by pot and holder; open rows count until `end`."""
     accounts: defaultdict[Account, Usage] = defaultdict(Usage)
     within = [h for h in holdings if max(start, h.begins) < (end if h.ends is None else min(h.ends, end))]
     for pot, rows in groupby(sorted(within, key=attrgetter("pot", "order", "begins")), key=attrgetter("pot")):
@@ -78,7 +78,7 @@ def usage(holdings: Iterable[Holding], quotas: Mapping[Pot, Steps], *, start: in
 
 
 def _sweep(rows: list[Holding], steps: Steps, start: int, end: int, accounts: defaultdict[Account, Usage]) -> None:
-    """One pot; `rows` are in order."""
+    """Add the usage of one pot to `accounts`; `rows` are in order."""
     quota = next((nominal for at, nominal in reversed(steps) if at <= start), 0)
     events: list[tuple[int, int, int]] = []
     for place, row in enumerate(rows):
@@ -113,7 +113,7 @@ class _Line:
         self._rows = rows
         self._accounts = accounts
         self._free = quota
-        """Nominal quota that nobody holds; never negative after a change."""
+        """Free nominal quota; never negative after a change."""
         self._quota = quota
         self._borrowed = [0] * len(rows)
         self._since = [0] * len(rows)
@@ -139,7 +139,7 @@ class _Line:
         self._settle(now)
 
     def change(self, quota: int, now: int) -> None:
-        """The nominal quota is another one from now on."""
+        """Set the nominal quota from now on."""
         self._free += quota - self._quota
         self._quota = quota
         self._settle(now)

@@ -1,4 +1,4 @@
-"""Who used how much: full hours from the roll-ups, what lies beside them from the ledger itself."""
+"""Usage reports: full hours and days from the roll-ups, the rest from the ledger itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "priority": ("priority",),
     "resource": ("resource",),
 }
-"""What a report can be divided by, and the columns that this means."""
+"""Groupings of a report, with their columns."""
 
 FILTERS: Final[Mapping[str, str]] = {
     "queue": "local_queue",
@@ -45,17 +45,17 @@ FILTERS: Final[Mapping[str, str]] = {
     "flavor": "flavor",
     "resource": "resource",
 }
-"""What a report can be about alone, and the column that this is."""
+"""Filters of a report, with their columns."""
 
 PERIODS: Final = ("day", "month")
-"""What a report can be divided into by time; both begin at midnight, UTC."""
+"""Periods of a report; they begin at midnight, UTC."""
 
 Key: TypeAlias = "tuple[str | int, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What was used of one resource. Amounts (milli of cpu, else base units) times seconds."""
+    """The usage of one resource in amounts (milli-CPU, else base units) times seconds."""
 
     of: Mapping[str, str | int]
     """Whose it is, by column: namespace, local_queue, cluster_queue, submitted_by, flavor, priority, resource.
@@ -69,7 +69,7 @@ class UsageRow:
 
     @property
     def amount_seconds(self) -> float:
-        """All of it."""
+        """Nominal and borrowed together."""
         return self.nominal_seconds + self.borrowed_seconds
 
 
@@ -121,7 +121,7 @@ class Reports:
         return UsageReport(start, max(start, end), tuple(row for row in sums.rows() if row.amount_seconds))
 
     async def violations(self, *, since: float = 0.0) -> tuple[Violation, ...]:
-        """Where more quota was given than there was, by admissions that began at `since` or later; none, we hope."""
+        """Quota violations by admissions that began at `since` (Unix time, s) or later; empty in a correct ledger."""
         async with self._database.read() as connection:
             rows, versions = await violations.read(connection, since=since)
         return await asyncio.to_thread(lambda: tuple(violations.violations(rows, versions, since=since)))
@@ -179,7 +179,7 @@ class _Sums:
                     self._add(key, used.nominal / MICROSECONDS, used.borrowed / MICROSECONDS)
 
     def rows(self) -> Iterator[UsageRow]:
-        """All sums, in the order of what they are divided by."""
+        """All sums, sorted by their groups."""
         names = ("period", *self._columns) if self._period else self._columns
         for key, seconds in sorted(self._sums.items()):
             yield UsageRow(dict(zip(names, key, strict=True)), *seconds)

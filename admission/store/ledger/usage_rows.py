@@ -1,4 +1,4 @@
-"""What the sweep over the ledger works on, read from the database: rows of the ledger, nominal quota through time."""
+"""The input of `usage`, read from the database: rows of the ledger, and nominal quota through time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from admission.store.records import Document
 
 HOLDER = ("local_queue", "namespace", "submitted_by", "priority")
-"""On whose account a row of the ledger is, beside its pot."""
+"""Columns of the ledger that say who held the quota."""
 _PARTITION = 5_000
 
 Quotas: TypeAlias = "dict[Pot, Steps]"

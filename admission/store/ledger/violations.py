@@ -1,4 +1,4 @@
-"""Whether quota was ever given that was not there: the ledger replayed commit by commit against the quota of its time.
+"""Quota violations: the ledger replayed commit by commit against the quota of each moment.
 
 It goes by revisions, not by times, so it is right whatever clocks did. Less quota than is held is no violation when it
 comes from quota that was lowered; giving more of it away then is one, unless the leader had not read of it yet: each
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Quota that was given although it was not there."""
+    """An admission beyond the quota that there was."""
 
     revision: int
-    """The commit that did it."""
+    """The revision of the commit."""
     at: float
     pot: Pot
     over: int
-    """By how much."""
+    """The amount beyond the quota, as in the model."""
     workloads: tuple[str, ...]
-    """The uids of those that were given it."""
+    """Uids of the workloads that were admitted with it."""
 
 
 class Row(NamedTuple):
-    """Of the ledger: an amount that was held from one commit to another."""
+    """A row of the ledger: an amount held from one revision to another."""
 
     uid: str
     pot: Pot
@@ -55,11 +55,11 @@ class Row(NamedTuple):
     begun: int
     ended: int | None
     known: int
-    """Up to which revision whoever decided it knew the queue objects."""
+    """The revision of queue objects that the decider had read."""
 
 
 class Version(NamedTuple):
-    """A ClusterQueue or Cohort as it was written; None: it was deleted."""
+    """A version of a ClusterQueue or Cohort; None: it was deleted."""
 
     revision: int
     kind: str
@@ -138,7 +138,7 @@ def _spec(kind: str, name: str, spec: Document) -> NodeSpec:
 
 
 class _Replay:
-    """Quota and use, as of one commit after the other."""
+    """Quota and usage, replayed one revision after the other."""
 
     def __init__(self, known: Iterable[FlavorResource]) -> None:
         self._known = tuple(known)

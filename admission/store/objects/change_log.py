@@ -1,4 +1,4 @@
-"""What the log tells of a written queue object: a line with who changed what, and why."""
+"""Log lines about changes of queue objects: author, fields, reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_VALUE: Final = 60
 _NOT_TOLD: Final = ("sluice.dev/change-reason", LAST_APPLIED)
 """Annotations that say what the line says anyway."""
 _SHOWN: Final = 3
-"""Fields that are named; of further ones there is a number."""
+"""Changed fields that are named; further ones are counted."""
 
 
 def tell_of_change(old: Document | None, new: Document | None, author: Author) -> None:

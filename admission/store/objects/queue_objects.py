@@ -1,4 +1,4 @@
-"""Queue objects: written one at a time, each write a version with its author, checked against the others.
+"""Queue objects: each write is a transaction and a version with its author, checked against the other objects.
 
 A write is one transaction: read, check, write the row, add the version. A dry run does all of it and rolls back.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from admission.store.records import Document
 
 CHANGE_REASON = "sluice.dev/change-reason"
-"""The annotation by which an author says why."""
+"""The annotation with the reason of a change."""
 
 _REFERENCE_COLUMNS = ("parent", "cluster_queue")
 """Names of other objects that the database searches by."""
@@ -44,7 +44,7 @@ _MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OB
 
 
 class Queues:
-    """The ResourceFlavors, ClusterQueues, Cohorts, LocalQueues and WorkloadPriorityClasses in the database.
+    """The queue objects in the database.
 
     What is returned has uid, generation, resourceVersion and creationTimestamp in its metadata. If the author gives no
     reason, a new value of the annotation `sluice.dev/change-reason` is one.
@@ -61,7 +61,7 @@ class Queues:
         return found
 
     async def snapshot(self, kind: str, *, namespace: str | None = None) -> tuple[tuple[QueueObject, ...], int]:
-        """What `list` gives, and the revision of the database then."""
+        """The result of `list`, and the revision of the database as of which it is."""
         columns = queue_objects.c
         statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
         if namespace is not None:
@@ -95,7 +95,7 @@ class Queues:
             return _object(await _existing(connection, (kind, namespace, name)))
 
     async def revision(self) -> int:
-        """That of the last write to the database, of whatever kind."""
+        """The revision of the last write to the database."""
         async with self._database.read() as connection:
             revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
         return revision
@@ -177,7 +177,7 @@ class Queues:
         author: Author,
         dry_run: bool = False,
     ) -> QueueObject:
-        """Take an object away and return what it was.
+        """Delete an object and return it as it was.
 
         Raises NotFound, and Conflict if it is not the one of that `resource_version` or `uid`, or still in use.
         """
@@ -195,7 +195,7 @@ class Queues:
         return self._announce(row, dry_run=dry_run)
 
     async def versions(self, kind: str, name: str, *, namespace: str = "") -> tuple[QueueObjectVersion, ...]:
-        """All that was ever written under this name, oldest first; to restore one, create or replace it."""
+        """All versions of the object of this name, oldest first; to restore one, create or replace it."""
         columns = queue_object_versions.c
         return await self._versions((columns.kind == kind) & (columns.namespace == namespace) & (columns.name == name))
 
@@ -230,7 +230,7 @@ async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
 
 
 def _row(obj: QueueObject) -> Document:
-    """The columns that follow from what the user wrote."""
+    """The columns of an object that follow from its manifest."""
     kind, namespace, name = obj.key
     content = obj.model_dump(mode="json", by_alias=True, exclude={"metadata"}, exclude_none=True)
     named = dict.fromkeys(_REFERENCE_COLUMNS, "")

@@ -26,7 +26,7 @@ POLL_SECONDS = 0.5
 
 
 class Revisions:
-    """The newest revision that is known, to be waited for. The database is asked only while somebody waits."""
+    """The newest known revision, to wait for. The database is polled only while there are waiters."""
 
     def __init__(self, database: Database, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.newest = 0
@@ -41,7 +41,7 @@ class Revisions:
         self._poll: asyncio.Task[None] | None = None
 
     async def wait_for(self, since: int) -> int:
-        """Wait until something was written after revision `since`, by whomever; the newest revision then."""
+        """Wait for a write after revision `since`, by any replica; the newest revision then."""
         return await self._wait(since, lambda: self.newest)
 
     async def wait_for_order(self, since: int) -> int:
@@ -52,11 +52,11 @@ class Revisions:
         return await self._wait(since, lambda: self.newest_order)
 
     def tell(self, revision: int, *, decision: bool = False) -> None:
-        """This process has written `revision`: decisions, or anything else."""
+        """Note a write of this process; `decision`: by the leader's commit."""
         self._reached(revision, order=not decision or revision > self.newest + 1)  # a gap: others wrote meanwhile
 
     async def close(self) -> None:
-        """Ask no more; nobody may wait."""
+        """Stop polling. There must be no waiters."""
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Admission checks and orders as rows: what the leader's commit writes of them, and how rows are read."""
+"""Rows of admission checks and orders: written by the leader's commit, read into records."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def orders(connection: Connection, condition: ColumnElement[bool]) -> tuple[Orde
 
 
 def checks(connection: Connection, condition: ColumnElement[bool]) -> tuple[CheckRecord, ...]:
-    """What checks say of the workloads that meet `condition`, by name for each of them."""
+    """The checks of the workloads that meet `condition`, by name for each of them."""
     columns = workload_checks.c
     joined = workload_checks.join(workloads, workloads.c.uid == columns.workload_uid)
     rows = connection.execute(
@@ -66,7 +66,7 @@ def checks(connection: Connection, condition: ColumnElement[bool]) -> tuple[Chec
 
 
 def as_order(row: RowMapping | Document) -> Order:
-    """The order of a row."""
+    """The order in a row."""
     return Order(uid=row["workload_uid"], **{name: value for name, value in row.items() if name != "workload_uid"})
 
 

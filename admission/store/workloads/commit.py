@@ -1,4 +1,4 @@
-"""Changes into rows: the statements of the hot path, each for many rows at once."""
+"""Changes as rows: the statements of the leader's commit, each for many rows at once."""
 
 from __future__ import annotations
 

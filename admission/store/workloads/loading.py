@@ -1,4 +1,4 @@
-"""Rows into records: everything unfinished at the start, and single workloads and pages of them later."""
+"""Rows as records: all unfinished workloads at a start, single workloads and pages later."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ UNFINISHED = workloads.c.state != bindparam("finished", State.FINISHED.value, li
 _PIECE = 1_000
 """Rows that are made into records in one go: some ten milliseconds."""
 _ENDED = 20_000
-"""So many ends no API server lags behind."""
+"""Finished workloads of which a start reads the uids: more than an API server's watch lags behind."""
 
 _STATES = {state.value: state for state in State}
 
 _Assigned: TypeAlias = tuple[dict[str, str], dict[str, int], int]
 _Held: TypeAlias = dict[str, tuple[str, dict[str, _Assigned]]]
-"""By uid: the ClusterQueue, and by the names of pod sets what they were given."""
+"""By uid: the ClusterQueue, and the assignment of each pod set by its name."""
 
 
 async def unfinished(

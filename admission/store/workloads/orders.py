@@ -1,4 +1,4 @@
-"""What admins order about workloads and what admission checks say of them: written on any replica, read by the leader.
+"""Orders of admins and states of admission checks: written on any replica, read by the leader.
 
 A write is one transaction: check, write the row, give the workload the revision, add the audit's record. The leader
 reads what is newer than it knows, and makes it so; until then the workload's record tells what was before.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Ordered(TypedDict, total=False):
-    """What can be ordered; what is left out stays as it was ordered before."""
+    """The fields of an order; those that are left out stay as they were."""
 
     local_queue: str | None
     """Move it to this LocalQueue of its namespace; None: back to that of its object's label."""
@@ -54,7 +54,7 @@ class Ordered(TypedDict, total=False):
 
 
 class News(NamedTuple):
-    """What was ordered and said lately."""
+    """Orders and checks that were written after a revision."""
 
     orders: tuple[Order, ...]
     checks: tuple[CheckRecord, ...]
@@ -124,7 +124,7 @@ class Orders:
         resource_version: str = "",
         dry_run: bool = False,
     ) -> tuple[CheckRecord, ...]:
-        """Take in what checks say of a workload that holds quota; all that is known of its checks then.
+        """Write the states of checks of a workload that holds quota; all of its checks afterwards.
 
         Raises NotFound, Conflict (it holds no quota, or is being stopped; not that `resource_version` any more), and
         InvalidObject for a check that it was not asked for.
@@ -161,7 +161,7 @@ class Orders:
         return after
 
     async def since(self, revision: int) -> News:
-        """All that was ordered or said after `revision`, by whomever."""
+        """The orders and checks written after `revision`, by any replica."""
 
         def look(connection: Connection) -> News:
             return News(
@@ -172,7 +172,7 @@ class Orders:
         return await self._database.look(look)
 
     async def of(self, uids: Iterable[str]) -> News:
-        """All that is in force about these workloads."""
+        """The orders and checks in force for these workloads."""
         wanted = [*uids]
 
         def look(connection: Connection) -> News:
@@ -182,7 +182,7 @@ class Orders:
         return await self._database.look(look)
 
     async def answered(self) -> set[str]:
-        """The names of the checks that have said something of a workload that is known."""
+        """The names of checks whose controllers have answered for a known workload."""
         column = workload_checks.c.name
         statement = select(column).where(workload_checks.c.state != "Pending").distinct()
         return await self._database.look(lambda connection: set(connection.execute(statement).scalars()))

@@ -1,4 +1,4 @@
-"""Workloads as users and dashboards read them: pages, single ones, and numbers for each queue."""
+"""Queries for workloads: pages, single ones, and numbers for each queue."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "priority": lambda record: record.workload.priority,
     "submitted_by": lambda record: record.workload.user,
 }
-"""What lists can be narrowed by: columns of the index of lists."""
+"""Columns that lists can be filtered by."""
 _UNCHANGING = ("namespace", "name", "uid", "submitted_by")
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """What a workload held of one resource for one pod set; `to_at` is None while it does."""
+    """A row of a workload's ledger: one resource of one pod set; `to_at` is None while it is held."""
 
     from_at: float
     to_at: float | None
@@ -53,7 +53,7 @@ class LedgerRow:
 
 
 class FoundWorkload(NamedTuple):
-    """A workload that a search has found."""
+    """A result of a search."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ class FoundWorkload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """That a workload has one of some values in a column of `COLUMNS`, or (negated) none of them."""
+    """A filter: a column of `COLUMNS` has one of some values, or (negated) none of them."""
 
     COLUMNS: ClassVar[frozenset[str]] = frozenset(_VALUES)
 
@@ -74,7 +74,7 @@ class Condition:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether a workload that meets it does so for ever."""
+        """Whether the column of a workload never changes."""
         return self.column in _UNCHANGING
 
     def clause(self) -> ColumnElement[bool]:
@@ -199,7 +199,7 @@ class Workloads:
             return tuple(Transition(uid, at, State(state), reason, text) for uid, at, state, reason, text in rows)
 
     async def ledger(self, uid: str) -> tuple[LedgerRow, ...]:
-        """All that a workload ever held, oldest first."""
+        """The ledger of a workload, oldest rows first."""
         columns = admissions.c
         wanted = (columns[field.name] for field in fields(LedgerRow))
         statement = select(*wanted).where(columns.workload_uid == uid).order_by(columns.id)

@@ -1,4 +1,4 @@
-"""Numbers for each queue, added up by the database: what waits, what is held."""
+"""Numbers for each queue, summed by the database: pending workloads, workloads with quota, amounts held."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def unfinished_counts(connection: AsyncConnection) -> list[UnfinishedCount
 
 
 async def held_amounts(connection: AsyncConnection) -> list[HeldAmount]:
-    """All that is held, added up by where it is."""
+    """The amounts that are held, summed by queue, flavor and resource."""
     columns = admissions.c
     place = columns.namespace, columns.local_queue, columns.cluster_queue, columns.flavor, columns.resource
     checked = workloads.c.checks_pending

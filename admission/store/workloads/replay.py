@@ -1,4 +1,4 @@
-"""What is in the database, as the events that bring an engine to the same state."""
+"""The database's state as events for an engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BARS = frozenset({MISCONFIGURED, ON_HOLD})
 
 
 def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Event]:
-    """In the order in which they are to be told; `namespaces` are the labels of each."""
+    """The events in the order in which an engine has to be told them; `namespaces` are labels by name."""
     for name, labels in namespaces.items():
         yield NamespaceChanged(name, labels)
     for obj in state.queue_objects:
@@ -31,7 +31,7 @@ def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> I
 
 
 def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitted | WorkloadPending:
-    """How one workload holds quota or waits, with what an admin has ordered about it."""
+    """The event for one workload, with an admin's order about it."""
     workload = record.workload
     held = not record.active or record.reason in BARS
     if order is not None:

@@ -1,4 +1,4 @@
-"""Finds the workloads whose changes cannot be written, when a transaction fails for what is in it.
+"""Finds the workloads whose changes cannot be written, after a transaction was refused for its content.
 
 A value that a column does not take, a constraint that one row violates: the database is well, and all that the others
 wanted can be written. The changes are tried in halves, each within a savepoint, until those that fail are alone.
@@ -78,7 +78,7 @@ def _uids(changes: Changes) -> set[str]:
 
 
 def _only(changes: Changes, uids: set[str]) -> Changes:
-    """What the changes say of these workloads."""
+    """The changes of these workloads alone."""
     return Changes(
         workloads=tuple(one for one in changes.workloads if one.workload.uid in uids),
         closed=tuple(one for one in changes.closed if one.uid in uids),
