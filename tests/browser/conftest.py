@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +22,9 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+# Of what is expected on a page; the usual 5 s are too few for a machine with more to do than processors.
+expect.set_options(timeout=30_000)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -57,6 +57,7 @@ async def world(folder: Path, *, extra_queues: int = 0, pending: int = 120, port
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(controllers=False, users=USERS))
         await _roles(sandbox)
+        await _nodes(sandbox)
         kubeconfig = folder / "sluice.kubeconfig"
         sandbox.write_kubeconfig(kubeconfig, "sluice")
         cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
@@ -83,6 +84,15 @@ async def _roles(sandbox: Sandbox) -> None:
         await admin.create("namespaces", "", {"metadata": {"name": team}})
     await admin.create("clusterrolebindings", "", _binding("viewers", "sluice-viewer", "viewer"))
     await admin.create("rolebindings", "vision", _binding("editors", "edit", "grace"))
+
+
+async def _nodes(sandbox: Sandbox) -> None:
+    """Three nodes of the flavor a100 with 8 GPUs each, and none of the flavor spot."""
+    admin = sandbox.local("admin")
+    allocatable = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    for number in range(3):
+        node = await admin.create("nodes", "", {"metadata": {"name": f"gpu-{number}", "labels": {"pool": "a100"}}})
+        await admin.update("nodes", "", {**node, "status": {"allocatable": allocatable}}, subresource="status")
 
 
 def _binding(name: str, role: str, user: str) -> dict[str, object]:

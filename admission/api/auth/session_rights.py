@@ -6,10 +6,13 @@ All ask the same RBAC that decides about every request; they allow nothing by th
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.api.auth.authentication import identity
 from admission.api.auth.authorization import AUTHORIZATION, may_read
 from admission.api.auth.delegation import Attributes
+from admission.api.auth.ttl_cache import Remembered
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document
 from admission.api.http.responses import reply
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 _MOST_REVIEWS: Final = 100
 _MOST_FOUND: Final = 12
 _LONGEST_TEXT: Final = 100
+_MOST_CALLERS: Final = 1000
+_READABLE_SECONDS: Final = 10.0
+"""As long as a token is believed: one review for each namespace must not be sent with each key that is pressed."""
 _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
@@ -31,6 +37,7 @@ class SessionRights:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._kept: Remembered[tuple[list[str], bool]] = Remembered(size=_MOST_CALLERS, clock=time.monotonic)
 
     async def access(self, request: web.Request) -> web.Response:
         """Of each of `{"reviews": [{"verb": "patch", "resource": "clusterqueues"}]}` whether the caller may do it.
@@ -68,12 +75,18 @@ class SessionRights:
         return reply({"items": [each._asdict() for each in found]})
 
     async def _readable(self, request: web.Request) -> tuple[list[str], bool]:
-        queues = await self._store.queues.list(LocalQueue.kind)
-        names = sorted({queue.metadata.namespace for queue in queues})
-        if await may_read(request, ""):
-            return names, True
-        readable = await asyncio.gather(*(may_read(request, name) for name in names))
-        return [name for name, may in zip(names, readable, strict=True) if may], False
+        """The namespaces, and whether the caller may read all. Many are asked about, so the answer is kept a while."""
+
+        async def ask() -> tuple[tuple[list[str], bool], float]:
+            queues = await self._store.queues.list(LocalQueue.kind)
+            names = sorted({queue.metadata.namespace for queue in queues})
+            if await may_read(request, ""):
+                return (names, True), _READABLE_SECONDS
+            readable = await asyncio.gather(*(may_read(request, name) for name in names))
+            return ([name for name, may in zip(names, readable, strict=True) if may], False), _READABLE_SECONDS
+
+        who = identity(request)
+        return await self._kept.get((who.name, who.uid, who.groups, who.extra, who.door), ask)
 
 
 def _attributes(number: int, review: Any) -> Attributes:

@@ -51,6 +51,7 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
         await stack.enter_async_context(alongside(observer.run()))
         await observer.synced()
         terminal.say(f"Live at {page.url}")
+        terminal.say(f"Dashboard at {serving.server}/ui/ (a certificate of the demo's own), token {serving.token}")
         before = await _costs(client, serving)
         with terminal:
             async with alongside(page.run()), alongside(submit(client, plan, observer.elapsed)):

@@ -13,7 +13,7 @@ from sqlalchemy import func, literal, select
 from admission.store.database.tables import Instant, head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
-from admission.store.ledger.usage import MICROSECONDS, usage
+from admission.store.ledger.usage import MICROSECONDS, Pot, usage
 from admission.store.ledger.usage_reports import GROUPINGS, UsageRow
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ def _add_ledger(
 ) -> None:
     """Add what rows of the ledger hold in `window` (start, end, step)."""
     begins, end, step = window
+    # What is borrowed depends on others of the same ClusterQueue, flavor and resource, but on no further rows.
+    of_pots = {name: allowed for name, allowed in where.items() if name in Pot._fields}
+    held = [row for row in held if all(getattr(row.pot, name) in allowed for name, allowed in of_pots.items())]
     while held and begins < end:
         bucket = math.floor(begins / step) * step
         ends = min(bucket + step, end)

@@ -14,6 +14,7 @@ const REVIEWS = {
   usage: { verb: "get", resource: "reports", name: "usage" },
   pending: { verb: "get", resource: "reports", name: "pending" },
   nodes: { verb: "get", resource: "reports", name: "nodes" },
+  consistency: { verb: "list", resource: "audits" },
   audit: { verb: "list", resource: "auditrecords" },
 };
 

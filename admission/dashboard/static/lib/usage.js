@@ -2,7 +2,7 @@
 import { seconds } from "./format.js";
 
 export const PERIODS = {
-  hour: { text: "Hour", from: "1h", interval: "1m", stepMs: 60000 },
+  hour: { text: "Hour", from: "1h", interval: "5m", stepMs: 300000 },
   day: { text: "Day", from: "1d", interval: "1h", stepMs: 3600000 },
   month: { text: "Month", from: "30d", interval: "1d", stepMs: 86400000 },
 };

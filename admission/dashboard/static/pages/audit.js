@@ -2,6 +2,7 @@
 import { get } from "../lib/api.js";
 import { Badge, Card, Empty, Failure, Free, Loading, PageHead, Time } from "../lib/components.js";
 import { link, queueLink, useParameter, workloadLink } from "../lib/router.js";
+import { useSession } from "../lib/session.js";
 import { html, useEffect, useState } from "../lib/ui.js";
 import { Difference } from "./history.js";
 
@@ -10,6 +11,7 @@ const KINDS = ["ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Worklo
 const escaped = (text) => text.replace(/[\\,=]/g, "\\$&");
 
 export function Audit() {
+  const { rights } = useSession();
   const [kind, setKind] = useParameter("kind");
   const [user, setUser] = useParameter("user");
   const [name, setName] = useParameter("name");
@@ -40,7 +42,27 @@ export function Audit() {
         : !state.items.length ? html`<${Empty} title="No changes">${selector ? "No change matches these filters: they compare whole names." : "Each write through the API is kept here, with the object before and after."}<//>`
         : html`<ol class="timeline">${state.items.map((record) => html`<${Entry} key=${record.metadata.name} record=${record} />`)}</ol>
           ${state.token && html`<button type="button" class="button" onClick=${() => load(state.token)}>Earlier changes</button>`}`}
-    <//>`;
+    <//>
+    ${rights.consistency && html`<${Consistency} />`}`;
+}
+
+// Whether database, cluster and memory agree. It reads everything, so only when somebody asks for it.
+function Consistency() {
+  const [state, setState] = useState({ busy: false, items: null, error: null });
+  const look = async () => {
+    setState({ busy: true, items: null, error: null });
+    try {
+      setState({ busy: false, items: (await get("/apis/sluice.dev/v1/audits")).items, error: null });
+    } catch (error) {
+      setState({ busy: false, items: null, error });
+    }
+  };
+  const { busy, items, error } = state;
+  return html`<${Card} title="Consistency" note="Whether database, cluster and memory agree" actions=${html`<button type="button" class="button" disabled=${busy} onClick=${look}>${busy ? "Comparing …" : "Compare now"}</button>`}>
+    ${error ? html`<${Failure} error=${error} />` : !items ? html`<p class="soft">Sluice compares them by itself every few minutes and repairs what differs. This looks now and repairs nothing.</p>`
+      : items.length ? html`<ul class="bullets">${items.map((item, index) => html`<li key=${index}>${Object.entries(item).map(([name, value]) => html`<span key=${name}><span class="soft">${name}</span> <${Free} text=${value} /> </span>`)}</li>`)}</ul>`
+      : html`<${Empty} title="No differences">Database, cluster and memory say the same.<//>`}
+  <//>`;
 }
 
 function Entry({ record }) {

@@ -3,6 +3,7 @@ import { Age, Card, Empty, Failure, Free, Loading, PageHead, StateBadge } from "
 import { plural, seconds } from "../lib/format.js";
 import { useReadable, useSession } from "../lib/session.js";
 import { html } from "../lib/ui.js";
+import { Estimate } from "./workload.js";
 import { conditionOf, Requests, requestsOf, WorkloadName, Workloads } from "./workloads.js";
 
 const FINISHED = 200;
@@ -41,6 +42,7 @@ function Waiting({ workload }) {
     <div class="work-line"><${WorkloadName} workload=${workload} /><${StateBadge} workload=${workload} /><span class="soft"><bdi>${workload.metadata.namespace}/${workload.spec.queueName}</bdi></span><span class="grow"></span><span class="nowrap">waits <${Age} since=${workload.status.queuedAt} /></span></div>
     <p class="why"><b>${reserved?.reason}</b> <${Free} text=${reserved?.message} /></p>
     <${Requests} requests=${requestsOf(workload)} />
+    ${workload.status.estimatedStart && html`<p class="soft"><${Estimate} estimate=${workload.status.estimatedStart} /></p>`}
   </li>`;
 }
 

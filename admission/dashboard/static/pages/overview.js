@@ -100,9 +100,10 @@ function Tree({ roots, resource, flavor }) {
     }
   };
   add(roots);
-  // Cohorts are drawn to their own scale: beside their sums the bars of single queues could not be told apart.
-  const largest = (kind) => Math.max(0, ...rows.filter(({ each }) => each.kind === kind).map(({ sum }) => Math.max(sum.nominal, sum.used)));
-  const scales = { Cohort: largest("Cohort"), ClusterQueue: largest("ClusterQueue") };
+  // Cohorts are drawn to the scale of their level: beside the sum of all the bars of single queues could not be told apart.
+  const levelOf = (each) => (each.kind === "Cohort" ? `Cohort ${each.depth}` : each.kind);
+  const scales = {};
+  for (const { each, sum } of rows) scales[levelOf(each)] = Math.max(scales[levelOf(each)] || 0, sum.nominal, sum.used);
   const hidden = roots.flatMap(leavesOf).filter((leaf) => !totals(leaf, resource, flavor).any).length;
   return html`
     ${many && html`<label class="filter"><${Icon} name="search" /><span class="visually-hidden">Find queues</span><input type="search" placeholder="Find a Cohort or ClusterQueue" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>`}
@@ -115,7 +116,7 @@ function Tree({ roots, resource, flavor }) {
           ${each.kind === "Cohort" ? html`<bdi>${each.name}</bdi>` : html`<a href=${queueLink(each.name)}><bdi>${each.name}</bdi></a>`}
           ${each.kind === "ClusterQueue" && each.object.spec.stopPolicy && each.object.spec.stopPolicy !== "None" && html`<${Badge} tone="warn">stopped<//>`}
         </span></th>
-        <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scales[each.kind]} /></td>
+        <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scales[levelOf(each)]} /></td>
         <td class="number">${shown(resource, sum.used)}</td><td class="number">${shown(resource, sum.nominal)}</td>
         <td class="number opt">${sum.borrowed > 0 ? html`<span class="borrowed">${shown(resource, sum.borrowed)}</span>` : html`<span class="soft">–</span>`}</td>
         <td class="number opt">${sum.lent > 0 ? shown(resource, sum.lent) : html`<span class="soft">–</span>`}</td>

@@ -10,6 +10,7 @@ import { queueNode, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
+import { FairShare } from "./fairshare.js";
 import { History } from "./history.js";
 import { Pending } from "./pending.js";
 import { conditionOf, Workloads } from "./workloads.js";
@@ -39,6 +40,7 @@ export function ClusterQueuePage({ name }) {
     <${Tabs} tabs=${[
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} address=${`${path("clusterqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("workloads")} fieldSelector=${`status.clusterQueue=${name},status.state!=pending,status.state!=finished`} columns=${["name", "namespace", "user", "state", "requests", "running"]} />` },
+      session.usage && session.clusterQueues && queue.spec.cohortName && { id: "fair", text: "Fair share", show: () => html`<${FairShare} cohort=${queue.spec.cohortName} name=${name} />` },
       rights.history && { id: "history", text: "History", show: () => html`<${History} address=${path("clusterqueues", name)} changes=${queue.metadata.generation} mayRollBack=${rights.rollback}
         onRollback=${(version) => setDialog({ kind: "rollback", version })} />` },
     ]} />

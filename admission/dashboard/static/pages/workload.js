@@ -5,7 +5,7 @@ import { amount, count, duration, hours, hoursName, resourceName, seconds, shown
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { link, localQueueLink, queueLink, workloadLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
-import { html, useMemo, useState } from "../lib/ui.js";
+import { html, useEffect, useMemo, useState } from "../lib/ui.js";
 import { conditionOf, Requests, requestsOf } from "./workloads.js";
 
 export function WorkloadPage({ namespace, name }) {
@@ -64,7 +64,12 @@ function CopyLink() {
 
 function Why({ address, version }) {
   const explained = useAnswer(`${address}/explain`, {}, { deps: [version], leastMs: 1000, everyMs: 15000 });
-  const why = explained.data;
+  const why = explained.data, isNew = explained.error?.status === 404 && !why;
+  useEffect(() => {
+    const timer = isNew && setTimeout(explained.again, 2000);
+    return () => clearTimeout(timer);
+  }, [explained.error]);
+  if (isNew) return html`<${Card} title="Why it waits"><p class="soft">${explained.error.message}</p><//>`;
   if (explained.error && !why) return html`<${Card} title="Why it waits"><${Failure} error=${explained.error} retry=${explained.again} /><//>`;
   if (!why) return html`<${Card} title="Why it waits"><${Loading} /><//>`;
   const lacks = why.lacks || [], hints = [...new Set([...(why.prospects || []).map((each) => each.hint), ...lacks.map((each) => each.hint)])].filter(Boolean);
@@ -93,8 +98,11 @@ function Why({ address, version }) {
 
 const quantity = (lack, name) => (lack[name] === undefined ? "–" : shown(lack.resource, amount(lack[name])));
 
-function Estimate({ estimate }) {
-  return html`<span>expected to start <b>${estimate.earliest && html`<${Time} at=${estimate.earliest} />`}</b>${estimate.latest && html` to <${Time} at=${estimate.latest} />`}</span>`;
+// The range in which it is expected to start, and how far such estimates were right.
+export function Estimate({ estimate }) {
+  const { p50, p90, shareHeld } = estimate;
+  const held = shareHeld === undefined ? "" : ` ${Math.round(100 * shareHeld)} % of past estimates held.`;
+  return html`<span title=${`Half of such workloads start before the first time, nine of ten before the second.${held}`}>expected to start <b><${Time} at=${p50} /></b>${p90 !== p50 && html` to <b><${Time} at=${p90} /></b>`}${shareHeld !== undefined && html` <span class="soft">(${Math.round(100 * shareHeld)} % held so far)</span>`}</span>`;
 }
 
 function Standing({ workload }) {
