@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 class Cycle:
     """The working state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
 
-    `lean`: heads of which it is sure that they do not fit need no turn of their own where no other queue waits for it.
-    `contenders` are ClusterQueues whose heads are judged only if their turn comes while they fit.
+    `lean`: skip heads that certainly do not fit, in a tree of one ClusterQueue. `contenders`: ClusterQueues whose heads
+    are nominated only if their turn comes while they fit (see `fair_standby`).
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Cycle:
 
     @contextmanager
     def _without(self, gone: Collection[Held]) -> Iterator[None]:
-        """At the usage that there will be once these are gone."""
+        """A context with the usage that there will be once these workloads are gone."""
         for held in gone:
             held.queue.uncount(held)
         yield
@@ -278,7 +278,7 @@ class Cycle:
             self._admit(entry)
 
     def _reassign_without_victims(self, entry: Entry) -> None:
-        """What it would take if those whose eviction was decided in this cycle were gone, with the same flavors."""
+        """Assign the same flavors again, as if the victims of this cycle were gone."""
         with self._without(self._victims.values()):
             self._assign(entry, only=entry.assignment)
             self._domain.shares = None
@@ -340,7 +340,7 @@ class Cycle:
         self._result.admitted.append((Admit(workload, admission), held))
 
     def _conclude(self, entry: Entry) -> None:
-        """Put what was not admitted back where it waits."""
+        """Requeue a head that was not admitted, as active, inadmissible or set aside."""
         item, queue, pending = entry.item, entry.queue, entry.queue.pending
         self._domain.forget(queue)
         if item.progress is not None:  # the search for a flavor was continued: next time it starts over
@@ -389,7 +389,7 @@ class Cycle:
 
 
 def _reserved(node: Node, assignment: Assignment) -> dict[int, int]:
-    """What a workload that cannot preempt keeps others of the cycle from taking: what it may use of right."""
+    """The usage that a head without victims reserves for this cycle: up to its nominal quota or borrowing limit."""
     reserved = {}
     for fr, amount in assignment.usage.items():
         limit = node.borrowing[fr]

@@ -152,10 +152,10 @@ class Engine:
         return Search(self._find, domain, queue, item, excluded)
 
     def settle(self, now: float, limit: int = 1000, *, until_admitted: bool = False) -> Decisions:
-        """Cycles until nothing moves any more, at most `limit`, or `until_admitted`; all their decisions.
+        """Run cycles until nothing changes, at most `limit`, or `until_admitted` a workload; all their decisions.
 
-        Where it makes no difference to who is admitted, workloads are left out of which it is sure that they would not
-        be; their numbers are not reported anew.
+        Workloads that certainly do not fit are left out where that makes no difference to who is admitted; the numbers
+        in their messages are not brought up to date then.
         """
         admitted: list[Admit] = []
         evicted: list[Evict] = []
@@ -230,10 +230,10 @@ class Engine:
     def listing(
         self, cluster_queue: str, *, limit: int, offset: int = 0, local_queue: tuple[str, str] | None = None
     ) -> tuple[Place, ...]:
-        """A page of those that wait in a ClusterQueue, or only in a LocalQueue (namespace, name), with positions.
+        """A page of the pending workloads of a ClusterQueue, or of a LocalQueue (namespace, name), with positions.
 
-        In the order of priority and time, whether they are set aside or not; the sticky preemptor and the usage of
-        LocalQueues, which may let somebody come first, are left out of account.
+        In the order of priority and time, active or inadmissible. The sticky preemptor and the order of LocalQueues by
+        usage, which may put others first, are left out.
         """
         ignore = self._policy.ignore_undeclared
         return places(self._registry, cluster_queue, local_queue, limit, offset, ignore_undeclared=ignore)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Bar(NamedTuple):
-    """What a flavor-resource takes; too little of it keeps a workload out, unless it can preempt."""
+    """The amount of a flavor-resource that a workload needs; with less it does not fit without preemption."""
 
     fr: int
     amount: int
@@ -46,7 +46,7 @@ class Bar(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """The first workload of a shape that waits in a ClusterQueue."""
+    """The first pending workload of a shape in a ClusterQueue, with the flavors that it could get."""
 
     item: Item
     may_preempt_own: bool
@@ -62,20 +62,20 @@ class Contender(NamedTuple):
     queue: ClusterQueue
     node: Node
     usage: Mapping[int, int]
-    """Flavor-resource to amount that the head would use."""
+    """Flavor-resource (index in the tree) to the amount that the head would use."""
 
 
 class Verdict(Enum):
-    """What follows for a ClusterQueue."""
+    """How a ClusterQueue takes part in the next cycle."""
 
     BLOCKED = auto()
     CONTENDER = auto()
     OPEN = auto()
-    """It has to be judged by the cycle."""
+    """It takes part as usual."""
 
 
 class Outlook:
-    """What would become of the waiting workloads of a ClusterQueue. Holds until its usage or its workloads change."""
+    """What a cycle would decide about the pending workloads of a ClusterQueue. Valid until they or its usage change."""
 
     __slots__ = ("contender", "node", "reserves", "wishes")
 
@@ -86,7 +86,7 @@ class Outlook:
         self.contender: Contender | None = None
         """The ClusterQueue as a contender, if its head can get one flavor only."""
         self.wishes: tuple[Wish, ...] | None = None
-        """In order; None if what becomes of them cannot be told from here."""
+        """In order; None if the decisions about them cannot be foreseen."""
         firsts = _firsts(queue)
         if firsts is None:
             return
@@ -96,7 +96,7 @@ class Outlook:
             self.contender = Contender(tournament_rank(firsts[0], usage, node, node, tree), queue, node, usage)
 
     def verdict(self, tried: int, free: Sequence[int], highest: tuple[bool, float], *, strict: bool) -> Verdict:
-        """What follows for its workloads but those of the first `tried` shapes.
+        """How it takes part with its workloads but those of the first `tried` shapes.
 
         `free` is what is available at the root of each flavor-resource. `highest` is the highest share of all
         ClusterQueues, `strict` whether the share of each that has it falls with every workload that is taken from it.
@@ -115,13 +115,13 @@ class Outlook:
         return not any(amount and amount > available_with(node, fr, free[fr]) for fr, amount in usage.items())
 
     def _is_blocked(self, wish: Wish, free: Sequence[int], highest: tuple[bool, float], *, strict: bool) -> bool:
-        """Whether some part of it can get no flavor, neither as it is nor by preemption."""
+        """Whether some part of the workload can get no flavor, neither free nor by preemption."""
         for flavors in wish.parts:
             for bars in flavors:
                 for bar in bars:
                     if not bar.amount or bar.amount <= available_with(self.node, bar.fr, free[bar.fr]):
                         continue
-                    # With a share above all others, nobody's share is high enough to be preempted.
+                    # With a share above all others, no other share is high enough to be preempted.
                     above = bar.share > highest or (strict and bar.share == highest)
                     if not bar.possible or (above and not bar.entitled and not wish.may_preempt_own):
                         break

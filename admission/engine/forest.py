@@ -70,10 +70,10 @@ class Domain:
             self.standby.forget(queue)
 
     def release(self, *, lean: bool) -> None:
-        """Let those that are set aside take part again, if something was freed.
+        """Make inadmissible workloads active again if quota has become free since the last call.
 
-        `lean`: not those of which it is sure that they would be set aside again, and whose turn would delay nobody of
-        another queue.
+        `lean`: but the shapes that certainly do not fit, in a tree of one ClusterQueue, where their turns would change
+        nothing for others.
         """
         if not self.freed:
             return

@@ -66,7 +66,7 @@ class Node:
     cap: list[int | None] = field(default_factory=list)
     """The most that may be used of the parent's, where a borrowing limit is set."""
     potential: list[int] = field(default_factory=list)
-    """What could be used if nobody else used anything."""
+    """What could be used if all other usage were zero (Kueue's potential available quota)."""
     usage: list[int] = field(default_factory=list)
     lendable: dict[str, int] = field(default_factory=dict)
     """Of a Cohort: `potential` by resource, summed over all flavors of the tree."""

@@ -38,7 +38,7 @@ _FORMAT: Final = "sluice-dump"
 _VERSION: Final = 1
 _BATCH: Final = 1_000
 _TABLES: Final = tuple(table for table in metadata.sorted_tables if table.info.get("exported", True))
-"""All but the sessions of browsers: whoever reads an export must not get to be another user by it."""
+"""All tables but the sessions of browsers, so that an export lets its reader impersonate no user."""
 
 
 async def dump(database: Database, write: Write, progress: Progress) -> None:
@@ -149,7 +149,7 @@ class _Target:
         batch, self._batch = self._batch, []
         statement: Insert | Update = insert(self._table)
         if self._table is head:
-            # Both revisions are past then, and so is the epoch of whoever leads on either database.
+            # Both revisions are past then, and so is the epoch of the leader of either database.
             (row,) = batch
             revision, epoch = (max(row[name], self._own[name]) for name in ("revision", "epoch"))
             row |= {"revision": revision, "epoch": epoch + 1, "holder": "", "held_since": None}

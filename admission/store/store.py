@@ -57,11 +57,11 @@ class Store:
         self.orders = Orders(database, clock=clock, changed=self.revisions.tell)
         """What admins order about workloads, and what admission checks say of them: give, report, since, of."""
         self.audit = Audit(database)
-        """Who wrote what through the API."""
+        """The audit log, for reading."""
         self.reports = Reports(database, clock=clock)
         """On the ledger: usage, violations. Usage through time: `usage_series`."""
         self.browser_sessions = BrowserSessions(database, clock=clock)
-        """Who is signed in to the dashboard."""
+        """Sessions of the dashboard."""
         self._database = database
         self._clock = clock
         self.now = LeadersClock(clock, elapsed)
@@ -101,7 +101,7 @@ class Store:
     async def lead(self, holder: str, *, elected: bool = False) -> int:
         """Take the lead as `holder` (host and process, for people) and return the epoch that `commit` wants.
 
-        `elected`: others have agreed to it, so that whoever led until now leads no more, even if it does not know yet.
+        `elected`: the replicas have agreed to it, so the former leader leads no more, even if it does not know yet.
         Else AlreadyRunning is raised if another Sluice leads.
         """
         lead = await self._leadership.take(holder, at=self._clock(), elected=elected)
@@ -109,7 +109,7 @@ class Store:
         return lead.epoch
 
     async def holder(self) -> str:
-        """Who leads, for people; empty if nobody ever did."""
+        """The holder of the lead (host and process), for people; empty if there never was one."""
         async with self._database.read() as connection:
             return str((await connection.execute(select(head.c.holder))).scalar_one())
 
@@ -123,7 +123,7 @@ class Store:
 
     @property
     def location(self) -> str:
-        """Where the database is, for people: the absolute path of a file, or a URL without its password."""
+        """The location of the database, for people: the absolute path of a file, or a URL without its password."""
         return str(self._database.location)
 
     @property
@@ -132,7 +132,7 @@ class Store:
         return self._database.location.path is None
 
     async def load(self) -> LoadedState:
-        """All that a restarted Sluice has to know, as of one moment."""
+        """The state that a leader starts from, as of one moment."""
         faults: dict[str, Exception] = {}
         async with self._database.read() as connection:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()

@@ -105,7 +105,7 @@ class ActivePolicies:
         return due or (at is not None and at <= self._view.now)
 
     def wake_at(self) -> float | None:
-        """When the next policy may let in somebody whom it has refused."""
+        """Unix time (s) at which a policy may let in a workload that it has refused; None: at none."""
         if not self.refused:
             return None
         return min((at for policy in self._waking if (at := policy.wake_at()) is not None), default=None)

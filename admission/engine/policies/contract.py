@@ -97,7 +97,7 @@ class AdmissionPolicy:
         """Why the workload may not be admitted now; None if it may.
 
         Asked when it is its turn, again right before its admission if others were admitted in the same cycle, and for
-        explanations. One that is refused holds nobody up, whatever the queueing strategy. It is asked again when a
+        explanations. A refused workload does not block others, whatever the queueing strategy. It is asked again when a
         workload gives its quota back, when a queue object changes, and at `wake_at`.
         """
         del workload, cluster_queue

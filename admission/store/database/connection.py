@@ -111,9 +111,9 @@ _EXPECTED = "give sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 
 
 def keep_private(path: Path) -> None:
-    """Let nobody but its owner read a SQLite file, and those beside it, if all users of the machine may by now.
+    """Let only its owner read a SQLite file, and those beside it, if all users of the machine may by now.
 
-    Rights of a group alone are left: somebody has given them on purpose. Files of others are left as they are.
+    Rights of a group alone are left, as they were given on purpose. Files of others are left as they are.
     """
     for each in (path, *(path.with_name(path.name + suffix) for suffix in SQLITE_SUFFIXES)):
         with suppress(OSError):
@@ -124,7 +124,7 @@ def keep_private(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """An empty SQLite file that nobody but its owner can read; those that SQLite makes beside it have the same mode."""
+    """Make an empty SQLite file that only its owner can read; those that SQLite makes beside it have the same mode."""
     with suppress(OSError):  # SQLite tells why a file cannot be made
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 

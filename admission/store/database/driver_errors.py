@@ -1,4 +1,4 @@
-"""What the errors of the database drivers mean, in one sentence for whoever has to do something about it."""
+"""Errors of the database drivers as errors of the store, each with one sentence for the admin."""
 
 from __future__ import annotations
 

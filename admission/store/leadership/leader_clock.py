@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEVELLED: Final = 60.0
-"""Seconds by which a clock may be behind the former leader's, and waits for its time; by more, somebody has set one of
-the two. Nobody can tell which, and to believe the older one would be to count nothing until its time has come."""
+"""Seconds by which a clock may be behind the former leader's and waits for its time. By more, one of the two was set;
+which one cannot be known, and to wait for the later time would be to count no usage until then."""
 
 BELIEVED: Final = 86_400.0
 """Seconds that a clock may be ahead of what has provably passed since the former leader's last commit."""
@@ -40,10 +40,10 @@ class LeadersClock:
         return self._last if self._last is not None and now < self._last <= now + LEVELLED else now
 
     def believed(self) -> float:
-        """The same, as far as something may be deleted by it.
+        """The time by which rows may be deleted: at most BELIEVED ahead of the time that has provably passed.
 
-        A time further ahead is reached at twice the pace: so what was due while no Sluice ran leaves in the end, and
-        somebody has time to notice a wrong clock before it has cost history.
+        A time further ahead is approached at twice the pace: rows that were due while no Sluice ran are deleted in the
+        end, and an admin has time to notice a wrong clock before it has cost history.
         """
         now = self()
         if self._last is None:

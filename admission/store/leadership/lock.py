@@ -1,8 +1,8 @@
 """The leadership lock: one Sluice decides for each database.
 
-Where replicas elect a leader, the epoch alone fences: whoever is elected takes the next one, and every commit of an
-older epoch is refused, however late it comes. Without an election a lock keeps the second one out as well, and out of
-a database where somebody elected leads: on a file next to SQLite's, in PostgreSQL for a session. Should that be lost
+Where replicas elect a leader, the epoch alone fences: an elected replica takes the next epoch, and every commit of an
+older epoch is refused, however late it comes. Without an election a lock keeps a second Sluice out as well, and out of
+a database on which an elected one leads: on a file next to SQLite's, in PostgreSQL for a session. Should that be lost
 unnoticed (a restarted database, a network partition), there is still the epoch.
 """
 
@@ -36,7 +36,7 @@ _END_STUCK_WRITERS = text(
     "WHERE relation = 'head'::regclass AND mode = 'RowExclusiveLock' AND datname = current_database() "
     "AND xact_start < clock_timestamp() - interval '2 seconds' AND cardinality(pg_blocking_pids(pid)) = 0"
 )
-"""Those who have locked the row for seconds and wait for nobody: a frozen process, or one that the network has lost."""
+"""Sessions that have held the row's lock for seconds and wait for no other: of a frozen or disconnected process."""
 
 
 class Lead(NamedTuple):
@@ -64,7 +64,7 @@ class Leadership:
         path = self._database.location.path
         if path is None and elected:
             lead = await self._depose(holder, at=at)
-            # Whoever is elected next takes no notice of it; it keeps out those who nobody has elected.
+            # An elected leader ignores this lock; it keeps out processes that were not elected.
             await self._lock.enter_async_context(_session_lock(self._database, shared=True))
             return lead
         lock = _file_lock(path.with_name(path.name + ".lock")) if path else _session_lock(self._database)

@@ -1,7 +1,7 @@
-"""How far the database has got: known at once of what this process writes, asked for twice a second of what others do.
+"""The newest revision of the database: known at once of this process's writes, polled twice a second for others'.
 
-Every write to the database takes the next revision, and revisions become visible in their order. So whoever has read
-everything up to one revision only needs to hear of the next, wherever it was written.
+Every write to the database takes the next revision, and revisions become visible in their order. So a reader that has
+read everything up to one revision needs to know only that there is a newer one, wherever it was written.
 """
 
 from __future__ import annotations
@@ -94,6 +94,6 @@ class Revisions:
         self._wake()
 
     def _wake(self) -> None:
-        # Whoever waits is woken; whoever comes later waits for the next change.
+        # Present waiters are woken; later ones wait for the next change.
         self._told.set()
         self._told = asyncio.Event()

@@ -99,7 +99,7 @@ def records(connection: Connection, rows: Sequence[Row[Any]]) -> tuple[WorkloadR
 
 
 def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] | Exception]:
-    """By name; or why one cannot be read."""
+    """The pod sets of each shape by its name, or the error with which they cannot be read."""
     rows = connection.execute(
         select(*(column for column in pod_sets.c if column.name != "spec"), type_coerce(pod_sets.c.spec, Text))
         .where(pod_sets.c.shape.in_(names))
