@@ -41,9 +41,9 @@ async def test_a_kind_that_is_not_installed_holds_nobody_up(sluice):
 
 
 async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is_done(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a", seconds=60))
-        running = await until(sluice, "jobsets", "a", started)
+        running = await until(sluice.user, "jobsets", "a", started)
         for replicated in running["spec"]["replicatedJobs"]:
             template = replicated["template"]["spec"]["template"]
             assert template["spec"]["nodeSelector"] == {"type": "kwok"}
@@ -54,8 +54,8 @@ async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is
             ("workers", {"cpu": 2000}, 2),
         ]
         assert (admitted.workload.kind, admitted.workload.api_version) == ("JobSet", "jobset.x-k8s.io/v1alpha2")
-        await until(sluice, "jobsets", "a", is_ready)
-        await until(sluice, "jobsets", "a", lambda obj: conditions(obj).get("Completed") == "True")
+        await until(sluice.user, "jobsets", "a", is_ready)
+        await until(sluice.user, "jobsets", "a", lambda obj: conditions(obj).get("Completed") == "True")
         finished = await sluice.record("a", "finished")
         assert finished.outcome == "Succeeded"
         assert sluice.controller.writer.outcomes == {"ok": 1}
@@ -64,37 +64,37 @@ async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is
 
 
 async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.submit(job("first", cpu="2", seconds=120))
         await sluice.job("first", runs)
         await sluice.user.create("jobsets", "team-a", jobset("second"))
         waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
         assert "1 more needed" in waiting.message
-        await until(sluice, "jobsets", "second", started)
+        await until(sluice.user, "jobsets", "second", started)
 
 
 async def test_it_is_evicted_given_back_byte_for_byte_and_admitted_again(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         created = await sluice.user.create("jobsets", "team-a", jobset("a"))
-        running = await until(sluice, "jobsets", "a", is_ready)
-        assert len(pods_of(sluice, running)) == 3
+        running = await until(sluice.user, "jobsets", "a", is_ready)
+        assert len(pods_of(sluice.user, running)) == 3
         await sluice.order("a", held=True)
         record = await sluice.record("a", "pending", reason="OnHold")
         assert record.admission is None
-        stopped = await until(sluice, "jobsets", "a", suspended)
+        stopped = await until(sluice.user, "jobsets", "a", suspended)
         assert stopped["spec"] == created["spec"]
-        assert pods_of(sluice, stopped) == []
+        assert pods_of(sluice.user, stopped) == []
         await sluice.order("a", held=False)
-        await until(sluice, "jobsets", "a", is_ready)
+        await until(sluice.user, "jobsets", "a", is_ready)
 
 
 async def test_quota_is_held_until_its_pods_are_gone(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
-        running = await until(sluice, "jobsets", "a", is_ready)
+        running = await until(sluice.user, "jobsets", "a", is_ready)
         await sluice.submit(job("next", cpu="3"))
         await sluice.record("next", "pending", reason="WaitingForQuota")
-        pods = pods_of(sluice, running)
+        pods = pods_of(sluice.user, running)
         await sluice.user.delete("jobsets", "team-a", "a", propagation="Orphan")
         evicting = await sluice.record("a", "evicting")
         assert evicting.admission is not None
@@ -105,22 +105,22 @@ async def test_quota_is_held_until_its_pods_are_gone(sluice):
 
 
 async def test_who_starts_one_himself_is_stopped(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("big", cpu="3"))
         await sluice.record("big", "pending", reason="ExceedsMaxQuota")
         await sluice.user.patch("jobsets", "team-a", "big", {"spec": {"suspend": False}})
-        stopped = await until(sluice, "jobsets", "big", suspended)
+        stopped = await until(sluice.user, "jobsets", "big", suspended)
 
         async def without_pods():
-            return not pods_of(sluice, stopped)
+            return not pods_of(sluice.user, stopped)
 
         await sluice.eventually(without_pods)
 
 
 async def test_who_edits_what_runs_loses_its_place(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         created = await sluice.user.create("jobsets", "team-a", jobset("a"))
-        running = await until(sluice, "jobsets", "a", is_ready)
+        running = await until(sluice.user, "jobsets", "a", is_ready)
         more = running["spec"]["replicatedJobs"]
         more[1]["replicas"] = 5
         await sluice.user.patch("jobsets", "team-a", "a", {"spec": {"replicatedJobs": more}})
@@ -130,24 +130,24 @@ async def test_who_edits_what_runs_loses_its_place(sluice):
 
 
 async def test_it_survives_a_restart_in_each_state(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
         await sluice.user.create("jobsets", "team-a", jobset("waits"))
-        await until(sluice, "jobsets", "runs", is_ready)
+        await until(sluice.user, "jobsets", "runs", is_ready)
         await sluice.record("waits", "pending", reason="WaitingForQuota")
         await sluice.end()
         await sluice.start(kinds=KINDS)
         await sluice.record("runs", "admitted")
         await sluice.order("runs", held=True)
         await sluice.record("runs", "pending", reason="OnHold")
-        await until(sluice, "jobsets", "waits", is_ready)
+        await until(sluice.user, "jobsets", "waits", is_ready)
 
 
 async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
         await sluice.user.create("jobsets", "team-a", jobset("waits"))
-        await until(sluice, "jobsets", "runs", is_ready)
+        await until(sluice.user, "jobsets", "runs", is_ready)
         await sluice.record("waits", "pending", reason="WaitingForQuota")
         await sluice.end()
         await sluice.start()
@@ -158,14 +158,14 @@ async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
         await sluice.end()
         await sluice.start(kinds=KINDS)
         await sluice.user.delete("jobsets", "team-a", "runs")
-        await until(sluice, "jobsets", "waits", is_ready)
+        await until(sluice.user, "jobsets", "waits", is_ready)
 
 
 async def test_a_definition_that_goes_takes_its_objects_along(sluice):
-    async with served(sluice, JOBSETS):
+    async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
-        running = await until(sluice, "jobsets", "a", is_ready)
-    pods = pods_of(sluice, running)
+        running = await until(sluice.user, "jobsets", "a", is_ready)
+    pods = pods_of(sluice.user, running)
     await sluice.user.delete("customresourcedefinitions", "", "jobsets.jobset.x-k8s.io")
     for pod in pods:
         await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])

@@ -37,10 +37,10 @@ def definition(kind: Any) -> Object:
 
 
 @asynccontextmanager
-async def served(world: Any, kind: Any) -> AsyncIterator[None]:
+async def served(sandbox: Any, kind: Any) -> AsyncIterator[None]:
     """The kind is served, and its controller runs, in the block."""
-    await world.user.create("customresourcedefinitions", "", definition(kind))
-    operator = Operator(world.sandbox.local("system:kube-controller-manager"), world.sandbox.clock, kind)
+    await sandbox.local("admin").create("customresourcedefinitions", "", definition(kind))
+    operator = Operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind)
     async with background(operator=operator.run()):
         yield
 
@@ -71,9 +71,9 @@ def jobset(name: str, *, cpu: str = "1", workers: int = 1, suspend: bool = True,
     }
 
 
-async def until(world: Any, plural: str, name: str, holds: Callable[[Object], bool]) -> Object:
-    """The object of team-a, as soon as it is as it should be."""
-    with closing(world.user.watch(plural)) as changes:
+async def until(user: Any, plural: str, name: str, holds: Callable[[Object], bool]) -> Object:
+    """The object, as soon as it is as it should be."""
+    with closing(user.watch(plural)) as changes:
         async for batch in changes:
             for _, change, obj, _ in batch:
                 if obj["metadata"]["name"] == name and change != "DELETED" and holds(obj):
@@ -81,10 +81,10 @@ async def until(world: Any, plural: str, name: str, holds: Callable[[Object], bo
     raise AssertionError("the watch ended")
 
 
-def pods_of(world: Any, obj: Object) -> list[Object]:
+def pods_of(user: Any, obj: Object) -> list[Object]:
     """The pods that have not ended."""
     uid = obj["metadata"]["uid"]
-    pods = world.user.list("pods", obj["metadata"]["namespace"])
+    pods = user.list("pods", obj["metadata"]["namespace"])
     return [
         each
         for each in pods

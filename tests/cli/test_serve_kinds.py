@@ -1,0 +1,107 @@
+"""A kind that a user has described in the configuration, queued by `sluice serve` with the rights that it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from custom_kinds import pod, pods_of, served, until
+from ports import free_port
+from serve_processes import NODE, QUEUES, serving
+
+from admission.cli.commands.kinds import kinds
+from admission.cluster.client import Client
+from admission.kinds import all_kinds, parse_form
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RBAC = Path(__file__).parents[2] / "deploy" / "rbac" / "sluice.yaml"
+TOKEN_OF_SLUICE = "/api/v1/namespaces/sluice-system/serviceaccounts/sluice/token"
+FORM = {
+    "group": "example.com",
+    "kind": "TrainingRun",
+    "plural": "trainingruns",
+    "versions": ["v1"],
+    "suspend": "spec.control.paused",
+    "podSets": [{"path": "spec.roles[*]", "nameFrom": "role", "template": "template", "replicas": "count"}],
+    "active": [{"path": "status.roles[*].active", "above": 0}],
+    "ready": [{"condition": "Ready"}],
+    "succeeded": [{"condition": "Succeeded"}],
+    "failed": [{"condition": "Failed"}],
+}
+(KIND,) = all_kinds(frameworks=(), own=[parse_form(FORM)])
+
+
+def run(name: str, *, cpu: str = "1", seconds: int = 1_000_000) -> dict[str, Any]:
+    """An object without a gate, as users submit it: three pods."""
+    roles = [{"role": "actor", "count": 2, "template": pod(cpu=cpu, seconds=seconds)}]
+    roles += [{"role": "critic", "template": pod(cpu=cpu, seconds=seconds)}]
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "TrainingRun",
+        "metadata": {"name": name, "namespace": "default", "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {"roles": roles},
+    }
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """A cluster in which Sluice has the published rights, and those of `sluice kinds rbac`, and no more."""
+    config = tmp_path / "sluice.yaml"
+    config.write_text(yaml.safe_dump({"integrations": {"frameworks": ["batch/job"], "kinds": [FORM]}}))
+    printed = CliRunner().invoke(kinds, ["rbac", "--config", str(config)], catch_exceptions=False).output
+    async with Sandbox(speed=60) as opened:
+        admin = opened.local("admin")
+        await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
+        for document in (*yaml.safe_load_all(RBAC.read_text()), *yaml.safe_load_all(printed)):
+            metadata = document["metadata"]
+            await admin.create(f"{document['kind'].lower()}s", metadata.get("namespace", ""), document)
+        opened.write_kubeconfig(tmp_path / "admin.kubeconfig")
+        async with Client.from_kubeconfig(str(tmp_path / "admin.kubeconfig")) as client:
+            issued = await client.create(TOKEN_OF_SLUICE, {"spec": {"expirationSeconds": 10**6}})
+        kubeconfig = opened.kubeconfig()
+        kubeconfig["users"][0]["user"]["token"] = issued["status"]["token"]
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        await admin.create("nodes", "", NODE)
+        yield opened
+
+
+async def test_a_kind_of_ones_own_goes_its_whole_way(sandbox: Sandbox, database_url: str, tmp_path: Path):
+    """Gated by the webhook, told who submitted it, started, kept at its size, and its quota passed on."""
+    webhook = free_port()
+    flags = (
+        f"--config={tmp_path / 'sluice.yaml'}",
+        f"--webhook-url=https://127.0.0.1:{webhook}",
+        f"--webhook-address=127.0.0.1:{webhook}",
+        f"--certificate-directory={tmp_path / 'certificates'}",
+    )
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="QUEUES"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    alice, admin = sandbox.local("alice"), sandbox.local("admin")
+    async with served(sandbox, KIND), serving(tmp_path, database_url, *flags) as replica:
+        await replica.until("leading")
+        first = await alice.create("trainingruns", "default", run("first"))
+        assert first["spec"]["control"] == {"paused": True}
+        assert first["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
+        second = await alice.create("trainingruns", "default", run("second", seconds=60))
+        ready = await until(admin, "trainingruns", "first", lambda obj: KIND.observe(obj).ready)
+        assert len(pods_of(admin, ready)) == 3
+        # What waits stays gated, and what runs gets no more pods, whoever asks.
+        tried = await alice.patch("trainingruns", "default", "second", {"spec": {"control": {"paused": False}}})
+        assert KIND.gate(tried) == []
+        more = [{**ready["spec"]["roles"][0], "count": 4}, ready["spec"]["roles"][1]]
+        larger = await alice.patch("trainingruns", "default", "first", {"spec": {"roles": more}})
+        assert larger["spec"]["roles"][0]["count"] == 2
+        await alice.delete("trainingruns", "default", "first", propagation="Background")
+        done = await until(admin, "trainingruns", "second", lambda obj: KIND.observe(obj).finished is not None)
+        assert done["metadata"]["uid"] == second["metadata"]["uid"]
+    assert "orbidden" not in replica.log.decode()
