@@ -145,6 +145,21 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
         assert len(sandbox.local("admin").list("jobs")) == 2
 
 
+def test_manifests_of_other_kinds_get_their_queue_too():
+    file = Path(__file__).parents[1] / "kinds" / "manifests" / "jobset.yaml"
+    flags = ("--queue", "batch", "--dry-run", "-o", "json", "-n", namespace_in(file))
+    done = Sluice().run("submit", "-f", str(file), *flags)
+    assert done.exit_code == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    assert manifest["kind"] == "JobSet"
+    assert manifest["metadata"]["labels"]["sluice.dev/queue-name"] == "batch"
+    assert "kueue.x-k8s.io/queue-name" not in manifest["metadata"]["labels"]
+
+
+def namespace_in(file: Path) -> str:
+    return str(yaml.safe_load(file.read_text())["metadata"].get("namespace", "default"))
+
+
 async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
     """With the roles of deploy/rbac, through the API server, as alice with the role edit in `default`."""
     port = free_port()

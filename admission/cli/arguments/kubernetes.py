@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from admission.cli.errors import CommandError
 from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
 from admission.cluster.errors import BadKubeconfig, StatusError
-from admission.kinds import Kind, all_kinds
+from admission.kinds import Kind, Kinds, all_kinds, frameworks_known
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from admission.cli.arguments.connection import Connection
+    from admission.client import Workload
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -49,27 +51,39 @@ async def own_name(client: Client) -> str:
     return str(answer["status"]["userInfo"].get("username", ""))
 
 
+@cache
+def _kinds() -> Kinds:
+    """All kinds that this version knows; which of them are queued is a setting of the server's."""
+    return all_kinds(frameworks=frameworks_known())
+
+
 def kind_of(manifest: dict[str, Any]) -> Kind | None:
     """The adapter for a manifest's apiVersion and kind; None for what cannot be queued."""
     group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
-    kind = all_kinds().get(group, str(manifest.get("kind", "")))
+    kind = _kinds().get(group, str(manifest.get("kind", "")))
     return kind if kind is not None and version in kind.versions else None
 
 
 def kind_named(name: str) -> Kind:
     """The adapter for a kind as a workload names it, in any case. Raises CommandError for one that is not known."""
-    for kind in all_kinds():
+    for kind in _kinds():
         if name.lower() in (kind.kind.lower(), kind.plural):
             return kind
     raise CommandError(f"{name} is no kind that can be queued; there are {queued_kinds()}")
 
 
+def kind_of_workload(workload: Workload) -> Kind:
+    """The adapter for the object of a workload. Raises CommandError for a kind that this version does not know."""
+    asked = workload.document.get("spec", {}).get("object", {})
+    return kind_of(asked) or kind_named(workload.object_kind)
+
+
 def queued_kinds() -> str:
     """All kinds that can be queued, for messages."""
-    return ", ".join(sorted(kind.kind for kind in all_kinds()))
+    return ", ".join(sorted(kind.kind for kind in _kinds()))
 
 
-def object_path(kind: Kind, namespace: str, name: str = "") -> str:
-    """The path of an object of the kind, or of all of a namespace."""
-    root = f"/apis/{kind.group}/{kind.versions[0]}"
+def object_path(kind: Kind, namespace: str, name: str = "", *, version: str = "") -> str:
+    """The path of an object of the kind, or of all of a namespace, in the preferred version if none is named."""
+    root = f"/apis/{kind.group}/{version or kind.versions[0]}"
     return f"{root}/namespaces/{namespace}/{kind.plural}" + (f"/{name}" if name else "")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.kubernetes import kind_named, kubernetes, namespace_of, object_path
+from admission.cli.arguments.kubernetes import kind_named, kind_of_workload, kubernetes, namespace_of, object_path
 from admission.cli.arguments.objects import namespace_option, workload_argument, workload_named
 from admission.cli.arguments.workload_names import found_workload
 from admission.cli.commands.why import standing
@@ -18,15 +18,11 @@ from admission.cli.errors import CommandError
 from admission.cli.output.pod_logs import LogOptions, PodLogs
 from admission.cli.serve.signals import until_signal
 from admission.cluster.errors import NotFound
-from admission.kinds.base import POD_OWNER
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
-    from admission.cluster.client import Client, Object
-    from admission.kinds import Kind
-
-_OVER: Final = ("Complete", "Failed")
-"""Conditions of a Job that has ended."""
+    from admission.cluster.client import Client
+    from admission.kinds import Kind, Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ class JobFound:
     @property
     def selector(self) -> str:
         """The labels of its pods."""
-        return f"{POD_OWNER}={self.uid}"
+        return f"{self.kind.pods_label}={self.uid}"
 
 
 @click.command()
@@ -102,7 +98,7 @@ async def find_job(client: Client, connection: Connection, text: str, namespace:
             pass  # it may be the name of a workload, or of another kind
     async with connect(connection) as sluice:
         workload = await found_workload(sluice, name, namespace, kind)
-    adapter = kind_named(workload.object_kind)
+    adapter = kind_of_workload(workload)
     try:
         return _found(adapter, await client.get(object_path(adapter, workload.namespace, workload.object_name)))
     except NotFound as error:
@@ -121,19 +117,13 @@ async def has_ended(client: Client, found: JobFound) -> bool:
         job = await client.get(found.path)
     except NotFound:
         return True
-    return job["metadata"]["uid"] != found.uid or outcome(job) is not None
-
-
-def outcome(job: Object) -> Object | None:
-    """The condition that says how the Job has ended; None if it has not."""
-    conditions = job.get("status", {}).get("conditions") or ()
-    return next((entry for entry in conditions if entry["type"] in _OVER and entry["status"] == "True"), None)
+    return job["metadata"]["uid"] != found.uid or found.kind.observe(job).finished is not None
 
 
 def _found(kind: Kind, obj: Object) -> JobFound:
-    metadata, spec = obj["metadata"], obj.get("spec", {})
-    pods = max(spec.get("parallelism", 1), spec.get("completions") or 1)
-    return JobFound(kind, metadata["namespace"], metadata["name"], metadata["uid"], pods)
+    seen = kind.observe(obj)
+    pods = sum(max(count.wanted, count.left or 0) for count in seen.counts)
+    return JobFound(kind, seen.namespace, seen.name, seen.uid, pods)
 
 
 async def _because(connection: Connection, found: JobFound) -> str:

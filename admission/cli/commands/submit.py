@@ -13,7 +13,7 @@ from admission.cli.arguments.files import filename_option, read_documents
 from admission.cli.arguments.job_flags import GPU, JobFlags, job_manifest, key_value, seconds
 from admission.cli.arguments.kubernetes import kind_of, kubernetes, namespace_of, object_path, queued_kinds
 from admission.cli.arguments.objects import namespace_option
-from admission.cli.commands.logs import JobFound, find_job, follow_job, outcome
+from admission.cli.commands.logs import JobFound, find_job, follow_job
 from admission.cli.commands.why import standing
 from admission.cli.errors import BadFlag, CommandError
 from admission.cli.output.pod_logs import LogOptions
@@ -177,7 +177,8 @@ async def _submit(
     metadata = manifest["metadata"]
     namespace, queue = metadata["namespace"], _queue(metadata["labels"])
     await sluice.documents("localqueues").get(queue, namespace)  # or the error names the nearest one
-    created = await client.create(object_path(kind, namespace), manifest)
+    version = str(manifest["apiVersion"]).rpartition("/")[2]
+    created = await client.create(object_path(kind, namespace, version=version), manifest)
     name = created["metadata"]["name"]
     if wanted.output in ("json", "yaml"):
         print_documents([created], wanted.output, singular="", as_list=False)
@@ -223,12 +224,12 @@ async def _wait(client: Client, sluice: Sluice, job: JobFound) -> None:
     """Return when the Job has succeeded; CommandError if it has failed, or is deleted."""
     workload = await sluice.workloads.wait(job.name, lambda found: found.finished, uid=job.uid, namespace=job.namespace)
     try:
-        ended = outcome(await client.get(job.path))
+        ended = job.kind.observe(await client.get(job.path)).finished
     except NoSuchObject:
         ended = None
     if ended is None:
         finished = workload.conditions["Finished"]
         raise CommandError(f"{job.name} was ended: {finished.reason}: {finished.message}")
-    if ended["type"] != "Complete":
-        raise CommandError(f"{job.name} failed: {ended.get('reason', '')}: {ended.get('message', '')}")
+    if not ended.succeeded:
+        raise CommandError(f"{job.name} failed: {ended.reason}: {ended.message}")
     print_line(f"{job.name} has succeeded", err=True)

@@ -188,12 +188,12 @@ async def _label(
     connection: Connection, workload: Workload, refused: Forbidden, *, hold: bool, writing: Writing
 ) -> None:
     """Hold or release by the label of the Job, as who has submitted it may. Raises CommandError."""
-    from admission.cli.arguments.kubernetes import kind_named, kubernetes, object_path
+    from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, object_path
     from admission.kinds.base import HOLD
 
     if not hold and workload.document["spec"].get("hold"):
         raise CommandError(f"{workload.object_name} is held by an admin, who alone can release it") from refused
-    path = object_path(kind_named(workload.object_kind), workload.namespace, workload.object_name)
+    path = object_path(kind_of_workload(workload), workload.namespace, workload.object_name)
     metadata = {"labels": {HOLD: "true"}} if hold else {"labels": {HOLD: None}, "annotations": {HOLD: None}}
     params = {"dryRun": "All"} if writing.dry_run == "server" else {}
     async with kubernetes(connection) as client:
