@@ -247,6 +247,15 @@ async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 
+async def test_alone_it_says_what_is_wrong_with_the_kinds_in_its_file(tmp_path):
+    (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [jobset]}\n")
+    process = await sluice("webhook", "--username=sluice", f"--config={tmp_path / 'sluice.yaml'}")
+    _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert f"error: integrations in {tmp_path / 'sluice.yaml'}: " in errors.decode()
+    assert '"jobset" is no kind that Sluice knows' in errors.decode()
+
+
 @asynccontextmanager
 async def alone(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await sluice(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
+import sys
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import helm_python as helm
@@ -20,7 +23,6 @@ from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 POSTGRESQL = {"replicas": 3, "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}}}
 WITHOUT_HOOK = {"uninstall": {"enabled": False}}
@@ -172,6 +174,7 @@ def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_pat
         ({"replicas": 2}, "a SQLite database has room for one: set replicas to 1, or database.type to postgresql"),
         ({"database": {"type": "postgresql"}}, "name the Secret with its URL in database.postgresql.secretName"),
         ({"config": {"databaseUrl": "sqlite:///x"}}, "config.databaseUrl is for the chart to say"),
+        ({"config": {"integrations": {"frameworks": ["jobset"]}}}, '"jobset" is no kind that Sluice knows'),
         ({"config": {"adminToken": "x"}}, "config.adminToken would be readable in a ConfigMap"),
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": "two"}, "/replicas.*got string, want integer"),
@@ -183,53 +186,71 @@ def test_a_mistake_in_values_is_a_sentence(values: Object, sentence: str):
         chart.render(values, name="sluice", namespace=NAMESPACE)
 
 
+async def helm_does(action: str, folder: Path, values: Object | None = None) -> list[str]:
+    """The states of the release's revisions after that."""
+    script = (sys.executable, str(Path(__file__).with_name("helm_release.py")))
+    process = await asyncio.create_subprocess_exec(
+        *script, str(folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    states: list[str] = json.loads(output or b"[]")
+    return states
+
+
 async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(tmp_path: Path):
     async with cluster(tmp_path) as sandbox:
+
+        def serve() -> tuple[int, str]:
+            spec = everything(sandbox)["deployments.apps", NAMESPACE, "sluice"]["spec"]
+            return spec["replicas"], spec["strategy"]["type"]
+
         before = everything(sandbox)
-        await asyncio.to_thread(_live, tmp_path, sandbox)
+        assert await helm_does("install", tmp_path, WITHOUT_HOOK) == ["deployed"]
+        assert serve() == (1, "Recreate")
+        await helm_does("upgrade", tmp_path, WITHOUT_HOOK | POSTGRESQL)
+        assert serve() == (3, "RollingUpdate")
+        assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") in everything(sandbox)
+        assert await helm_does("rollback", tmp_path) == ["superseded", "superseded", "deployed"]
+        assert serve() == (1, "Recreate")
+        assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") not in everything(sandbox)
+        await helm_does("uninstall", tmp_path)
         left = everything(sandbox).keys() - before.keys()
         # The volume, and with it all records, is kept on purpose.
         assert left == {("persistentvolumeclaims.", NAMESPACE, "sluice-database")}
 
 
-def _live(folder: Path, sandbox: Sandbox) -> None:
-    def serve() -> Object:
-        return everything(sandbox)["deployments.apps", NAMESPACE, "sluice"]["spec"]
-
-    with helm.Config(kubeconfig_path=folder / "kubeconfig", namespace=NAMESPACE) as config:
-        assert config.install(str(CHART), "sluice", WITHOUT_HOOK, namespace=NAMESPACE)["status"] == "deployed"
-        assert (serve()["replicas"], serve()["strategy"]["type"]) == (1, "Recreate")
-        config.upgrade(str(CHART), "sluice", WITHOUT_HOOK | POSTGRESQL, namespace=NAMESPACE)
-        assert (serve()["replicas"], serve()["strategy"]["type"]) == (3, "RollingUpdate")
-        assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") in everything(sandbox)
-        config.rollback("sluice", version=1)
-        assert (serve()["replicas"], serve()["strategy"]["type"]) == (1, "Recreate")
-        assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") not in everything(sandbox)
-        assert [each["status"] for each in config.history("sluice")] == ["superseded", "superseded", "deployed"]
-        config.uninstall("sluice")
-
-
 async def test_the_hook_of_an_uninstall_leaves_nothing_behind(tmp_path: Path):
     """Helm waits for its Job, which the sandbox only pretends to run; what it does has tests of its own."""
     values = {"podAnnotations": {"sandbox.sluice.dev/run-seconds": "1"}, "database": {"sqlite": {"keep": False}}}
-
-    def come_and_go() -> None:
-        with helm.Config(kubeconfig_path=tmp_path / "kubeconfig", namespace=NAMESPACE) as config:
-            config.install(str(CHART), "sluice", values, namespace=NAMESPACE)
-            config.uninstall("sluice", timeout=100)
-
     async with cluster(tmp_path, controllers=True) as sandbox:
         await sandbox.local("admin").create("nodes", "", pretend_node("node"))
         before = everything(sandbox).keys()
-        await asyncio.to_thread(come_and_go)
+        await helm_does("install", tmp_path, values)
+        await helm_does("uninstall", tmp_path)
         left = everything(sandbox).keys() - before
         assert [key for key in left if "sluice" in key[2] and not key[0].startswith("events")] == []
+
+
+def test_each_kind_that_is_on_has_a_rule_and_no_other():
+    documents = rendered(VALUE_SETS["postgresql"])
+    rules = one(documents, "ClusterRole", "sluice-kinds")["rules"]
+    assert [(rule["apiGroups"], rule["resources"]) for rule in rules] == [
+        (["jobset.x-k8s.io"], ["jobsets"]),
+        (["ray.io"], ["rayclusters"]),
+        (["example.com"], ["trainingruns"]),
+    ]
+    gate = one(documents, "Deployment", "sluice-webhook")["spec"]["template"]["spec"]["containers"][0]
+    assert "--config=/etc/sluice/configuration/config.yaml" in gate["args"]
+    assert not [each for each in rendered({}) if each["metadata"]["name"] == "sluice-kinds"]
 
 
 def test_what_is_made_of_something_else_is_up_to_date():
     """`make manifests` writes it."""
     for source, copy in generate.COPIES.items():
         assert copy.read_text() == source.read_text()
+    assert generate.KINDS.read_text() == generate.kinds()
     for name, values in generate.BASES.items():
         assert (DEPLOY / "kustomize" / name / "sluice.yaml").read_text() == generate.base(values)
 

@@ -14,7 +14,7 @@ from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
 from admission.cluster.errors import NotFound
-from admission.kinds import all_kinds
+from admission.kinds import all_kinds, frameworks_known
 from webhooks.switch import OURS
 
 if TYPE_CHECKING:
@@ -121,13 +121,19 @@ async def _plan(client: Client, namespace: str) -> Plan:
 
 
 async def _jobs(client: Client) -> AsyncIterator[tuple[str, Object]]:
-    for kind in all_kinds():
-        base = f"/apis/{kind.group}/{kind.versions[0]}"
-        async for page in client.list_pages(f"{base}/{kind.plural}"):
-            for job in page["items"]:
-                metadata = job["metadata"]
-                where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}"
-                yield f"{where}/{metadata['name']}", job
+    """Of all kinds that Sluice knows and the cluster has."""
+    for kind in all_kinds(frameworks=frameworks_known()):
+        for version in kind.versions:
+            base = f"/apis/{kind.group}/{version}"
+            try:
+                async for page in client.list_pages(f"{base}/{kind.plural}"):
+                    for job in page["items"]:
+                        metadata = job["metadata"]
+                        where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}"
+                        yield f"{where}/{metadata['name']}", job
+            except NotFound:
+                continue
+            break
 
 
 def _ended(job: Object) -> bool:

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import get_args
 
 import click
+from pydantic import ValidationError
 
 from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.errors import InvalidSettings
+from admission.model.errors import InvalidObject
+from admission.model.manifests import faults, parse_documents
 from admission.serving.listener import open_sockets
 from admission.serving.logs import LogFormat, LogLevel
 from webhooks.exposition import exposition
@@ -61,8 +65,15 @@ from webhooks.gate import Order, run
     envvar="SLUICE_LOG_FORMAT",
     help="How it is logged: text, or json, an object on each line.  [env: SLUICE_LOG_FORMAT]",
 )
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="SLUICE_CONFIG",
+    help="The file of `sluice serve --config`; its integrations say which kinds are queued.  [env: SLUICE_CONFIG]",
+)
 def webhook(
     *,
+    config: Path | None,
     username: str,
     webhook_address: str,
     certificate_directory: Path,
@@ -82,6 +93,7 @@ def webhook(
       sluice webhook --username system:serviceaccount:sluice-system:sluice \\
         --certificate-directory /certificates
     """
+    integrations = IntegrationsSettings() if config is None else _integrations(config)
     try:
         host, port = split_address(webhook_address)
     except ValueError as error:
@@ -93,5 +105,31 @@ def webhook(
         raise InvalidSettings(
             f"cannot listen on {webhook_address} ({why}); choose another --webhook-address"
         ) from error
-    order = Order(str(certificate_directory), (username,), accept_kueue_labels, log_level, log_format)
+    order = Order(
+        str(certificate_directory),
+        (username,),
+        accept_kueue_labels,
+        log_level,
+        log_format,
+        frameworks=integrations.frameworks,
+        kinds=integrations.kinds,
+    )
     run(order, sockets=sockets, alone=True, expose=exposition)
+
+
+def _integrations(config: Path) -> IntegrationsSettings:
+    """Those of a configuration file, without all else that it says: this process knows no database and no policy."""
+    try:
+        documents = parse_documents(config.read_text(), source=str(config))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
+    except InvalidObject as error:
+        raise InvalidSettings(f"the configuration file {error}") from error
+    found = documents[0].body.get("integrations") if documents else None
+    try:
+        return IntegrationsSettings.model_validate(found or {}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        causes = [
+            f"{'.'.join(filter(None, ('integrations', path)))} in {config}: {text}" for path, text in faults(error)
+        ]
+        raise InvalidSettings("; ".join(causes)) from error
