@@ -12,6 +12,9 @@ from playwright.async_api import Browser, async_playwright, expect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+# What is expected may take long on a busy machine; Playwright waits for five seconds.
+expect.set_options(timeout=60_000)
+
 # As root there is no sandbox; the rest keeps the browser from looking for its maker's servers.
 _ARGUMENTS = [
     "--no-sandbox",
