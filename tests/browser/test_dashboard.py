@@ -305,7 +305,11 @@ async def test_a_queue_is_stopped_drained_and_resumed(admin: Person) -> None:
 async def test_search_finds_queues_and_workloads_by_keyboard(admin: Person, grace: Person) -> None:
     page = await admin.open("")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    await page.keyboard.press("/")
+    field = page.get_by_role("combobox", name="Search queues and workloads")
+    while not await field.evaluate(
+        "field => field === document.activeElement"
+    ):  # keys count soon after the first paint
+        await page.keyboard.press("/")
     await page.keyboard.type("never")
     await expect(page.get_by_role("option", name="vision/never-fits")).to_be_visible()
     await page.keyboard.press("Enter")
