@@ -6,8 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import helm_python as helm
 import pytest
-from chart import NAMESPACE, Object
+import yaml
+from chart import CHART, NAMESPACE, Object
 from click.testing import CliRunner
 
 from admission.cli.main import main
@@ -15,6 +17,7 @@ from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.cluster.errors import ClusterError
 from admission.kinds import all_kinds
+from admission.sandbox.auth.users import User
 from admission.sandbox.sandbox import Sandbox
 from webhooks.certificates import Certificates
 from webhooks.policies import Scope
@@ -166,6 +169,25 @@ async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox
     assert after == before
     assert waiting["spec"]["suspend"] is False
     assert "sluice.dev/submitted-by" not in (waiting["metadata"].get("annotations") or {})
+
+
+async def test_the_hook_of_the_chart_has_the_rights_that_it_needs(client, sandbox, tmp_path):
+    await installed(client, tmp_path)
+    with helm.Chart.load(CHART) as chart:
+        text = chart.render({}, name="sluice", namespace=NAMESPACE)["sluice/templates/uninstall.yaml"]
+    admin = sandbox.local("admin")
+    for document in yaml.safe_load_all(text):
+        if document["kind"] != "Job":
+            await admin.create(f"{document['kind'].lower()}s", document["metadata"].get("namespace", ""), document)
+    name = f"system:serviceaccount:{NAMESPACE}:sluice-uninstall"
+    kubeconfig = sandbox.kubeconfig()
+    kubeconfig["users"][0]["user"]["token"] = sandbox.add_user(User(name, "1", ("system:authenticated",)))
+    (tmp_path / "hook").write_text(yaml.safe_dump(kubeconfig))
+    flags = ("uninstall", "--yes", f"--kubeconfig={tmp_path / 'hook'}")
+    done = await asyncio.to_thread(CliRunner(catch_exceptions=False).invoke, main, flags)
+    assert (done.exit_code, done.output.splitlines()[-1]) == (0, "done")
+    left = [key for key in everything(sandbox) if key[0] in ("leases", "secrets", "apiservices")]
+    assert [key for key in left if "sluice" in key[2]] == []
 
 
 async def test_a_sluice_that_decides_is_not_uninstalled(client, sluice):

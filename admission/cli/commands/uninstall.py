@@ -13,7 +13,7 @@ from admission.cli.arguments.cluster import ClusterFlags, cluster_options
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
-from admission.cluster.errors import NotFound
+from admission.cluster.errors import Forbidden, NotFound
 from admission.kinds import all_kinds, frameworks_known
 from webhooks.switch import OURS
 
@@ -133,6 +133,10 @@ async def _jobs(client: Client) -> AsyncIterator[tuple[str, Object]]:
                         yield f"{where}/{metadata['name']}", job
             except NotFound:
                 continue
+            except Forbidden:
+                if kind.group == "batch":
+                    raise
+                continue  # so it is also where a kind is not installed, to who has no rights to it
             break
 
 
