@@ -101,6 +101,9 @@ class Facts:
     plan: Plan
     obstacles: tuple[tuple[int, int], ...] | None = None
     """If it did not fit: for each flavor, the index of a flavor-resource and the amount that must be available."""
+    verdict: tuple[str, str] | None = None
+    """Reason and sentence for those that wait, at the tree's usage when its version was `judged_at`."""
+    judged_at: int = -1
 
 
 class ClusterQueue:

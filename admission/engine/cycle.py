@@ -201,6 +201,7 @@ class Cycle:
         return item
 
     def _nominate(self, entry: Entry) -> None:
+        entry.item.victims = ()
         progress = entry.item.progress
         # What was found two or more cycles ago is outdated when more may have become available since.
         if progress is not None and (
@@ -263,6 +264,7 @@ class Cycle:
                 self._use_for_now(entry.node, _reserved(entry.node, assignment))
         elif assignment.mode is Mode.DEFERRED_FIT:
             entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, DEFERRED
+            entry.item.victims = tuple(self._victims)
             self._use_for_now(entry.node, assignment.usage)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
             entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
@@ -304,6 +306,7 @@ class Cycle:
             if not held.evicting:
                 self._result.evicted.append(eviction(target, preemptor, entry.node))
         entry.outcome = Outcome.PREEMPTING
+        entry.item.victims = tuple(target.held.workload.uid for target in entry.targets)
         entry.reason = WAITING_FOR_PREEMPTED
         entry.message = f"{entry.assignment.message()}. Pending the preemption of {len(entry.targets)} workload(s)"
 
@@ -363,6 +366,8 @@ class Cycle:
             item.progress = entry.progress
             self._result.moved = True
         self._park(item, entry.reason, entry.message)
+        if entry.outcome is Outcome.PREEMPTING:
+            self._result.preempting.append(item.uid)
         best_effort = queue.spec.queueing_strategy == "BestEffortFIFO"
         if entry.outcome is Outcome.PREEMPTING and best_effort and pending.sticky != item.uid:
             pending.sticky = item.uid

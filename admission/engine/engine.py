@@ -24,9 +24,11 @@ from admission.engine.preemption import Search, classical
 from admission.engine.queue_listing import Place, places
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
+from admission.engine.review import Review, unguarded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.fair_standby import Contender
@@ -72,6 +74,7 @@ class Engine:
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
             self._find = partial(fair, strategies=strategies)
+        self._review = Review(self._registry, ignore_undeclared=self._policy.ignore_undeclared)
         self._preemptions = Preemptions(self._registry.items, self._registry.held)
         self._cycle = 0
 
@@ -119,6 +122,9 @@ class Engine:
                 policies=registry.policies,
             ).run()
             domain.dirty = result.moved
+            domain.version += 1
+            registry.unreviewed.update(dict.fromkeys(result.preempting))
+            self._review.usage_changed(domain.queues)
             if domain.standby is not None and not domain.dirty:
                 domain.standby.end()
             for admit, held in result.admitted:
@@ -174,6 +180,21 @@ class Engine:
         for admit in admitted:
             parked.pop(admit.workload.uid, None)
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked.values()), cycles, tuple(flapping))
+
+    def reasons(
+        self, limit: int, *, isolated: Callable[[str], AbstractContextManager[None]] = unguarded
+    ) -> tuple[Park, ...]:
+        """Waiting workloads with another reason or sentence than this returned for them last; looks at `limit` of them.
+
+        The sentences are those of `admission.model.sentences`, where decisions speak in Kueue's words. Ask again while
+        `reasons_are_due`, after a `settle`. `isolated` catches what is raised for the workload with the uid given.
+        """
+        return tuple(self._review.take(limit, isolated))
+
+    @property
+    def reasons_are_due(self) -> bool:
+        """Whether `reasons` has something left to look at."""
+        return self._review.is_due
 
     def forget(self, admit: Admit) -> None:
         """Undo an admission that could not be committed: the workload is pending again."""

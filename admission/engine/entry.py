@@ -55,5 +55,7 @@ class Result:
     admitted: list[tuple[Admit, Held]] = field(default_factory=list)
     evicted: list[Evict] = field(default_factory=list)
     parked: list[Park] = field(default_factory=list)
+    preempting: list[str] = field(default_factory=list)
+    """Uids of heads that wait from now on until preempted workloads have stopped."""
     moved: bool = False
     """Whether a further cycle could decide more."""

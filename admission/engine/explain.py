@@ -5,24 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from admission.engine.assignment import Attempt, Mode, Possibility
-from admission.engine.flavors import Assigner
 from admission.engine.preemption_hints import prospect
-from admission.engine.tree import available, lowest_subtree, narrowest
-from admission.engine.vocabulary import (
-    MISCONFIGURED,
-    NAMESPACE_MISMATCH,
-    PENDING_EVALUATION,
-    WAITING_FOR_QUOTA,
-    Excess,
-    Shortage,
-)
+from admission.engine.tree import available, narrowest
+from admission.engine.verdicts import judge, verdict_of
+from admission.engine.vocabulary import Excess, Shortage
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.engine.assignment import Assignment, PodSetResult
+    from admission.engine.assignment import Attempt, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.pending_item import Item
     from admission.engine.preemption_hints import Prospect
@@ -30,11 +22,6 @@ if TYPE_CHECKING:
 
 _AHEAD = 5  # how many of those ahead are named
 _COUNTED = 5000  # how many are counted
-
-Verdict = tuple[str, str]
-"""Reason (of the vocabulary) and message."""
-
-_UNTRIED: Verdict = (PENDING_EVALUATION, "The workload was not tried yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +66,7 @@ class Explanation:
     reason: str = ""
     """Of the vocabulary, for one that waits."""
     message: str = ""
+    """The sentence for it, with what helps."""
     cluster_queue: str = ""
     position_in_cluster_queue: int = 0
     """From 1, those that are set aside included; 0 if it waits in none."""
@@ -106,19 +94,17 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
     """Where a waiting workload stands, at the usage that there is now. Looks for no victims of preemption."""
     standing = _standing(registry, item)
     queue = registry.forest.queue(item.cluster_queue)
-    known = registry.why_outside(item) or _flaw(item)
-    if known is not None or queue.node is None:
-        return replace(standing, reason=known[0], message=known[1]) if known is not None else standing
-    pending = queue.pending
-    ahead = pending.ahead_of(item, _COUNTED)
-    assignment = _judge(queue, item, ignore_undeclared)
+    reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
+    if queue.node is None or registry.why_outside(item) or item.fault is not None or not item.accepted:
+        return replace(standing, reason=reason, message=message)
+    ahead = queue.pending.ahead_of(item, _COUNTED)
+    assignment = judge(queue, item, ignore_undeclared)
     lacks = tuple(
         _lack(queue, pod_set, cause)
         for pod_set in assignment.pod_sets
         for cause in pod_set.causes
         if isinstance(cause, Shortage | Excess)
     )
-    reason, message = item.said or _verdict(assignment)
     return replace(
         standing,
         reason=reason,
@@ -131,15 +117,6 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
     )
 
 
-def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
-    """Why a workload waits that nothing was said of yet, in short."""
-    queue = registry.forest.queue(item.cluster_queue)
-    known = registry.why_outside(item) or _flaw(item)
-    if known is not None:
-        return known
-    return _verdict(_judge(queue, item, ignore_undeclared)) if queue.node is not None else _UNTRIED
-
-
 def _standing(registry: Registry, item: Item) -> Explanation:
     not_before = item.not_before if item.not_before > registry.now else None
     standing = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
@@ -148,33 +125,6 @@ def _standing(registry: Registry, item: Item) -> Explanation:
         return standing
     ahead, ahead_here = pending.position(item)
     return replace(standing, position_in_cluster_queue=ahead + 1, position_in_local_queue=ahead_here + 1)
-
-
-def _flaw(item: Item) -> Verdict | None:
-    """What must change about the workload or its namespace."""
-    if item.accepted:
-        return item.fault
-    return item.fault or (MISCONFIGURED, NAMESPACE_MISMATCH)
-
-
-def _judge(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
-    """The assignment that it would get if nobody were preempted."""
-    node = queue.node
-    assert node is not None
-    assigner = Assigner(
-        queue,
-        item.shape,
-        simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
-        ignore_undeclared=ignore_undeclared,
-    )
-    return assigner.assign()
-
-
-def _verdict(assignment: Assignment) -> Verdict:
-    if assignment.mode is Mode.FIT:
-        return _UNTRIED
-    reason = assignment.reason() if assignment.mode is Mode.NO_FIT else WAITING_FOR_QUOTA
-    return reason, assignment.message()
 
 
 def _prospects(registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]) -> Iterator[Prospect]:

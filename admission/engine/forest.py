@@ -50,7 +50,8 @@ class Domain:
     """The ClusterQueues with `overQuota`, which evict when they use more than a lowered quota."""
     changed: bool = True
     """Whether quota or usage has changed other than by a decision since `converge` last looked."""
-
+    version: int = 0
+    """Counts the cycles that looked at it: between two of them its usage changes only while it is `dirty`."""
     standby: Standby | None = None
     """The ClusterQueues that cycles of fair sharing leave out; None: none is left out."""
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from admission.model import sentences
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,17 +17,42 @@ if TYPE_CHECKING:
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str:
-    """Why the pods cannot run on the flavor's nodes; "" if they can."""
-    spec = flavor.spec
-    for taint in spec.node_taints:
-        if taint.effect == "PreferNoSchedule":
-            continue
-        tolerations: tuple[Toleration | FlavorToleration, ...] = (*pod_set.tolerations, *spec.tolerations)
-        if not any(_tolerates(toleration, taint) for toleration in tolerations):
-            return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor.name}"
-    if not _selected(spec.node_labels, pod_set):
+    """Why the pods cannot run on the flavor's nodes, in Kueue's words; "" if they can."""
+    taint = _untolerated(flavor, pod_set)
+    if taint is not None:
+        return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor.name}"
+    if not _selected(flavor.spec.node_labels, pod_set):
         return f"flavor {flavor.name} doesn't match node affinity"
     return ""
+
+
+def obstacle(flavor: ResourceFlavor, pod_set: PodSet) -> str:
+    """The same in Sluice's words: which taint or which label it is."""
+    taint = _untolerated(flavor, pod_set)
+    if taint is not None:
+        value = f"={taint.value}" if taint.value else ""
+        return sentences.untolerated(flavor.name, f"{taint.key}{value}:{taint.effect}")
+    labels = flavor.spec.node_labels
+    for key, wanted in pod_set.node_selector.items():
+        if labels.get(key, wanted) != wanted:
+            return sentences.other_label(flavor.name, key, labels[key], wanted)
+    if not _selected(labels, pod_set):
+        named = {requirement.key for term in pod_set.affinity or () for requirement in term}
+        return sentences.no_affinity(flavor.name, [f"{key}={labels[key]}" for key in labels if key in named])
+    return ""
+
+
+def _untolerated(flavor: ResourceFlavor, pod_set: PodSet) -> Taint | None:
+    """The first taint of the flavor that keeps the pods off its nodes."""
+    tolerations: tuple[Toleration | FlavorToleration, ...] = (*pod_set.tolerations, *flavor.spec.tolerations)
+    return next(
+        (
+            taint
+            for taint in flavor.spec.node_taints
+            if taint.effect != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerations)
+        ),
+        None,
+    )
 
 
 def _tolerates(toleration: Toleration | FlavorToleration, taint: Taint) -> bool:

@@ -35,7 +35,7 @@ class Likeness(NamedTuple):
 class Bucket:
     """Pending workloads of one shape and likeness, as a heap by time."""
 
-    __slots__ = ("aside", "front", "heap", "likeness", "shape", "size")
+    __slots__ = ("aside", "front", "heap", "likeness", "shape", "size", "told")
 
     def __init__(self, shape: Shape, likeness: Likeness) -> None:
         self.shape = shape
@@ -46,6 +46,8 @@ class Bucket:
         """Whether its shape is inadmissible: all workloads in it, and those that are added."""
         self.front: Item | None = None
         """Its first item, which is ordered among the fronts of other buckets; None while the bucket is set aside."""
+        self.told: tuple[str, str] | None = None
+        """Reason and sentence that all in it were told, or are about to be (see `Review`); None: not all the same."""
 
     def first(self) -> Item | None:
         """The earliest workload. Drops heap entries of workloads that have left (their token differs)."""
@@ -309,6 +311,10 @@ class Pending:
 
     def _all(self) -> Iterator[Bucket]:
         return (bucket for buckets in self._buckets.values() for bucket in buckets.values())
+
+    def buckets(self) -> list[Bucket]:
+        """All buckets, those included that are set aside."""
+        return list(self._all())
 
     def active(self) -> list[Item]:
         """Active workloads, in order (leaving out the order of LocalQueues by usage)."""

@@ -46,6 +46,8 @@ class Item:
         "shape",
         "since",
         "token",
+        "told",
+        "victims",
         "workload",
     )
 
@@ -69,6 +71,10 @@ class Item:
         self.progress: Progress | None = None
         self.said: tuple[str, str] | None = None
         """Reason and message that were last reported as a Park decision."""
+        self.told: tuple[str, str] | None = None
+        """Reason and sentence as `Engine.reasons` last returned them."""
+        self.victims: tuple[str, ...] = ()
+        """Uids of the workloads for whose end it waits, as they were preempted for it or for another one."""
 
     @property
     def uid(self) -> str:

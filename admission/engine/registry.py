@@ -30,6 +30,7 @@ from admission.engine.vocabulary import (
     PENDING_EVALUATION,
     SUSPENDED,
 )
+from admission.model import sentences
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
@@ -56,10 +57,13 @@ class Registry:
         """The time of the last event or cycle, in seconds since the epoch."""
         self._shapes = Shapes(accounting)
         self.local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
-        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        """Labels by name."""
         self._on_hold: set[str] = set()
         self._untold: dict[str, Item] = {}
         """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
+        self.unreviewed: dict[str, None] = {}
+        """Uids of waiting workloads whose reason may have changed, in order (see `Review`)."""
         self._asleep: list[tuple[float, str]] = []
         self._objects_changed = False
         self._local_queues_changed: set[tuple[str, str]] = set()
@@ -113,6 +117,7 @@ class Registry:
         item.fault = fault
         item.not_before = not_before
         self.items[workload.uid] = item
+        self.unreviewed[workload.uid] = None
         if held:
             self._on_hold.add(workload.uid)
             self._untold[workload.uid] = item
@@ -142,11 +147,12 @@ class Registry:
     def accepts(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace."""
         selector = queue.spec.namespace_selector
-        labels = self._namespaces.get(namespace)
+        labels = self.namespaces.get(namespace)
         return selector is not None and labels is not None and selector.matches(labels)
 
     def _withdraw(self, item: Item) -> None:
         del self.items[item.uid]
+        self.unreviewed.pop(item.uid, None)
         self._on_hold.discard(item.uid)
         self._dequeue(item)
 
@@ -194,6 +200,7 @@ class Registry:
     def admit(self, held: Held) -> None:
         """Take over an admission from a cycle, which has counted its usage in the tree already."""
         del self.items[held.workload.uid]
+        self.unreviewed.pop(held.workload.uid, None)
         replaced = held.queue.held.get(held.workload.replaces)
         if replaced is not None:
             self._drop(replaced)  # the cycle counted only what is held beyond it
@@ -272,12 +279,12 @@ class Registry:
                 pass
 
     def _change_namespace(self, event: NamespaceChanged) -> None:
-        if self._namespaces.get(event.name) == event.labels:
+        if self.namespaces.get(event.name) == event.labels:
             return  # as every start tells it again, when all who wait there were put in already
         if event.labels is None:
-            self._namespaces.pop(event.name, None)
+            self.namespaces.pop(event.name, None)
         else:
-            self._namespaces[event.name] = event.labels
+            self.namespaces[event.name] = event.labels
         self._namespaces_changed.add(event.name)
 
     def wake(self) -> None:
@@ -288,6 +295,7 @@ class Registry:
             if item is not None and item.not_before == not_before and item.cluster_queue:
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)
+                self.unreviewed[uid] = None
                 self.touch(queue)
 
     def wake_at(self) -> float | None:
@@ -324,18 +332,28 @@ class Registry:
             if (moved or workload.namespace in self._namespaces_changed) and item.uid not in self._on_hold:
                 self._dequeue(item)
                 self._enqueue(item)
+                self.unreviewed[item.uid] = None
         self._objects_changed = False
         self._local_queues_changed.clear()
         self._namespaces_changed.clear()
         return self._drain()
 
     def _rebuild(self) -> None:
-        for domain in self.forest.refresh():
+        inactive = {queue: queue.inactive for queue in self.forest.queues.values()}
+        rebuilt = self.forest.refresh()
+        for queue in self.forest.queues.values():
+            # A ClusterQueue that is or was not active, and those whose namespaces it does not accept.
+            for item in queue.pending.items():
+                if queue.inactive or inactive.get(queue, "") or not item.accepted:
+                    self.unreviewed[item.uid] = None
+        for domain in rebuilt:
             domain.usage_of = self.policies.victims_key if self.policies.ordering else None
             for queue in domain.queues:
                 queue.pending.order_by(self.policies.order(queue.spec))
                 for item in queue.pending.items():
                     item.accepted = self.accepts(queue, item.workload.namespace)
+                    if not item.accepted:
+                        self.unreviewed[item.uid] = None
                 queue.pending.reconsider(self.now)
         for queue in self.forest.queues.values():
             if queue.inactive:
@@ -359,18 +377,18 @@ class Registry:
     # --- what is
 
     def tell(self) -> list[Park]:
-        """Report why workloads take no part in cycles, as far as that is new."""
+        """Those that take no part in cycles, as far as it was not told yet, in Kueue's words."""
         parks = []
         for item in self._untold.values():
-            said = self.why_outside(item)
+            said = self._park_of(item)
             if said is not None and item.said != said:
                 item.said = said
                 parks.append(Park(item.workload, *said))
         self._untold.clear()
         return parks
 
-    def why_outside(self, item: Item) -> tuple[str, str] | None:
-        """Reason and message of a workload that takes no part in cycles; None if it does."""
+    def _park_of(self, item: Item) -> tuple[str, str] | None:
+        """Reason and message for one that takes no part in cycles, in Kueue's words; None if it does."""
         workload = item.workload
         if workload.uid in self._on_hold:
             return ON_HOLD, "The workload is on hold"
@@ -388,6 +406,27 @@ class Registry:
         if queue.inactive == NOT_FOUND:
             return MISCONFIGURED, f"ClusterQueue {queue.name} doesn't exist"
         return SUSPENDED, f"ClusterQueue {queue.name} {queue.inactive}"
+
+    def why_outside(self, item: Item) -> tuple[str, str] | None:
+        """Reason and sentence for one that takes no part in cycles; None if it does."""
+        workload = item.workload
+        if workload.uid in self._on_hold:
+            return ON_HOLD, sentences.ON_HOLD
+        local_queue = self.local_queues.get(item.local_queue)
+        if local_queue is None:
+            return MISCONFIGURED, sentences.no_local_queue(workload.namespace, workload.queue)
+        if local_queue.stop_policy != "None":
+            return SUSPENDED, sentences.stopped("LocalQueue", workload.queue, local_queue.stop_policy)
+        queue = self.forest.queue(local_queue.cluster_queue)
+        if queue.inactive == NOT_FOUND:
+            return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)
+        if queue.inactive and queue.spec.stop_policy != "None":
+            return SUSPENDED, sentences.stopped("ClusterQueue", queue.name, queue.spec.stop_policy)
+        if queue.inactive:
+            return SUSPENDED, sentences.incomplete(queue.name, queue.inactive)
+        if item.not_before > self.now:
+            return PENDING_EVALUATION, sentences.backing_off(item.not_before)
+        return None
 
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
         """The spec of a ClusterQueue as it was last told; None if there is none of this name."""

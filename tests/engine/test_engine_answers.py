@@ -8,6 +8,7 @@ import pytest
 
 from admission.engine import Admit, Decisions, Engine, Evict, Park, Policy, WorkloadEvicted, WorkloadPending
 from admission.engine.over_quota import Overuse
+from admission.model.sentences import NOT_TRIED
 from admission.model.workload import Admission
 from tests.engine.scenes import World, cluster_queue, cohort, consumption, local_queue, manifest, workload
 
@@ -83,9 +84,9 @@ def test_an_engine_that_is_only_asked_has_everybody_where_he_waits():
     world.engine.arrange(world.now)
     explanation = world.engine.explain("w")
     assert (explanation.cluster_queue, explanation.position_in_cluster_queue) == ("later", 1)
-    assert (explanation.reason, explanation.message) == ("PendingEvaluation", "The workload was not tried yet")
+    assert (explanation.reason, explanation.message) == ("PendingEvaluation", NOT_TRIED)
     (place,) = world.engine.listing("later", limit=1)
-    assert (place.reason, place.message) == ("PendingEvaluation", "The workload was not tried yet")
+    assert (place.reason, place.message) == ("PendingEvaluation", NOT_TRIED)
 
 
 def test_who_is_on_the_way_out_is_evicting():
@@ -118,43 +119,46 @@ def waiting():
 
 
 REASONS = {
-    "stranger": ("Misconfigured", "workload namespace doesn't match ClusterQueue selector"),
-    "second": ("WaitingForQuota", "insufficient unused quota for cpu in flavor default, 1 more needed"),
-    "idle": ("Suspended", "ClusterQueue stopped is stopped"),
-    "outside": ("Suspended", "LocalQueue shut is stopped"),
-    "lost": ("Misconfigured", "ClusterQueue nowhere doesn't exist"),
+    "stranger": ("Misconfigured", "ClusterQueue cq accepts only namespaces with team=x (its namespaceSelector), and"),
+    "second": ("WaitingForQuota", "Pod set main does not fit in ClusterQueue open: 1 cpu in flavor default, of which"),
+    "idle": ("Suspended", "ClusterQueue stopped is stopped (stopPolicy Hold). An admin can open it"),
+    "outside": ("Suspended", "LocalQueue shut is stopped (stopPolicy Hold). An admin can open it"),
+    "lost": ("Misconfigured", "LocalQueue astray points to ClusterQueue nowhere, which does not exist. Use another"),
     "broken": ("Misconfigured", "it asks for less than nothing"),
-    "later": ("PendingEvaluation", "The workload waits for its backoff"),
-    "held": ("OnHold", "The workload is on hold"),
+    "later": ("PendingEvaluation", "It was evicted and pauses before it queues again: it takes part again at"),
+    "held": ("OnHold", "It is on hold and does not queue. Release it"),
 }
 
 
-def test_everybody_is_told_why_he_waits(waiting):
+def test_each_waiting_workload_is_told_its_reason_once(waiting):
     decisions = waiting.engine.settle(waiting.now)
     assert [admit.workload.uid for admit in decisions.admitted] == ["first"]
-    told = {park.workload.uid: (park.reason, park.message) for park in decisions.parked}
+    assert {park.workload.uid for park in decisions.parked} == REASONS.keys()
+    assert not waiting.engine.settle(waiting.now).parked
+    told = {park.workload.uid: park for park in waiting.engine.reasons(100)}
     assert told.keys() == REASONS.keys()
     for uid, (reason, message) in REASONS.items():
-        assert told[uid][0] == reason
-        assert told[uid][1].endswith(message)
-    assert not waiting.engine.settle(waiting.now).parked, "nobody is told twice"
+        assert told[uid].reason == reason
+        assert told[uid].message.startswith(message)
+    assert not waiting.engine.reasons_are_due
+    assert waiting.engine.reasons(100) == ()
 
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_explain_and_listing_say_the_same_before_and_after_it_was_decided(waiting, decided):
     (waiting.engine.settle if decided else waiting.engine.arrange)(waiting.now)
-    expected = REASONS if decided else REASONS | {"second": ("PendingEvaluation", "The workload was not tried yet")}
+    expected = REASONS if decided else REASONS | {"second": ("PendingEvaluation", NOT_TRIED)}
     for uid, (reason, message) in expected.items():
         explanation = waiting.engine.explain(uid)
         assert (explanation.state, explanation.reason) == ("Pending", reason)
-        assert explanation.message.endswith(message)
+        assert explanation.message.startswith(message)
         assert explanation.not_before == (waiting.now + 9 if uid == "later" else None)
     places = [place for name in ("cq", "stopped", "open", "nowhere") for place in waiting.engine.listing(name, limit=9)]
     listed = {place.workload.uid: place for place in places}
     assert expected.keys() - listed.keys() == {"outside", "held"}
     for uid in expected.keys() & listed.keys():
         assert listed[uid].reason == expected[uid][0]
-        assert listed[uid].message.endswith(expected[uid][1])
+        assert listed[uid].message.startswith(expected[uid][1])
 
 
 def test_borrowing_and_what_is_missing_are_told_exactly():

@@ -42,7 +42,7 @@ def test_everybody_has_a_position_in_both_queues_and_a_reason(world):
         ("d", 5, 3),
     ]
     assert {at.reason for at in places} == {"ExceedsMaxQuota"}
-    assert all("maximum capacity (1)" in at.message for at in places)
+    assert all("of which at most 1 can ever be used" in at.message for at in places)
 
 
 def test_a_page_goes_on_where_the_one_before_it_ended(world):

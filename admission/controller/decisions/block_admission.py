@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.engine.events import Park
+from admission.model import sentences
 
 if TYPE_CHECKING:
     from admission.engine import Engine
     from admission.engine.events import Decisions
 
-WAITING = "WaitingForPodsReady", "waiting for all admitted workloads to be in PodsReady condition"
-"""Reason and message of those whose turn has not come."""
+WAITING = "WaitingForPodsReady", sentences.behind_unready()
+"""Reason and sentence of those whose turn has not come."""
 
 
 def one_at_a_time(engine: Engine, *, now: float, blocked: bool) -> Decisions:
@@ -25,5 +25,4 @@ def one_at_a_time(engine: Engine, *, now: float, blocked: bool) -> Decisions:
     early = decisions.admitted[len(admitted) :]
     for admit in reversed(early):
         engine.forget(admit)
-    parked = [Park(admit.workload, *WAITING) for admit in early]
-    return replace(decisions, admitted=admitted, parked=(*decisions.parked, *parked))
+    return replace(decisions, admitted=admitted)

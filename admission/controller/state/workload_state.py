@@ -7,7 +7,6 @@ that the step commits. Nothing here does I/O.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.commit_batch import Batch
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from admission.controller.state.workload_reader import Reading
     from admission.engine import Engine
-    from admission.engine.events import Admit, Event, Evict, Park
+    from admission.engine.events import Admit, Event, Evict
     from admission.kinds.base import Object
     from admission.model.workload import PodSetAssignment
     from admission.store.records import Order
@@ -47,8 +46,6 @@ class Desk:
         self.batch = Batch()
         self.dirty: dict[str, None] = {}
         """The workloads whose next step has to be looked at, in order."""
-        self.untold: dict[str, None] = {}
-        """The waiting workloads of which the engine has not said yet why: those behind others of their shape."""
         self.freed = False
         """Whether quota has become free since the last cycle."""
         self.arrived = 0
@@ -106,7 +103,6 @@ class Desk:
         tracked = self.registry.add(Tracked(record=record, held=held))
         self.batch.write(record, at=now, reason="Queued", message=message)
         self.tell_pending(tracked)
-        self.untold[tracked.uid] = None
         self.arrived += 1
         return tracked
 
@@ -126,7 +122,6 @@ class Desk:
     def requeue(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
         """A waiting workload looks different: edited, moved to another queue, held or released."""
         tracked.held = held
-        self.untold[tracked.uid] = None
         self.write(tracked.change(workload=reading.workload, reason=reason, message=message), message=message)
         self.tell_pending(tracked)
 
@@ -268,7 +263,6 @@ class Desk:
         )
         self.write(record, reason="Requeued" if record.active else reason, message=message)
         self.tell(WorkloadGone(tracked.uid, requeue=reading.workload, held=held, not_before=record.not_before or 0.0))
-        self.untold[tracked.uid] = None
 
     def finish(self, tracked: Tracked, *, outcome: str, message: str) -> None:
         """It is over: done, failed, deleted, or not for Sluice any more."""
@@ -299,7 +293,6 @@ class Desk:
         uid = tracked.uid
         self.batch.forget(uid)
         self.dirty.pop(uid, None)
-        self.untold.pop(uid, None)
         if self.registry.get(uid) is not None:
             self.registry.remove(uid)
         self.tell(WorkloadGone(uid))
@@ -319,40 +312,28 @@ class Desk:
         if tracked is not None and tracked.record.state is State.ADMITTED:
             self.evict(tracked, reason=decision.reason, message=decision.message, decided_by_engine=True)
 
-    def park(self, decision: Park) -> None:
-        """The engine says why it waits."""
-        tracked = self.registry.get(decision.workload.uid)
-        if tracked is not None:
-            self._wait_for(tracked, decision.reason, decision.message)
-
-    def ask_why(
+    def store_reasons(
         self,
         limit: int,
         *,
         untried: tuple[str, str] | None = None,
         isolated: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """Have the engine explain up to `limit` workloads that it found no occasion to speak of.
+        """Store the reasons for waiting that have changed, after the engine has looked at up to `limit` workloads.
 
-        `untried`: reason and message for those that it was not let try yet. `isolated`: see `Isolation.of`.
+        `untried`: reason and sentence for those that it was not let try yet. `isolated`: see `Isolation.of`.
         """
-        for uid in list(islice(self.untold, limit)):
-            del self.untold[uid]
-            with isolated(uid):
-                self._explain(uid, untried)
-
-    def _explain(self, uid: str, untried: tuple[str, str] | None) -> None:
-        tracked = self.registry.get(uid)
-        explanation = self.engine.explain(uid)
-        if tracked is None or explanation is None or not explanation.reason:
-            return
-        if untried is not None and explanation.reason == PENDING_EVALUATION and explanation.not_before is None:
-            self._wait_for(tracked, *untried)
-        else:
-            self._wait_for(tracked, explanation.reason, explanation.message)
+        for park in self.engine.reasons(limit, isolated=isolated):
+            tracked = self.registry.get(park.workload.uid)
+            if tracked is None:
+                continue
+            pausing = (tracked.record.not_before or 0.0) > self._clock()
+            if untried is not None and park.reason == PENDING_EVALUATION and not pausing:
+                self._wait_for(tracked, *untried)
+            else:
+                self._wait_for(tracked, park.reason, park.message)
 
     def _wait_for(self, tracked: Tracked, reason: str, message: str) -> None:
-        self.untold.pop(tracked.uid, None)
         record = tracked.record
         # Why it is held is known better here.
         if record.state is State.PENDING and not tracked.held and (reason, message) != (record.reason, record.message):

@@ -1,0 +1,151 @@
+"""The reason for which a workload waits, and its sentence: what every other part of Sluice says about it.
+
+It follows from the present state alone, not from what was decided before, so that any engine that knows the same gives
+the same reason. It takes no account of what preemption could do: that is for the next cycle to find out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.assignment import Mode, Possibility
+from admission.engine.flavors import Assigner
+from admission.engine.matching import obstacle
+from admission.engine.tree import available, lowest_subtree, narrowest
+from admission.engine.vocabulary import (
+    EXCEEDS_MAX_QUOTA,
+    MISCONFIGURED,
+    NO_MATCHING_FLAVOR,
+    PENDING_EVALUATION,
+    WAITING_FOR_PREEMPTED,
+    WAITING_FOR_QUOTA,
+    Excess,
+    Shortage,
+)
+from admission.model import sentences
+from admission.model.quantity import format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.engine.assignment import Assignment, PodSetResult
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.equivalence import Shape
+    from admission.engine.pending_item import Item
+    from admission.engine.registry import Registry
+
+Verdict = tuple[str, str]
+"""Reason (of the vocabulary) and sentence."""
+
+UNTRIED: Verdict = (PENDING_EVALUATION, sentences.NOT_TRIED)
+
+
+def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
+    """Why a waiting workload is not admitted now."""
+    known = registry.why_outside(item) or _flaw(registry, item)
+    if known is not None:
+        return known
+    queue = registry.forest.queue(item.cluster_queue)
+    if queue.node is None:
+        return UNTRIED
+    leaving = sum(uid in registry.held and registry.held[uid].evicting for uid in item.victims)
+    if leaving:
+        return WAITING_FOR_PREEMPTED, sentences.preempting(leaving)
+    domain, facts = registry.forest.domain_of[queue], queue.facts(item.shape)
+    if facts.verdict is not None and facts.judged_at == domain.version and not domain.dirty:
+        return facts.verdict
+    verdict = verdict_on(queue, item.shape, judge(queue, item, ignore_undeclared))
+    facts.verdict, facts.judged_at = verdict, domain.version
+    return verdict
+
+
+def judge(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
+    """The assignment that it would get if nobody were preempted. The queue must be active."""
+    node = queue.node
+    assert node is not None
+    assigner = Assigner(
+        queue,
+        item.shape,
+        simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
+        ignore_undeclared=ignore_undeclared,
+    )
+    return assigner.assign()
+
+
+def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment) -> Verdict:
+    """What an assignment means for a workload of this shape."""
+    if assignment.mode is Mode.FIT:
+        if queue.spec.queueing_strategy == "StrictFIFO":
+            return PENDING_EVALUATION, sentences.fits_behind_others(queue.name)
+        return UNTRIED
+    reason = assignment.reason() if assignment.mode is Mode.NO_FIT else WAITING_FOR_QUOTA
+    results = [(index, result) for index, result in enumerate(assignment.pod_sets) if result.causes]
+    texts = [
+        sentences.does_not_fit(queue.name, result.name, list(_obstacles(queue, shape, index, result)), "").strip()
+        for index, result in results
+    ]
+    return reason, f"{' '.join(texts)} {_help(queue, shape, reason, [result for _, result in results])}"
+
+
+def _flaw(registry: Registry, item: Item) -> Verdict | None:
+    """What must change about the workload or its namespace."""
+    if item.fault is not None or item.accepted:
+        return item.fault
+    queue, namespace = registry.forest.queue(item.cluster_queue), item.workload.namespace
+    labels = registry.namespaces.get(namespace)
+    return MISCONFIGURED, sentences.namespace_not_matched(queue.name, queue.spec.namespace_selector, namespace, labels)
+
+
+def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResult) -> Iterator[str]:
+    """What stands in the way of each flavor, in the order in which the ClusterQueue lists them."""
+    assert queue.tree is not None
+    assert queue.node is not None
+    pod_set = shape.pod_sets[index]
+    for attempt in result.attempts:
+        flavor = queue.flavors.get(attempt.flavor)
+        unmet = obstacle(flavor, pod_set) if flavor is not None else ""
+        if unmet:
+            yield unmet
+            continue
+        for cause in attempt.causes:
+            match cause:
+                case Shortage(resource, name, missing):
+                    fr = queue.tree.index[name, resource]
+                    asked = missing + max(0, available(queue.node, fr))
+                    yield sentences.too_little_free(resource, name, asked, queue.node.potential[fr])
+                case Excess(resource, name, before, asked, most):
+                    yield sentences.never_enough(resource, name, before + asked, most)
+                case str():
+                    yield cause
+    declared = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
+    yield from (
+        sentences.undeclared(resource)
+        for resource, amount in result.requests.items()
+        if amount and resource not in declared and resource not in result.choices and _is_named(resource, result)
+    )
+
+
+def _is_named(resource: str, result: PodSetResult) -> bool:
+    """Whether a resource without any quota is the obstacle, and not just left out of account."""
+    return any(isinstance(cause, str) and f"resource {resource} unavailable" in cause for cause in result.causes)
+
+
+def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetResult]) -> str:
+    causes = [cause for result in results for cause in result.causes]
+    if reason == WAITING_FOR_QUOTA:
+        wanted = sum(pod_set.count for pod_set in shape.pod_sets)
+        fewest = sum(pod_set.count if pod_set.min_count is None else pod_set.min_count for pod_set in shape.pod_sets)
+        return sentences.starts_when_free(fewest, wanted)
+    excess = next((cause for cause in causes if isinstance(cause, Excess)), None)
+    if reason == EXCEEDS_MAX_QUOTA and excess is not None:
+        assert queue.tree is not None
+        assert queue.node is not None
+        node, _, limit = narrowest(queue.node, queue.tree.index[excess.flavor, excess.resource], ever=True).rpartition(
+            ": "
+        )
+        more = format_amount(excess.resource, excess.before + excess.asked - excess.most)
+        return sentences.raise_or_ask_less(f"the {limit} of {node}", f"{more} {excess.resource}")
+    assert reason == NO_MATCHING_FLAVOR, reason
+    if any(isinstance(cause, str) and cause.endswith("unavailable in ClusterQueue") for cause in causes):
+        return sentences.ASK_FOR_OTHERS
+    return sentences.CHANGE_THE_PODS

@@ -1,0 +1,265 @@
+"""The sentences that say why a workload waits, was evicted or does not run: made here, printed everywhere as they are.
+
+`sluice why`, `get -o wide`, the REST API, conditions, Kubernetes Events, the log and the Python client show the same
+text. Each function takes names and amounts and returns what is so and, after it, what helps. A sentence that is stored
+has no number that changes while its reason stays: what is free at the moment, and the place in the line, are told by
+`sluice why` alone.
+
+Amounts are integers as in `admission.model.quantity`, times are Unix times.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from admission.model.names import listed
+from admission.model.quantity import UNLIMITED, format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from admission.model.base import LabelSelector
+
+_NAMED: Final = 5
+"""How many obstacles, flavors or names one sentence lists."""
+
+NOT_TRIED: Final = "It has only just come, or quota has only just become free: it is looked at in a moment."
+ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue again."
+
+
+def time(seconds: float) -> str:
+    """A Unix time as the API prints it: `2026-01-02T12:05:30Z`."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- what is missing or closed
+
+
+def no_local_queue(namespace: str, name: str) -> str:
+    """The queue label names a LocalQueue that does not exist."""
+    return (
+        f"LocalQueue {namespace}/{name} does not exist. Correct the queue label, or have the LocalQueue created; "
+        f"`sluice get localqueues -n {namespace}` lists those that exist."
+    )
+
+
+def no_cluster_queue(local_queue: str, name: str) -> str:
+    """The LocalQueue points to a ClusterQueue that does not exist."""
+    return (
+        f"LocalQueue {local_queue} points to ClusterQueue {name}, which does not exist. "
+        "Use another LocalQueue, or have an admin create the ClusterQueue."
+    )
+
+
+def stopped(kind: str, name: str, policy: str) -> str:
+    """A LocalQueue or ClusterQueue admits nothing, by its `stopPolicy`."""
+    return f"{kind} {name} is stopped (stopPolicy {policy}). An admin can open it by setting stopPolicy to None."
+
+
+def incomplete(cluster_queue: str, fault: str) -> str:
+    """A ClusterQueue is not active; `fault` follows its name: `names ResourceFlavor spot, which does not exist`."""
+    return f"ClusterQueue {cluster_queue} {fault}, so that it admits nothing. An admin has to correct that."
+
+
+def namespace_not_matched(
+    cluster_queue: str, selector: LabelSelector | None, namespace: str, labels: Mapping[str, str] | None
+) -> str:
+    """The ClusterQueue does not accept workloads of the namespace; `labels` is None if there is no such namespace."""
+    if labels is None:
+        return f"Namespace {namespace} is not known yet, or is gone."
+    if selector is None:
+        return (
+            f"ClusterQueue {cluster_queue} has no namespaceSelector, and so accepts no namespace. "
+            "An admin has to set it; {} accepts all."
+        )
+    unmet = [f"{key}={value}" for key, value in selector.match_labels.items() if labels.get(key) != value]
+    keys = [key for key, value in selector.match_labels.items() if labels.get(key) != value]
+    for requirement in selector.match_expressions:
+        if not requirement.matches(labels):
+            values = f" ({', '.join(requirement.values)})" if requirement.values else ""
+            unmet.append(f"{requirement.key} {requirement.operator}{values}")
+            keys.append(requirement.key)
+    has = [f"{key}={labels[key]}" for key in dict.fromkeys(keys) if key in labels]
+    lacks = [key for key in dict.fromkeys(keys) if key not in labels]
+    is_so = ([f"has {listed(has)}"] if has else []) + ([f"has no label {listed(lacks)}"] if lacks else [])
+    return (
+        f"ClusterQueue {cluster_queue} accepts only namespaces with {listed(unmet)} (its namespaceSelector), and "
+        f"namespace {namespace} {' and '.join(is_so)}. Use another LocalQueue, or have an admin label the namespace "
+        "or change the selector."
+    )
+
+
+# --- what does not fit: parts of a sentence, one for each flavor that was tried
+
+
+def too_little_free(resource: str, flavor: str, asked: int, most: int) -> str:
+    """Less than `asked` is free now; `most` is what the ClusterQueue could use if nobody else used anything."""
+    limit = f" (at most {format_amount(resource, most)} can be used)" if most < UNLIMITED else ""
+    return f"{format_amount(resource, asked)} {resource} in flavor {flavor}, of which less is free now{limit}"
+
+
+def never_enough(resource: str, flavor: str, asked: int, most: int) -> str:
+    """More is asked for than the ClusterQueue could ever use."""
+    return (
+        f"{format_amount(resource, asked)} {resource} in flavor {flavor}, of which at most "
+        f"{format_amount(resource, most)} can ever be used"
+    )
+
+
+def untolerated(flavor: str, taint: str) -> str:
+    """`taint` as kubectl writes it: `gpu=true:NoSchedule`."""
+    return f"flavor {flavor} has the taint {taint}, which the pods do not tolerate"
+
+
+def other_label(flavor: str, key: str, value: str, wanted: str) -> str:
+    """A node label of the flavor is not what the pods' nodeSelector asks for."""
+    return f"flavor {flavor} has the node label {key}={value}, and the pods ask for {key}={wanted}"
+
+
+def no_affinity(flavor: str, labels: Sequence[str]) -> str:
+    """Node labels of the flavor (`zone=a`) that the pods' required node affinity rules out."""
+    return f"flavor {flavor} has {listed(labels, limit=_NAMED)}, which the required node affinity of the pods rules out"
+
+
+def undeclared(resource: str) -> str:
+    """The ClusterQueue has no quota at all for a resource."""
+    return f"there is no quota for {resource}"
+
+
+# --- what does not fit: whole sentences
+
+
+def does_not_fit(cluster_queue: str, pod_set: str, obstacles: Sequence[str], help_text: str) -> str:
+    """`obstacles` are the parts above."""
+    named = "; ".join(dict.fromkeys(obstacles[:_NAMED]))
+    more = f"; and {len(obstacles) - _NAMED} more" if len(obstacles) > _NAMED else ""
+    return f"Pod set {pod_set} does not fit in ClusterQueue {cluster_queue}: {named}{more}. {help_text}"
+
+
+def starts_when_free(fewest: int, wanted: int) -> str:
+    """What helps one that waits for quota; it may be admitted with `fewest` of the `wanted` pods."""
+    text = "It starts as soon as enough becomes free."
+    return f"{text} It may start with {fewest} of its {wanted} pods." if fewest < wanted else text
+
+
+def raise_or_ask_less(limit: str, excess: str) -> str:
+    """What helps one that asks for more than there ever is. `limit`: `the nominalQuota of ClusterQueue team-a`."""
+    return f"It can never start like this: ask for less, or have an admin raise {limit} by {excess}."
+
+
+CHANGE_THE_PODS: Final = (
+    "It can never start like this: change nodeSelector, affinity or tolerations of its pods, or use another LocalQueue."
+)
+ASK_FOR_OTHERS: Final = "It can never start like this: ask only for what has quota there, or have an admin add it."
+
+
+def fits_behind_others(cluster_queue: str) -> str:
+    """It would fit, but a StrictFIFO queue tries those before it first."""
+    return (
+        f"It would fit now, but ClusterQueue {cluster_queue} is StrictFIFO: the workloads in front of it start first."
+    )
+
+
+def preempting(count: int) -> str:
+    """It waits until workloads that it has preempted, or others will, have stopped."""
+    return f"It has quota as soon as {_workloads(count)} being preempted {'has' if count == 1 else 'have'} stopped."
+
+
+def backing_off(until: float) -> str:
+    """It was evicted, and takes part again later."""
+    return f"It was evicted and pauses before it queues again: it takes part again at {time(until)}."
+
+
+def behind_unready() -> str:
+    """`waitForPodsReady.blockAdmission`: one admission at a time."""
+    return "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
+
+
+def _workloads(count: int) -> str:
+    return "1 workload" if count == 1 else f"{count} workloads"
+
+
+# --- decisions of people
+
+
+def held_by_admin(author: str, reason: str) -> str:
+    """An admin's order keeps it out of the queue."""
+    by = f" by {author}" if author else ""
+    why = f": {reason}" if reason else ""
+    return f"It is held{by}{why}. `sluice release` lets it queue again."
+
+
+HELD_BY_USER: Final = "It is held by its label or annotation sluice.dev/hold. Remove that to let it queue."
+BEING_DELETED: Final = "It is being deleted and does not queue any more."
+RUNS_WITHOUT_QUOTA: Final = "It runs without quota: it is being stopped first, and queues then."
+START_CAME_LATE: Final = "A start came through after its eviction: it is being stopped and given back as it was."
+
+
+def deactivated(cause: str = "") -> str:
+    """It is out of the queue until somebody activates it. `cause` follows `because`; empty: an admin did it."""
+    because = f" because {cause}" if cause else ""
+    return f"It is deactivated{because} and does not queue. `sluice activate` lets it queue again."
+
+
+# --- evictions
+
+
+def moved(local_queue: str) -> str:
+    """It was moved to another LocalQueue while it held quota."""
+    return f"It was moved to LocalQueue {local_queue}, and queues there."
+
+
+EDITED: Final = "It was edited after it had been admitted, and queues again as it asks now."
+DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
+DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
+HELD: Final = "It was put on hold."
+UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
+
+
+def pods_not_ready(seconds: float, *, recovering: bool) -> str:
+    """Not all pods were ready in time."""
+    again = "again " if recovering else ""
+    return f"Not all of its pods were ready {again}within {seconds:g} s (waitForPodsReady); it queues again."
+
+
+TOO_MANY_REQUEUES: Final = "its pods did not get ready in time, as often as waitForPodsReady allows,"
+RAN_TOO_LONG: Final = "it ran as long as its maximum execution time allows"
+
+
+def preempted(by: str, why: str) -> str:
+    """It was evicted for another workload; `by`: `workload ns/name`, or a phrase where the name is not to be told."""
+    return f"Preempted for {by}, by {why}. It queues again by itself."
+
+
+# --- admitted
+
+
+def admitted(cluster_queue: str, flavors: Iterable[str]) -> str:
+    """It has quota and may run."""
+    return f"Admitted by ClusterQueue {cluster_queue} on {listed(sorted(set(flavors))) or 'no flavor'}"
+
+
+def admitted_partly(given: int, wanted: int) -> str:
+    """Fewer pods than asked for were admitted."""
+    return f"with {given} of {wanted} pods, because there was no quota for more"
+
+
+def checks_pending(names: Sequence[str]) -> str:
+    """It holds quota, and admission checks have not all answered."""
+    return f"Quota is reserved; it starts when the admission checks are ready: {listed(names)}."
+
+
+PODS_READY: Final = "All pods reached readiness and the workload is running"
+POD_LOST: Final = "At least one pod is not ready any more"
+
+
+def not_ready(ready: int, wanted: int) -> str:
+    """It is admitted, and not all pods are ready."""
+    return f"{ready} of {wanted} pods are ready."
+
+
+def unscheduled(count: int, wanted: int, scheduler: str) -> str:
+    """The Kubernetes scheduler finds no node for some of its pods; `scheduler` are its own words."""
+    pods = f"{count} of {wanted} pods" if wanted > 1 else "Its pod"
+    return f"{pods} cannot be scheduled: {scheduler}"

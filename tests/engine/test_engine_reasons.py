@@ -1,0 +1,292 @@
+"""The reason that is stored of each waiting workload stays true, whatever happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from admission.engine import (
+    Engine,
+    NamespaceChanged,
+    Policy,
+    QueueObjectChanged,
+    QueueObjectDeleted,
+    WorkloadAdmitted,
+    WorkloadEvicted,
+    WorkloadGone,
+    WorkloadPending,
+)
+from admission.engine.vocabulary import WAITING_FOR_PREEMPTED
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
+
+FLAVORS = ("default", "spot")
+PREEMPT = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+
+
+class Reasons(RuleBasedStateMachine):
+    """A controller that stores what `Engine.reasons` returns, a few workloads at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.engine = Engine()
+        self.policy = Policy()
+        self.stored: dict[str, tuple[str, str]] = {}
+        self.waiting: dict[str, WorkloadPending] = {}
+        self.running: dict[str, WorkloadAdmitted] = {}
+        self.objects: dict[tuple[str, str, str], QueueObjectChanged] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.number = 0
+
+    @initialize(fair=st.booleans())
+    def begin(self, fair):
+        self.policy = Policy(fair_sharing=fair)
+        self.engine = Engine(self.policy)
+        self.label("team-a")
+        for name in FLAVORS:
+            self.tell(manifest("ResourceFlavor", name, {}))
+        for name in ("a", "b"):
+            self.tell(cluster_queue(name, {"default": 3}, cohort="all", preemption=PREEMPT))
+            self.tell(manifest("LocalQueue", name, {"clusterQueue": name}, namespace="ns"))
+        self.settle()
+
+    def observe(self, event):
+        self.engine.observe(event, now=self.now)
+
+    def tell(self, item):
+        event = self.objects[item.key] = QueueObjectChanged(item)
+        self.observe(event)
+
+    def forget(self, kind, name, namespace=""):
+        self.objects.pop((kind, namespace, name), None)
+        self.observe(QueueObjectDeleted(kind, namespace, name))
+
+    @rule(
+        queue=st.sampled_from("abc"),
+        cpu=st.integers(1, 5),
+        priority=st.integers(0, 2),
+        selector=st.sampled_from(({}, {}, {"zone": "x"}, {"zone": "y"})),
+        more=st.sampled_from((1, 1, 3)),
+    )
+    def submit(self, queue, cpu, priority, selector, more):
+        for _ in range(more):
+            self.number += 1
+            pods = {"node_selector": selector}
+            item = workload(f"w{self.number}", queue, cpu, priority=priority, created=float(self.number), pods=pods)
+            self.wait(WorkloadPending(item))
+
+    def wait(self, event):
+        self.waiting[event.workload.uid] = event
+        self.observe(event)
+
+    def one(self, data, among):
+        return among[data.draw(st.sampled_from(sorted(among)))]
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), held=st.booleans(), fault=st.booleans(), pause=st.sampled_from((0, 0, 5)))
+    def change_one_that_waits(self, data, held, fault, pause):
+        event = self.one(data, self.waiting)
+        not_before = self.now + pause if pause else 0.0
+        why = ("Misconfigured", "it is wrong") if fault else None
+        self.wait(replace(event, held=held, fault=why, not_before=not_before))
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def remove_one_that_waits(self, data):
+        event = self.one(data, self.waiting)
+        del self.waiting[event.workload.uid]
+        self.observe(WorkloadGone(event.workload.uid))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), requeue=st.booleans())
+    def end_one_that_runs(self, data, requeue):
+        event = self.one(data, self.running)
+        uid = event.workload.uid
+        del self.running[uid]
+        self.observe(WorkloadGone(uid, requeue=event.workload if requeue else None))
+        if requeue:
+            self.waiting[uid] = WorkloadPending(event.workload)
+            self.stored.pop(uid, None)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def evict_one_that_runs(self, data):
+        uid = self.one(data, self.running).workload.uid
+        self.running[uid] = replace(self.running[uid], evicting=True)
+        self.observe(WorkloadEvicted(uid))
+
+    @rule(
+        name=st.sampled_from("ab"),
+        default=st.integers(0, 5),
+        spot=st.none() | st.integers(0, 4),
+        strategy=st.sampled_from(("BestEffortFIFO", "StrictFIFO")),
+        stop=st.sampled_from(("None", "None", "None", "Hold")),
+        selector=st.sampled_from(({}, {}, {"matchLabels": {"team": "x"}})),
+    )
+    def edit_cluster_queue(self, name, default, spot, strategy, stop, selector):
+        quota = {"default": default} | ({} if spot is None else {"spot": spot})
+        fields = {"queueingStrategy": strategy, "stopPolicy": stop, "namespaceSelector": selector}
+        self.tell(cluster_queue(name, quota, cohort="all", preemption=PREEMPT, **fields))
+
+    @rule(
+        name=st.sampled_from("abc"),
+        to=st.sampled_from(("a", "b", "nowhere", "")),
+        stop=st.sampled_from(("None", "Hold")),
+    )
+    def edit_local_queue(self, name, to, stop):
+        if to:
+            self.tell(local_queue(name, to=to, stopPolicy=stop))
+        else:
+            self.forget("LocalQueue", name, "ns")
+
+    @rule(name=st.sampled_from(FLAVORS), zone=st.sampled_from(("", "x", "y")), gone=st.booleans())
+    def edit_flavor(self, name, zone, gone):
+        if gone and name == "spot":
+            self.forget("ResourceFlavor", name)
+        else:
+            self.tell(manifest("ResourceFlavor", name, {"nodeLabels": {"zone": zone}} if zone else {}))
+
+    @rule(name=st.sampled_from("ab"))
+    def delete_cluster_queue(self, name):
+        self.forget("ClusterQueue", name)
+
+    @rule(quota=st.integers(0, 3))
+    def edit_cohort(self, quota):
+        self.tell(cohort("all", quota))
+
+    @rule(team=st.sampled_from(("x", "y")))
+    def label(self, team):
+        self.namespaces["ns"] = {"team": team}
+        self.observe(NamespaceChanged("ns", {"team": team}))
+
+    @rule(seconds=st.integers(1, 10))
+    def pass_time(self, seconds):
+        self.now += seconds
+
+    @rule()
+    def settle(self):
+        decisions = self.engine.settle(self.now)
+        for admit in decisions.admitted:
+            uid = admit.workload.uid
+            del self.waiting[uid]
+            self.stored.pop(uid, None)
+            self.running[uid] = WorkloadAdmitted(admit.workload, admit.admission, at=self.now)
+        for evict in decisions.evicted:
+            uid = evict.workload.uid
+            self.running[uid] = replace(self.running[uid], evicting=True)
+
+    @rule(limit=st.integers(1, 4))
+    def store_some_reasons(self, limit):
+        self.store(limit)
+
+    def store(self, limit):
+        for park in self.engine.reasons(limit):
+            self.stored[park.workload.uid] = park.reason, park.message
+
+    @invariant()
+    def reasons_end_up_true(self):
+        if self.number % 2:  # not after each step, so that several changes come together
+            return
+        self.settle()
+        for _ in range(1000):
+            if not self.engine.reasons_are_due:
+                break
+            self.store(5)
+        anew = Engine(self.policy)
+        for name, labels in self.namespaces.items():
+            anew.observe(NamespaceChanged(name, labels), now=self.now)
+        for event in (*self.objects.values(), *self.running.values(), *self.waiting.values()):
+            anew.observe(event, now=self.now)
+        anew.arrange(self.now)
+        for uid in self.waiting:
+            now, fresh = self.engine.explain(uid), anew.explain(uid)
+            assert self.stored[uid] == (now.reason, now.message), uid
+            if now.reason == WAITING_FOR_PREEMPTED:
+                assert any(event.evicting for event in self.running.values())
+            else:
+                assert (now.reason, now.message) == (fresh.reason, fresh.message)
+
+
+Reasons.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestReasonsStayTrue = Reasons.TestCase
+
+
+def stored(world: World) -> dict[str, str]:
+    return {park.workload.uid: park.reason for park in world.engine.reasons(10_000)}
+
+
+def test_a_reason_is_replaced_for_all_of_a_shape_when_quota_is_lowered():
+    world = World(cluster_queue("cq", 2), local_queue("cq"))
+    world.submit(*(workload(f"w{number}", "cq", 2, created=float(number)) for number in range(4)))
+    assert world.admitted() == ["w0"]
+    assert stored(world) == dict.fromkeys(("w1", "w2", "w3"), "WaitingForQuota")
+    world.tell(cluster_queue("cq", 1))
+    world.engine.settle(world.now)
+    assert stored(world) == dict.fromkeys(("w1", "w2", "w3"), "ExceedsMaxQuota")
+
+
+def test_one_that_has_preempted_waits_for_its_victims_and_then_for_quota():
+    policies = {"withinClusterQueue": "LowerPriority"}
+    world = World(cluster_queue("cq", 2, preemption=policies, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 2, priority=1, created=1))
+    assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
+    assert stored(world) == {"high": "WaitingForPreemptedWorkloads"}
+    # Somebody more important comes first when the victim has stopped.
+    world.submit(workload("highest", "cq", 2, priority=2, created=2))
+    world.gone("low")
+    assert world.admitted() == ["highest"]
+    assert stored(world) == {"high": "WaitingForQuota"}
+
+
+def test_one_that_begins_to_preempt_is_told_so():
+    world = World(cluster_queue("cq", 2), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 2, priority=1, created=1))
+    world.engine.settle(world.now)
+    assert stored(world) == {"high": "WaitingForQuota"}
+    world.tell(cluster_queue("cq", 2, preemption={"withinClusterQueue": "LowerPriority"}))
+    assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
+    assert stored(world) == {"high": "WaitingForPreemptedWorkloads"}
+
+
+def test_only_a_few_workloads_are_looked_at_for_many_of_one_shape():
+    """While nothing changes for them, 1,000 of a shape cost one look."""
+    world = World(cluster_queue("cq", 2), local_queue("cq"))
+    world.submit(*(workload(f"w{number}", "cq", 1, created=float(number)) for number in range(1000)))
+    assert len(world.admitted()) == 2
+    assert len(stored(world)) == 998
+    world.gone("w0")
+    assert world.admitted() == ["w2"]
+    assert world.engine.reasons_are_due
+    assert world.engine.reasons(1) == ()
+    assert not world.engine.reasons_are_due
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "taints", "said"),
+    [
+        ({"zone": "b"}, {"zone": "a"}, [], "flavor default has the node label zone=a, and the pods ask for zone=b"),
+        (
+            {},
+            {},
+            [{"key": "gpu", "value": "on", "effect": "NoSchedule"}],
+            "flavor default has the taint gpu=on:NoSchedule",
+        ),
+    ],
+)
+def test_what_keeps_pods_off_a_flavor_is_named(selector, labels, taints, said):
+    world = World(cluster_queue("cq", 2), local_queue("cq"))
+    world.tell(manifest("ResourceFlavor", "default", {"nodeLabels": labels, "nodeTaints": taints}))
+    world.submit(workload("w", "cq", pods={"node_selector": selector}))
+    assert world.admitted() == []
+    explanation = world.engine.explain("w")
+    assert explanation.reason == "NoMatchingFlavor"
+    assert said in explanation.message
+    assert "change nodeSelector, affinity or tolerations" in explanation.message
