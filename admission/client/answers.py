@@ -101,7 +101,7 @@ class StartEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Where a workload stands: `reason` is of Kueue's vocabulary, `message` has the numbers."""
+    """Where a workload stands: `reason` is of docs/reasons.md, `message` its sentence, with what helps."""
 
     state: str
     reason: str
@@ -122,6 +122,10 @@ class Explanation:
     estimated_start: StartEstimate | None = None
     remedies: tuple[str, ...] = ()
     """Changes with each of which it would be admitted now, as ends of the sentence "It could start now ..."."""
+    sentences: tuple[str, ...] = ()
+    """All that there is to say, a paragraph each, as `sluice why` prints them."""
+    standing: str = ""
+    """Where in the line it stands, as `sluice position` prints it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,8 @@ def explanation(document: Document) -> Explanation:
         prospects=tuple(item["hint"] for item in document.get("prospects", ())),
         estimated_start=_estimate(document.get("estimatedStart")),
         remedies=tuple(item["hint"] for item in document.get("remedies", ())),
+        sentences=tuple(document.get("sentences", ())),
+        standing=document.get("standing", ""),
     )
 
 

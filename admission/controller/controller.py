@@ -36,9 +36,13 @@ from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Alarm
 from admission.controller.state.tracked import Known
 from admission.controller.state.work_log import WorkLog
+from admission.controller.state.workload_events import WorkloadEvents
+from admission.controller.workloads.acting import reference
 from admission.controller.workloads.drain import Drain
+from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.model.errors import SluiceError
 from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable, Unwritable
+from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
-    from admission.store.records import Changes
+    from admission.store.records import Changes, WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -112,6 +116,7 @@ class Controller:
         self._pace = Pace()
         self._alarm = Alarm()
         self._work_log = WorkLog()
+        self._workload_events = WorkloadEvents(self._emit, clock=store.now)
         self.metrics = LeaderMetrics()
         self._doubtful = False
         """Whether what it works on may differ from what is on record, so that it has to begin anew."""
@@ -169,6 +174,10 @@ class Controller:
         self._epoch = epoch
         self.inbox = Inbox()
         self._drain = Drain(self._client, self.inbox)
+        # The lead is made anew after an outage, so that it is asked for each time.
+        self._pod_obstacles = PodObstacles(
+            self._client, self.inbox, lambda: self._lead.upkeep.unready(), clock=self._clock
+        )
         self._orders_taken.set()
         self._uncompared = self.watching.hand_over(self.inbox)
         try:
@@ -176,6 +185,8 @@ class Controller:
                 group.create_task(self.writer.run(), name="writer")
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self._drain.run(), name="drain")
+                group.create_task(self._workload_events.run(), name="workload events")
+                group.create_task(self._pod_obstacles.run(), name="pod obstacles")
                 await self.watching.context_synced()
                 await self._load()
                 group.create_task(self._follow_orders(), name="orders")
@@ -402,6 +413,13 @@ class Controller:
         """What is committed, to those who count and log it."""
         self.metrics.committed(changes, unwritten=unwritten)
         self._work_log.tell(changes, unwritten=unwritten)
+        self._workload_events.tell(changes, unwritten=unwritten)
+
+    def _emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool) -> None:
+        """Write an Event about a workload's object, and a line of the log if it tells why the workload waits."""
+        self.events.record(reference(record.workload), reason=reason, action=reason, note=note, warning=warning)
+        if record.state is not State.EVICTING:
+            self._work_log.tell_waiting(record, note)
 
     def _unwritten(self, error: Unwritable) -> None:
         """Some of it was not written: those workloads are left alone. Raises `error` if nothing was."""

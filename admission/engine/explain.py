@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from admission.engine.preemption_hints import prospect
 from admission.engine.tree import available, narrowest
 from admission.engine.verdicts import judge, verdict_of
-from admission.engine.vocabulary import Excess, Shortage
+from admission.engine.vocabulary import HOPELESS, Excess, Shortage
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _AHEAD = 5  # how many of those ahead are named
 _COUNTED = 5000  # how many are counted
+_USERS = 10  # how many ClusterQueues that use what is lacking are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Explanation:
     """The sentence for it, with what helps."""
     cluster_queue: str = ""
     position_in_cluster_queue: int = 0
-    """From 1, those that are set aside included; 0 if it waits in none."""
+    """From 1, those that are set aside included; 0 if it waits in none, or cannot be admitted as it is."""
     position_in_local_queue: int = 0
     not_before: float | None = None
     """Until when it takes no part (backoff), if it does not."""
@@ -82,6 +84,8 @@ class Explanation:
     lacks: tuple[Lack, ...] = ()
     prospects: tuple[Prospect, ...] = ()
     """What it might preempt of each that is lacking for the moment."""
+    users: tuple[tuple[str, int], ...] = ()
+    """ClusterQueues of the tree and how much they use of the first that is lacking, the most first."""
 
 
 def explain_held(held: Held) -> Explanation:
@@ -92,9 +96,9 @@ def explain_held(held: Held) -> Explanation:
 
 def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
     """Where a waiting workload stands, at the usage that there is now. Looks for no victims of preemption."""
-    standing = _standing(registry, item)
     queue = registry.forest.queue(item.cluster_queue)
     reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
+    standing = _standing(registry, item, is_in_line=reason not in HOPELESS)
     if queue.node is None or registry.why_outside(item) or item.fault is not None or not item.accepted:
         return replace(standing, reason=reason, message=message)
     ahead = queue.pending.ahead_of(item, _COUNTED)
@@ -114,14 +118,22 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
         prospects=tuple(_prospects(registry, queue, item, lacks)),
+        users=_users(registry, queue, lacks[0]) if lacks and reason not in HOPELESS else (),
     )
 
 
-def _standing(registry: Registry, item: Item) -> Explanation:
+def _users(registry: Registry, queue: ClusterQueue, lack: Lack) -> tuple[tuple[str, int], ...]:
+    domain = registry.forest.domain_of[queue]
+    fr = domain.tree.index[lack.flavor, lack.resource]
+    used = ((name, node.usage[fr]) for name, node in domain.tree.queues.items() if node.usage[fr])
+    return tuple(nlargest(_USERS, used, key=lambda entry: entry[1]))
+
+
+def _standing(registry: Registry, item: Item, *, is_in_line: bool) -> Explanation:
     not_before = item.not_before if item.not_before > registry.now else None
     standing = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
     pending = registry.forest.queue(item.cluster_queue).pending if item.cluster_queue else None
-    if pending is None:
+    if pending is None or not is_in_line:
         return standing
     ahead, ahead_here = pending.position(item)
     return replace(standing, position_in_cluster_queue=ahead + 1, position_in_local_queue=ahead_here + 1)

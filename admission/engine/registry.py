@@ -426,7 +426,8 @@ class Registry:
             return SUSPENDED, sentences.incomplete(queue.name, queue.inactive)
         if item.not_before > self.now:
             return PENDING_EVALUATION, sentences.backing_off(item.not_before)
-        return None
+        refusable = item.accepted and item.fault is None
+        return self.policies.refusal(workload, queue.name) if refusable else None
 
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
         """The spec of a ClusterQueue as it was last told; None if there is none of this name."""

@@ -14,7 +14,14 @@ MISCONFIGURED: Final = "Misconfigured"
 SUSPENDED: Final = "Suspended"
 ON_HOLD: Final = "OnHold"
 PENDING_EVALUATION: Final = "PendingEvaluation"
+BEING_DELETED: Final = "BeingDeleted"
+"""Ours, not Kueue's: its object is being deleted, and waits for a finalizer."""
 ADMISSION_GATED: Final = "AdmissionGated"
+
+PODS_UNSCHEDULED: Final = "PodsUnscheduled"
+"""Ours: it is admitted, and pods of it cannot be scheduled or started."""
+HOPELESS: Final = frozenset({EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, MISCONFIGURED})
+"""Reasons that stay until the workload, a queue object or the namespace is changed."""
 
 PREEMPTED: Final = "Preempted"
 FOREIGN: Final = "a workload of another namespace"

@@ -17,9 +17,10 @@ from admission.model.names import listed
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from admission.model.base import LabelSelector
+    from admission.model.workload import Admission, Workload
 
 _NAMED: Final = 5
 """How many obstacles, flavors or names one sentence lists."""
@@ -190,6 +191,11 @@ def held_by_admin(author: str, reason: str) -> str:
     return f"It is held{by}{why}. `sluice release` lets it queue again."
 
 
+def kind_off(integration: str) -> str:
+    """Objects of its kind are not looked at by this installation. `integration`: `batch/job`."""
+    return f"{integration} is not among the integrations: its object is left as it is. An admin can add it to them."
+
+
 HELD_BY_USER: Final = "It is held by its label or annotation sluice.dev/hold. Remove that to let it queue."
 BEING_DELETED: Final = "It is being deleted and does not queue any more."
 RUNS_WITHOUT_QUOTA: Final = "It runs without quota: it is being stopped first, and queues then."
@@ -210,6 +216,8 @@ def moved(local_queue: str) -> str:
     return f"It was moved to LocalQueue {local_queue}, and queues there."
 
 
+BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
+REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it asks now."
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
@@ -223,43 +231,57 @@ def pods_not_ready(seconds: float, *, recovering: bool) -> str:
     return f"Not all of its pods were ready {again}within {seconds:g} s (waitForPodsReady); it queues again."
 
 
-TOO_MANY_REQUEUES: Final = "its pods did not get ready in time, as often as waitForPodsReady allows,"
+TOO_MANY_REQUEUES: Final = "its pods did not get ready in time as often as waitForPodsReady.requeuingStrategy allows"
 RAN_TOO_LONG: Final = "it ran as long as its maximum execution time allows"
 
 
-def preempted(by: str, why: str) -> str:
-    """It was evicted for another workload; `by`: `workload ns/name`, or a phrase where the name is not to be told."""
-    return f"Preempted for {by}, by {why}. It queues again by itself."
+def rejected(checks: Sequence[tuple[str, str]]) -> str:
+    """Admission checks (name, message) that reject it; follows `because`."""
+    noun = "admission check" if len(checks) == 1 else "admission checks"
+    return f"the {noun} {_said(checks)} rejected it"
+
+
+def retried(checks: Sequence[tuple[str, str]]) -> str:
+    """Admission checks (name, message) ask to try again later."""
+    noun, verb = ("Admission check", "asks") if len(checks) == 1 else ("Admission checks", "ask")
+    return f"{noun} {_said(checks)} {verb} to try again: its quota goes back, and it queues again."
+
+
+def _said(checks: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} ({message})" if message else name for name, message in checks)
 
 
 # --- admitted
 
 
-def admitted(cluster_queue: str, flavors: Iterable[str]) -> str:
-    """It has quota and may run."""
-    return f"Admitted by ClusterQueue {cluster_queue} on {listed(sorted(set(flavors))) or 'no flavor'}"
-
-
-def admitted_partly(given: int, wanted: int) -> str:
-    """Fewer pods than asked for were admitted."""
-    return f"with {given} of {wanted} pods, because there was no quota for more"
+def admitted(workload: Workload, admission: Admission) -> str:
+    """It has quota and may run; with fewer pods than it asked for, if there was no quota for more."""
+    flavors = sorted({flavor for assigned in admission.pod_sets for flavor in assigned.flavors.values()})
+    given = sum(assigned.count for assigned in admission.pod_sets)
+    wanted = sum(pod_set.count for pod_set in workload.pod_sets)
+    text = f"Admitted by ClusterQueue {admission.cluster_queue} on {listed(flavors, limit=_NAMED) or 'no flavor'}."
+    if given < wanted:
+        text += f" It was given {given} of {wanted} pods, because there was no quota for more."
+    return text
 
 
 def checks_pending(names: Sequence[str]) -> str:
     """It holds quota, and admission checks have not all answered."""
-    return f"Quota is reserved; it starts when the admission checks are ready: {listed(names)}."
+    return f"Quota is reserved. It starts when all admission checks are ready: {listed(names)}."
 
 
-PODS_READY: Final = "All pods reached readiness and the workload is running"
-POD_LOST: Final = "At least one pod is not ready any more"
-
-
-def not_ready(ready: int, wanted: int) -> str:
-    """It is admitted, and not all pods are ready."""
-    return f"{ready} of {wanted} pods are ready."
+PODS_READY: Final = "All pods are ready, or have succeeded."
+POD_LOST: Final = "At least one pod is not ready any more."
+PODS_STARTING: Final = "Not all of its pods are ready yet."
 
 
 def unscheduled(count: int, wanted: int, scheduler: str) -> str:
     """The Kubernetes scheduler finds no node for some of its pods; `scheduler` are its own words."""
     pods = f"{count} of {wanted} pods" if wanted > 1 else "Its pod"
     return f"{pods} cannot be scheduled: {scheduler}"
+
+
+def not_started(count: int, wanted: int, container: str, why: str) -> str:
+    """The kubelet cannot start a container of some of its pods; `why` are its own words: `ImagePullBackOff`."""
+    pods = f"{count} of {wanted} pods do" if wanted > 1 else "Its pod does"
+    return f"{pods} not start: container {container} waits ({why})"

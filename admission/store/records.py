@@ -33,6 +33,18 @@ DEQUEUED = "Dequeued"
 """The outcome of a workload whose queue label was removed: it may come back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The last eviction of a workload."""
+
+    reason: str
+    """Kueue's: Preempted, PodsReadyTimeout, ClusterQueueStopped ..."""
+    message: str
+    at: float
+    preemption: str = ""
+    """Of one that was preempted, Kueue's reason for that: InClusterQueue, InCohortReclamation ..."""
+
+
 @frozen(frozen=True, slots=True)
 class WorkloadRecord:
     """A workload with its state, as it survives a restart. Times are seconds since the epoch."""
@@ -70,6 +82,8 @@ class WorkloadRecord:
     """The end of its requeue backoff, before which it takes no part in cycles."""
     past_seconds: float = 0.0
     """Seconds that it ran in former admissions; they count for its time limit."""
+    eviction: Eviction | None = None
+    """The last one, also while it waits again or was admitted again."""
     revision: int = 0
     """The revision of its last write, given by the database."""
     first_revision: int = field(default=0, compare=False)

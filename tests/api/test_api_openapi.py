@@ -112,7 +112,7 @@ async def test_the_status_of_queue_objects_is_as_described(api, commit):
     dry = await api.patch("clusterqueues/one", {"spec": {"stopPolicy": "HoldAndDrain"}}, dryRun="All")
     assert object_schemas.ClusterQueueStatus.model_validate(dry.body["status"]).impact is not None
     dry = await api.post("cohorts", cohort("root"), params={"dryRun": "All"})
-    object_schemas.QueueObjectStatus.model_validate(dry.body["status"])
+    object_schemas.CohortStatus.model_validate(dry.body["status"])
 
 
 async def test_workloads_are_as_described(api, commit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import admission_check, asks, cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.model import sentences
 from admission.store.errors import Conflict
 
 READY = {"name": "nodes", "state": "Ready"}
@@ -80,7 +81,7 @@ async def test_retry_gives_the_quota_back_for_a_while(sluice):
     )
     waiting = await sluice.record("unlucky", "pending")
     story = await sluice.story("unlucky")
-    assert ("AdmissionCheck", 'Evicted due to AdmissionCheck in Retry state: "nodes" (no nodes)') in story
+    assert ("AdmissionCheck", sentences.retried([("nodes", "no nodes")])) in story
     assert waiting.not_before > sluice.clock() + 500
     assert waiting.workload.queued_at is not None
     assert await states(sluice, "unlucky") == {"nodes": "Pending"}
@@ -108,7 +109,7 @@ async def test_rejected_is_out_of_the_queue_for_good(sluice):
     await sluice.report("refused", {"name": "nodes", "state": "Rejected", "message": "too much"})
     out = await sluice.record("refused", "pending", reason="DeactivatedDueToAdmissionCheck")
     assert not out.active
-    assert out.message == 'The workload is deactivated due to AdmissionCheck in Rejected state: "nodes" (too much)'
+    assert out.message == sentences.deactivated("the admission check nodes (too much) rejected it")
     await sluice.submit(job("next", cpu="3"))
     await reserved(sluice, "next")
 

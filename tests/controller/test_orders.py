@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
+from admission.model import sentences
 from admission.store.workloads.places import Place
 
 
@@ -55,7 +56,7 @@ async def test_an_admitted_workload_is_stopped_before_it_moves(full):
     await full.job("full", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 5)
     record = await full.record("full", "admitted")
     assert record.cluster_queue == "other"
-    assert ("Moved", "it was moved to LocalQueue other") in await full.story("full")
+    assert ("Moved", sentences.moved("other")) in await full.story("full")
 
     await full.order("full", local_queue=None, held=True)
     back = await full.record("full", "pending", reason="OnHold")
@@ -115,7 +116,7 @@ async def test_what_is_held_waits_until_it_is_released(full, admitted):
     name = "full" if admitted else "elder"
     await full.order(name, held=True)
     held = await full.record(name, "pending", reason="OnHold")
-    assert held.message == "ada holds it"
+    assert held.message == sentences.held_by_admin("ada", "because")
     if not admitted:
         await make_room(full)
     await full.job("younger" if not admitted else "elder", runs)
@@ -127,7 +128,7 @@ async def test_what_is_deactivated_is_out_of_the_queue_until_it_is_taken_back_in
     await full.order("full", active=False)
     await full.job("elder", runs)
     out = await full.record("full", "pending", reason="Deactivated")
-    assert (out.active, out.message) == (False, "The workload is deactivated")
+    assert (out.active, out.message) == (False, sentences.deactivated())
     await full.end()
     await full.start()
     assert (await full.record("full", "pending")).reason == "Deactivated"

@@ -6,6 +6,7 @@ import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
 from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.model import sentences
 
 NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
 """Pods of it are never placed, and so never ready."""
@@ -54,9 +55,7 @@ async def test_pods_that_are_not_ready_in_time_cost_the_quota_and_the_workload_c
     queues.pass_time(20)
     await queues.job("next", runs)
     waiting = await queues.record("stuck", "pending")
-    assert ("PodsReadyTimeout", "Exceeded the PodsReady timeout team-a/stuck (WaitForStart)") in await queues.story(
-        "stuck"
-    )
+    assert ("PodsReadyTimeout", sentences.pods_not_ready(300.0, recovering=False)) in await queues.story("stuck")
     assert waiting.requeues == 1
     assert 50 < waiting.not_before - queues.clock() <= 60.006
     assert 60 <= waiting.not_before - waiting.workload.queued_at < 60.1
@@ -111,9 +110,7 @@ async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues)
     await queues.record("shaky", "admitted")
     queues.pass_time(21)
     await queues.record("shaky", "pending")
-    assert ("PodsReadyTimeout", "Exceeded the PodsReady timeout team-a/shaky (WaitForRecovery)") in await queues.story(
-        "shaky"
-    )
+    assert ("PodsReadyTimeout", sentences.pods_not_ready(120.0, recovering=True)) in await queues.story("shaky")
 
 
 async def _is_unready(world, name):
@@ -131,7 +128,7 @@ async def test_after_too_many_times_it_is_deactivated(queues):
         queues.pass_time(11)
     out = await queues.record("stuck", "pending", reason="DeactivatedDueToRequeuingLimitExceeded")
     assert (out.active, out.requeues, out.not_before) == (False, 0, None)
-    assert out.message == "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+    assert out.message == sentences.deactivated(sentences.TOO_MANY_REQUEUES)
     await queues.order("stuck", active=True)
     await queues.job("stuck", runs)
 
@@ -191,7 +188,7 @@ async def test_a_workload_that_ran_too_long_is_out_of_the_queue(queues):
     queues.pass_time(11)
     await queues.job("next", runs)
     out = await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
-    assert out.message == "The workload is deactivated due to exceeding the maximum execution time"
+    assert out.message == sentences.deactivated(sentences.RAN_TOO_LONG)
     assert is_gated(queues.user.get("jobs", "team-a", "long"))
     await queues.user.delete("jobs", "team-a", "next", propagation="Background")
     await queues.order("long", active=True)

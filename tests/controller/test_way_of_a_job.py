@@ -37,7 +37,7 @@ async def test_what_does_not_fit_waits_with_numbers_and_follows_when_quota_is_fr
     await sluice.submit(job("second", cpu="2"))
 
     waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
-    assert "1 more needed" in waiting.message
+    assert "2 cpu in flavor default, of which less is free now (at most 4 can be used)" in waiting.message
     await sluice.job("second", runs)
     first = await sluice.record("first", "finished")
     second = await sluice.record("second", "admitted")

@@ -38,8 +38,9 @@ async def test_admissions_and_evictions_with_their_cause_are_a_line_each(world, 
     await world.order("high", priority=10)
     await world.job("high", runs)
 
-    (low, low_facts), (evicted, facts), (high, _) = told()
-    assert re.fullmatch(r"admitted Job team-a/low by ClusterQueue cq on default after \d+ s", low)
+    (low, low_facts), (order, _), (evicted, facts), (high, _) = told()
+    assert order == "order about Job team-a/high: priority 10 by ada: because"
+    assert re.fullmatch(r"admitted Job team-a/low after \d+ s: Admitted by ClusterQueue cq on default.", low)
     assert low_facts.items() >= {"workload": "team-a/low", "clusterQueue": "cq", "reason": "Admitted"}.items()
     assert low_facts["flavors"] == ["default"]
     assert evicted.startswith("evicts Job team-a/low from ClusterQueue cq: Preempted: Preempted to accommodate")

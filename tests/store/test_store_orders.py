@@ -85,7 +85,7 @@ async def test_what_cannot_be_ordered_is_refused_with_a_sentence(store, epoch, w
         await store.orders.give("nobody", author=ADA, held=True)
     with pytest.raises(InvalidObject, match=r'spec.queueName: LocalQueue "team-a/nowhere" does not exist'):
         await store.orders.give("a", author=ADA, local_queue="nowhere")
-    with pytest.raises(InvalidObject, match=r"spec.order.before: no workload .* waits in the same ClusterQueue"):
+    with pytest.raises(InvalidObject, match=r"spec.order.before: the workload .* does not wait in the same"):
         await store.orders.give("a", author=ADA, place=Place(before="nobody"))
     with pytest.raises(Conflict, match="resourceVersion"):
         await store.orders.give("a", author=ADA, resource_version="1", held=True)

@@ -56,10 +56,26 @@ def _starts(document: Document, now: float) -> object:
     return f"{duration(soonest)}-{duration(latest)}" if soonest > 0 else f"<{duration(max(latest, 0.0))}"
 
 
+_OBSTACLES = (("QuotaReserved", "False"), ("Evicted", "True"), ("Admitted", "False"), ("PodsReady", "False"))
+"""Conditions (type, status) that say why a workload does not run, the one that counts first."""
+
+
+def _obstacle(document: Document) -> Document:
+    """The condition that says why an unfinished workload does not run; empty if it does."""
+    found = {(condition["type"], condition["status"]): condition for condition in document["status"]["conditions"]}
+    return next((found[key] for key in _OBSTACLES if key in found), {})
+
+
 def _why_pending(document: Document, now: float) -> object:
     del now
-    reserved = condition_of(document, "QuotaReserved")
-    return reserved["reason"] if reserved is not None and reserved["status"] == "False" else None
+    return _obstacle(document).get("reason")
+
+
+def _sentence(document: Document, now: float) -> object:
+    """The sentence of the reason; of one that runs or has ended, what its condition says."""
+    del now
+    said = _obstacle(document) or condition_of(document, "Finished") or condition_of(document, "Admitted") or {}
+    return said.get("message")
 
 
 def _assigned(document: Document) -> list[Document]:
@@ -125,12 +141,13 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Finished", condition("Finished"), "Whether it has ended"),
         Column("Priority", at("spec", "priority"), "Who comes first within a queue", "integer", wide=True),
         Column("User", at("spec", "user"), "Who submitted it", wide=True),
-        Column("Waits for", _why_pending, "Why it is not admitted", wide=True),
+        Column("Waits for", _why_pending, "The reason for which it does not run", wide=True),
         Column("State", at("status", "state"), "pending, admitted, evicting or finished", wide=True),
         Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
         Column("Pods", _pods, "How many pods it asks for, and before a slash how many were admitted", wide=True),
         Column("Requests", _requests, "What its pods ask for together, or hold", wide=True),
         Column("Waited", _waited, "How long it waited for quota since it was last queued", wide=True),
         Column("Starts", _starts, "In how long it will start: half of such estimates to nine of ten", wide=True),
+        Column("Message", _sentence, "What the reason means, and what helps", wide=True),
     ),
 }

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from admission.api.documents.conditions import conditions, timestamp
 from admission.api.registry import API_VERSION, WORKLOADS
 from admission.model.quantity import format_amount
-from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +52,7 @@ def workload_document(
             "namespace": workload.namespace,
             "uid": workload.uid,
             "resourceVersion": str(record.revision),
-            "creationTimestamp": _time(workload.created),
+            "creationTimestamp": timestamp(workload.created),
             "labels": workload_labels(workload),
             "annotations": {"sluice.dev/submitted-by": workload.user} if workload.user else {},
             **_owner(workload),
@@ -98,7 +96,7 @@ def _spec(record: WorkloadRecord, pod_sets: list[Document], order: Order | None)
         spec |= {name: value for name, value in ordered.items() if value is not None}
         spec["hold"] = order.held
         if order.rank_priority is not None and order.rank_at is not None:
-            spec["order"] = {"priority": order.rank_priority, "since": _time(order.rank_at)}
+            spec["order"] = {"priority": order.rank_priority, "since": timestamp(order.rank_at)}
     return spec
 
 
@@ -113,15 +111,15 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
     status: Document = {
         "state": record.state.value,
         "clusterQueue": record.cluster_queue,
-        "queuedAt": _time(record.queued_at),
-        "conditions": _conditions(record, now),
+        "queuedAt": timestamp(record.queued_at),
+        "conditions": conditions(record, now=now),
     }
     if record.admission is not None:
         status["admission"] = _admission(record.admission)
     if said := [_check(check) for check in checks]:
         status["admissionChecks"] = said
     if record.requeues or record.not_before is not None:
-        at = {} if record.not_before is None else {"requeueAt": _time(record.not_before)}
+        at = {} if record.not_before is None else {"requeueAt": timestamp(record.not_before)}
         status["requeueState"] = {"count": record.requeues, **at}
     if record.past_seconds:
         status["accumulatedPastExecutionTimeSeconds"] = int(record.past_seconds)
@@ -133,7 +131,7 @@ def _check(check: CheckRecord) -> Document:
         "name": check.name,
         "state": check.state,
         "message": check.message,
-        "lastTransitionTime": _time(check.at),
+        "lastTransitionTime": timestamp(check.at),
         "retryCount": check.retries,
     }
     if check.requeue_after_seconds is not None:
@@ -158,75 +156,5 @@ def _admission(admission: Admission) -> Document:
     return {"clusterQueue": admission.cluster_queue, "podSetAssignments": assignments}
 
 
-def _conditions(record: WorkloadRecord, now: float) -> list[Document]:
-    """Kueue's conditions, as far as the record tells them: of changes, only the last admission's time is kept."""
-    conditions = _progress(record)
-    if record.ready_at is not None and record.state is State.ADMITTED:
-        if record.unready_at is None:
-            text = "All pods reached readiness and the workload is running"
-            conditions.append(_condition("PodsReady", True, "Started", text, record.ready_at))
-        else:
-            text = "At least one pod is not ready any more"
-            conditions.append(_condition("PodsReady", False, "WaitForRecovery", text, record.unready_at))
-    if record.evict_reason and record.state in (State.PENDING, State.EVICTING):
-        conditions.append(_condition("Evicted", True, record.evict_reason, record.message, record.queued_at))
-        if record.evict_reason == "Preempted":
-            conditions.append(_condition("Preempted", True, "Preempted", record.message, record.queued_at))
-    if record.evict_reason and record.state is State.PENDING:
-        conditions.append(_requeued(record, now))
-    return conditions
-
-
-def _requeued(record: WorkloadRecord, now: float) -> Document:
-    if not record.active:
-        return _condition("Requeued", False, "Deactivated", "The workload is deactivated", record.queued_at)
-    if record.not_before is not None and record.not_before > now:
-        text = f"It waits until {_time(record.not_before)} before it queues again"
-        return _condition("Requeued", False, record.evict_reason, text, record.queued_at)
-    reason = "QueueRestarted" if record.not_before is None else "BackoffFinished"
-    return _condition("Requeued", True, reason, "The workload waits for quota again", record.queued_at)
-
-
-def _progress(record: WorkloadRecord) -> list[Document]:
-    reserved = f"Quota reserved in ClusterQueue {record.cluster_queue}"
-    since = record.admitted_at
-    match record.state:
-        case State.PENDING:
-            reason = record.reason or "PendingEvaluation"
-            return [_condition("QuotaReserved", False, reason, record.message, record.queued_at)]
-        case State.ADMITTED if record.checks_pending:
-            text = "The workload has not all checks ready"
-            return [
-                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
-                _condition("Admitted", False, "UnsatisfiedAdmissionChecks", text, since),
-            ]
-        case State.ADMITTED:
-            return [
-                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
-                _condition("Admitted", True, "Admitted", "The workload is admitted", record.cleared_at or since),
-            ]
-        case State.EVICTING:
-            return [
-                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
-                _condition("Admitted", False, "Evicted", "Its pods are being stopped", since),
-            ]
-        case State.FINISHED:
-            return [_condition("Finished", True, record.outcome, record.message, record.finished_at)]
-
-
-def _condition(kind: str, holds: bool, reason: str, message: str, at: float | None = None) -> Document:
-    condition = {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
-    return condition | ({} if at is None else {"lastTransitionTime": _time(at)})
-
-
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {resource: format_amount(resource, amount) for resource, amount in amounts.items()}
-
-
-def _time(seconds: float) -> str:
-    return _instant(int(seconds))
-
-
-@lru_cache(maxsize=8192)
-def _instant(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

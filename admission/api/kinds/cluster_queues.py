@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.kinds.columns import ACTIVE, WORKLOADS, Column, at
 from admission.api.kinds.descriptor import ObjectKind
+from admission.api.kinds.fair_sharing import fair_sharing
 from admission.api.kinds.object_schemas import ClusterQueueStatus
 from admission.api.kinds.queue_status import (
     NO_WORKLOADS,
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
 async def _statuses(store: Store, queues: Sequence[ClusterQueue]) -> list[Document]:
     surroundings, numbers = await surroundings_of(store), await store.workloads.cluster_queue_status()
-    return [cluster_queue_status(queue, numbers.get(queue.name, NO_WORKLOADS), surroundings) for queue in queues]
+    shares = await fair_sharing(store, numbers)
+    return [
+        cluster_queue_status(queue, numbers.get(queue.name, NO_WORKLOADS), surroundings) | shares(queue)
+        for queue in queues
+    ]
 
 
 async def _warnings(store: Store, written: ClusterQueue, namespaces: Namespaces) -> list[str]:

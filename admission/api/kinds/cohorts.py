@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.kinds.columns import Column, at
 from admission.api.kinds.descriptor import ObjectKind
+from admission.api.kinds.fair_sharing import fair_sharing
+from admission.api.kinds.object_schemas import CohortStatus
 from admission.model.names import listed
 from admission.model.queues import Cohort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from admission.api.http.responses import Document
     from admission.store.store import Store
+
+
+async def _statuses(store: Store, cohorts: Sequence[Cohort]) -> list[Document]:
+    shares = await fair_sharing(store, await store.workloads.cluster_queue_status())
+    return [shares(cohort) for cohort in cohorts]
 
 
 async def _deletion_warnings(store: Store, gone: Sequence[Cohort]) -> list[str]:
@@ -37,5 +45,7 @@ COHORT: Final = ObjectKind(
     Cohort,
     columns=(Column("Parent", at("spec", "parentName"), "Cohort that the Cohort belongs to"),),
     selectable={"spec.parentName": lambda cohort: cohort.spec.parent_name},
+    status_schema=CohortStatus,
+    statuses=_statuses,
     deletion_warnings=_deletion_warnings,
 )

@@ -66,8 +66,28 @@ class _QueueStatus(Model):
     """In the answer to a dry run: what would follow."""
 
 
+class FairSharingStatus(Model):
+    """Where a ClusterQueue or Cohort stands among its siblings in fair sharing."""
+
+    weighted_share: int
+    """What it borrows of what its Cohort could lend, in thousandths, divided by its weight; the largest share first
+    loses quota. 2^63-1: it borrows with a weight of 0."""
+
+
 class ClusterQueueStatus(_QueueStatus):
     """What goes on in a ClusterQueue; computed at each read."""
+
+    fair_sharing: FairSharingStatus
+    """Its share, whether fair sharing is on or not."""
+
+
+class CohortStatus(Model):
+    """What goes on in a Cohort; computed at each read."""
+
+    fair_sharing: FairSharingStatus
+    """Its share, whether fair sharing is on or not."""
+    impact: Impact | None = None
+    """In the answer to a dry run: what would follow."""
 
 
 class LocalQueueStatus(_QueueStatus):

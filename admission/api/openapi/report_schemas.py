@@ -38,9 +38,9 @@ class PendingWorkload(Model):
     local_queue_name: str
     """The LocalQueue that it waits in."""
     position_in_cluster_queue: int
-    """How many are ahead of it in the ClusterQueue."""
+    """Its place in the ClusterQueue, from 1; 0: none."""
     position_in_local_queue: int
-    """How many are ahead of it in the LocalQueue."""
+    """Its place in the LocalQueue, from 1; 0: none."""
     reason: str
     """Why it waits, for programs."""
     message: str
@@ -62,15 +62,19 @@ class WorkloadExplanation(Model):
     reason: str
     """Why, for programs."""
     message: str
-    """Why, for people."""
+    """Why, for people, and what helps: the sentence of its conditions and events."""
+    sentences: tuple[str, ...]
+    """All that there is to say, a paragraph each, as `sluice why` prints them; lines of lists begin with two spaces."""
+    standing: str
+    """Where in the line it stands, as `sluice position` prints it."""
     cluster_queue: str
     """Where it waits."""
     not_before: Time | None = None
     """It takes no part in decisions until then."""
     position_in_cluster_queue: int | None = None
-    """How many are ahead of it in the ClusterQueue."""
+    """Its place in the ClusterQueue, from 1; 0: none."""
     position_in_local_queue: int | None = None
-    """How many are ahead of it in the LocalQueue."""
+    """Its place in the LocalQueue, from 1; 0: none."""
     ahead: int | None = None
     """How many are ahead of it in all."""
     ahead_first: tuple[str, ...] = ()

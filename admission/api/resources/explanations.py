@@ -11,7 +11,8 @@ from admission.api.errors import UnknownObject
 from admission.api.http.request_options import number
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
-from admission.engine.vocabulary import ON_HOLD
+from admission.api.resources.standing import Subject, paragraphs, place
+from admission.engine.vocabulary import ON_HOLD, PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.queues import ClusterQueue, LocalQueue
 from admission.store.records import State
@@ -49,15 +50,43 @@ class Explanations:
         if explanation is None and record.state is not State.FINISHED:
             raise UnknownObject(f'the workload "{record.workload.key}" has only just come; ask again in a moment')
         remedies = engine.remedies(record.workload.uid)
-        document = _document(record, explanation)
-        (document["message"],) = await named_messages(request, self._store, [document["message"]])
-        if ahead := document.get("aheadFirst"):
-            document["aheadFirst"] = await named_keys(request, record.workload.namespace, ahead)
+        reason, told = _reason(record, explanation)
+        evicted = record.eviction.message if record.eviction and record.state is State.PENDING else ""
+        message, evicted = await named_messages(request, self._store, [told, evicted])
+        first = () if explanation is None else explanation.ahead_first
+        ahead = await named_keys(request, record.workload.namespace, first)
+        subject = await self._subject(record, reason, message, evicted)
+        document = _document(record, explanation, reason, message)
+        if "aheadFirst" in document:
+            document["aheadFirst"] = ahead
         if remedies:
             document["remedies"] = [{"change": one.change, "hint": one.hint} for one in remedies]
-        if document["state"] == "Pending" and (estimate := self._estimate_of(record.workload.uid)) is not None:
+        now = self._live.now
+        document["standing"] = place(subject, explanation, name=record.workload.name)
+        estimate = self._estimate_of(record.workload.uid) if document["state"] == "Pending" else None
+        if estimate is not None:
             document["estimatedStart"] = estimate.document()
+        hints = [one.hint for one in remedies]
+        document["sentences"] = paragraphs(
+            subject, explanation, ahead=ahead, remedies=hints, estimate=estimate, now=now
+        )
         return reply(document)
+
+    async def _subject(self, record: WorkloadRecord, reason: str, message: str, evicted: str) -> Subject:
+        checks = (await self._store.orders.of([record.workload.uid])).checks if record.checks_pending else ()
+        ended = record.state is State.FINISHED
+        return Subject(
+            title=f"{record.workload.kind} {record.workload.key}",
+            local_queue=record.workload.queue,
+            queued_at=record.queued_at,
+            reason=record.outcome if ended else reason,
+            message=message,
+            admitted_at=record.admitted_at,
+            finished_at=(record.finished_at or self._live.now) if ended else None,
+            checks_pending=record.checks_pending,
+            checks=tuple((check.name, check.state, check.message) for check in checks if check.state != "Ready"),
+            evicted=evicted,
+        )
 
     async def of_cluster_queue(self, request: web.Request) -> web.Response:
         """Who waits in a ClusterQueue, in order."""
@@ -110,13 +139,20 @@ def _place(place: Place) -> Document:
     }
 
 
-def _document(record: WorkloadRecord, found: Explanation | None) -> Document:
+def _reason(record: WorkloadRecord, found: Explanation | None) -> tuple[str, str]:
+    """Reason and sentence: those of the moment, unless the controller has stored what the engine does not know."""
+    if found is None or not found.reason:
+        return record.reason, record.message
+    knows_less = found.reason in (ON_HOLD, PENDING_EVALUATION) and record.message
+    # An engine made from the database has not seen the preemption itself.
+    preempting = found.reason == WAITING_FOR_QUOTA and record.reason == WAITING_FOR_PREEMPTED
+    if (knows_less and not found.not_before) or preempting:
+        return record.reason, record.message
+    return found.reason, found.message
+
+
+def _document(record: WorkloadRecord, found: Explanation | None, reason: str, message: str) -> Document:
     workload = record.workload
-    # Why it is held, and what an eviction was for, is known better to the record than to the engine.
-    if found is None or not found.reason or (found.reason == ON_HOLD and record.reason):
-        reason, message = record.reason, record.message
-    else:
-        reason, message = found.reason, found.message
     document: Document = {
         "apiVersion": API_VERSION,
         "kind": "WorkloadExplanation",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from admission.engine import Evict, WorkloadGone, WorkloadPending
-from admission.engine.vocabulary import EXCEEDS_MAX_QUOTA, MISCONFIGURED, NO_MATCHING_FLAVOR, SLICE_REPLACED
+from admission.engine.vocabulary import HOPELESS, SLICE_REPLACED
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from admission.engine import Engine, Event
     from admission.engine.over_quota import Overuse
     from admission.model.workload import Workload
-
-HOPELESS: Final = frozenset({EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, MISCONFIGURED})
-"""Reasons that no waiting makes go away."""
 
 _ROUNDS: Final = 10
 """So often evicted workloads are taken as stopped and it is decided again; further than that nobody looks ahead."""

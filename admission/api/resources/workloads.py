@@ -169,7 +169,7 @@ class Workloads:
             await self._check_lead(record, wanted)
         if wanted.place_before is not None:
             other = await self._other(record, wanted.place_before)
-            wanted.changes["place"] = Place(other.workload.uid)
+            wanted.changes["place"] = Place(other.workload.uid, other.workload.key)
         if not wanted.changes:
             return Impact() if options.dry_run else None
         order = await self._store.orders.give(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,6 @@ from admission.cli.arguments.objects import names_argument, namespace_option, re
 from admission.cli.commands.history import story_lines
 from admission.cli.commands.top import queue_rows
 from admission.cli.output.printing import print_line
-from admission.cli.output.sentences import sentences
 from admission.cli.output.tables import aligned
 
 if TYPE_CHECKING:
@@ -106,10 +104,9 @@ async def _around(sluice: Sluice, document: Document) -> list[str]:
         case "LocalQueue":
             return await _line(sluice, local_queue=name, namespace=namespace)
         case "Workload":
-            workload = await sluice.workloads.get(name, namespace=namespace)
             explanation = await sluice.workloads.explain(name, namespace=namespace)
             story = await sluice.workloads.history(name, namespace=namespace)
-            why = [f"  {line}" for text in sentences(workload, explanation, now=_now()) for line in text.splitlines()]
+            why = [f"  {line}" for text in explanation.sentences for line in text.splitlines()]
             return ["Standing:", *why, "History:", *(f"  {line}".rstrip() for line in story_lines(story))]
         case _:
             return []
@@ -154,7 +151,3 @@ def _table(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]
         yield f"{title}:"
         for line in aligned([headers, *rows]):
             yield f"  {line}".rstrip()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -13,14 +12,12 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.objects import namespace_option, workload_argument, workload_named
 from admission.cli.arguments.workload_names import found_workload
 from admission.cli.output.printing import output_option, print_line, serialized
-from admission.cli.output.sentences import sentences
 from admission.model.text import visible
 
 if TYPE_CHECKING:
     from admission.client import Sluice, Workload
 
 _WIDTH = 80
-_STANDS = {"Admitted": "is admitted", "Evicting": "is being stopped"}
 
 
 @click.command()
@@ -47,7 +44,7 @@ def why(*, name: str, namespace: str | None, output: str | None, connection: Con
                 click.echo(serialized(document, output))
                 return
             explanation = await sluice.workloads.explain(workload.name, namespace=workload.namespace)
-            for paragraph in sentences(workload, explanation, now=datetime.now(UTC)):
+            for paragraph in explanation.sentences:
                 first, *more = paragraph.split("\n  ")  # only Sluice's own lists have lines that are indented
                 for line in [first, *(f"  {item}" for item in more)]:
                     indent = "  " if line.startswith(" ") else ""
@@ -83,13 +80,4 @@ async def _workload(sluice: Sluice, name: str, namespace: str | None) -> Workloa
 
 async def standing(sluice: Sluice, workload: Workload) -> str:
     """Where in the line the workload stands, or why in none, in one sentence."""
-    explanation = await sluice.workloads.explain(workload.name, namespace=workload.namespace)
-    if workload.finished or explanation.state != "Pending":
-        stands = "has ended" if workload.finished else _STANDS.get(explanation.state, explanation.state)
-        return f"{workload.object_name} does not wait: it {stands}"
-    if not explanation.position_in_cluster_queue:
-        return f"{workload.object_name} stands in no line: {explanation.reason}: {explanation.message}"
-    return (
-        f"{workload.object_name} is number {explanation.position_in_cluster_queue} in ClusterQueue "
-        f"{explanation.cluster_queue} and number {explanation.position_in_local_queue} of LocalQueue {workload.queue}"
-    )
+    return (await sluice.workloads.explain(workload.name, namespace=workload.namespace)).standing

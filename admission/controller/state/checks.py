@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from admission.model.queues import AdmissionCheckRule
     from admission.model.workload import Admission
@@ -35,8 +35,6 @@ def not_before(retrying: Iterable[CheckRecord]) -> float | None:
     return max(times, default=None)
 
 
-def sentence(checks: Sequence[CheckRecord], state: str) -> str:
-    """Kueue's words for it."""
-    noun = "AdmissionCheck" if len(checks) == 1 else "AdmissionChecks"
-    said = "; ".join(f'"{check.name}"' + (f" ({check.message})" if check.message else "") for check in checks)
-    return f"{noun} in {state} state: {said}"
+def said(checks: Iterable[CheckRecord]) -> list[tuple[str, str]]:
+    """(name, message) of each."""
+    return [(check.name, check.message) for check in checks]

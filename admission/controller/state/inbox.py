@@ -53,7 +53,15 @@ class PodsGone:
     """The number of the wait that is over."""
 
 
-Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone
+@dataclass(frozen=True, slots=True)
+class PodsSaid:
+    """What keeps pods of an admitted workload from running; empty: nothing does, as far as is known."""
+
+    uid: str
+    text: str
+
+
+Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone | PodsSaid
 
 
 class Inbox:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from admission.controller.state.tracked import Tracked
-from admission.controller.state.workload_state import MISCONFIGURED
+from admission.engine.vocabulary import MISCONFIGURED
 from admission.kinds.base import Observed
 from admission.model.workload import Workload
 from admission.store.records import State, WorkloadRecord

@@ -6,17 +6,17 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from admission.controller.state.workload_state import ADMITTED, QUOTA_RESERVED
+from admission.controller.state.workload_state import ADMITTED, ORDERED, QUOTA_RESERVED
 from admission.model.text import clean
 from admission.serving.logs import fields
-from admission.store.records import State
+from admission.store.records import State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from admission.store.records import Changes, Transition, WorkloadRecord
+    from admission.store.records import Changes, WorkloadRecord
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,17 @@ class WorkLog:
             if line.state is State.ADMITTED and line.reason in (ADMITTED, QUOTA_RESERVED):
                 if self._may_tell("admitted" if line.reason == ADMITTED else "given quota"):
                     _tell_admitted(record, line)
+            elif line.reason == ORDERED:
+                if self._may_tell("ordered about"):
+                    _tell(f"order about {_title(record)}: {line.message}", _facts(record, line))
             elif line.state is State.EVICTING and line.reason == record.evict_reason and self._may_tell("evicted"):
                 _tell_evicted(record, line)
+
+    def tell_waiting(self, record: WorkloadRecord, text: str) -> None:
+        """Tell why a workload waits, or does not run although it is admitted."""
+        if log.isEnabledFor(logging.INFO) and self._may_tell("waiting"):
+            line = Transition(record.workload.uid, 0.0, record.state, record.reason)
+            _tell(f"{_title(record)} does not run: {text}", _facts(record, line))
 
     def flush(self) -> None:
         """Tell how many were left out."""
@@ -89,28 +98,24 @@ def _tell_admitted(record: WorkloadRecord, line: Transition) -> None:
     flavors = sorted({flavor for item in sets for flavor in item.flavors.values()})
     waited = max(line.at - record.queued_at, 0.0)
     done = "admitted" if line.reason == ADMITTED else "quota is reserved for"
-    text = f"{done} {_title(record)} by ClusterQueue {record.cluster_queue} on {', '.join(flavors) or 'no flavor'}"
-    log.info(
-        "%s",
-        clean(f"{text} after {waited:.0f} s", longest=LONGEST),
-        extra=fields(**_facts(record, line), flavors=flavors, waitedSeconds=round(waited, 3)),
-    )
+    facts = _facts(record, line) | {"flavors": flavors, "waitedSeconds": round(waited, 3)}
+    _tell(f"{done} {_title(record)} after {waited:.0f} s: {line.message}", facts)
 
 
 def _tell_evicted(record: WorkloadRecord, line: Transition) -> None:
     text = f"evicts {_title(record)} from ClusterQueue {record.cluster_queue}: {line.reason}"
-    log.info(
-        "%s",
-        clean(f"{text}: {line.message}" if line.message else text, longest=LONGEST),
-        extra=fields(**_facts(record, line)),
-    )
+    _tell(f"{text}: {line.message}" if line.message else text, _facts(record, line))
+
+
+def _tell(text: str, facts: dict[str, Any]) -> None:
+    log.info("%s", clean(text, longest=LONGEST), extra=fields(**facts))
 
 
 def _title(record: WorkloadRecord) -> str:
     return f"{record.workload.kind} {record.workload.key}"
 
 
-def _facts(record: WorkloadRecord, line: Transition) -> dict[str, str | None]:
+def _facts(record: WorkloadRecord, line: Transition) -> dict[str, Any]:
     workload = record.workload
     return {
         "workload": workload.key,

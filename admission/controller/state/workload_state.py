@@ -13,8 +13,10 @@ from admission.controller.state.commit_batch import Batch
 from admission.controller.state.tracked import Registry, Tracked
 from admission.controller.state.workload_reader import describe
 from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
+from admission.engine.vocabulary import MISCONFIGURED, PENDING_EVALUATION, PODS_UNSCHEDULED
+from admission.model import sentences
 from admission.model.quantity import UNLIMITED
-from admission.store.records import CheckRecord, State, WorkloadRecord
+from admission.store.records import CheckRecord, Eviction, State, WorkloadRecord
 from admission.store.workloads.replay import BARS
 
 if TYPE_CHECKING:
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     from admission.model.workload import PodSetAssignment
     from admission.store.records import Order
 
-MISCONFIGURED = "Misconfigured"
-ON_HOLD = "OnHold"
-PENDING_EVALUATION = "PendingEvaluation"
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
 DEACTIVATED = "Deactivated"
@@ -89,10 +88,9 @@ class Desk:
 
     def _bar_kind_off(self, tracked: Tracked) -> None:
         workload = tracked.record.workload
-        name = f"{workload.group}/{workload.kind.lower()}"
-        message = f"{name} is not among the integrations: its object is left as it is"
+        message = sentences.kind_off(f"{workload.group}/{workload.kind.lower()}")
         if tracked.record.message != message:
-            self.write(tracked.change(reason=ON_HOLD, message=message), message=message)
+            self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
 
     def arrive(self, reading: Reading, *, held: bool, reason: str, message: str) -> Tracked:
         """An object was queued that was not known before."""
@@ -143,7 +141,7 @@ class Desk:
     def admit(self, tracked: Tracked, decision: Admit, *, original: Object, checks: Collection[str] = ()) -> None:
         """The engine gave it quota; it may run at once, or as soon as admission `checks` say so."""
         now = self._clock()
-        queue = decision.admission.cluster_queue
+        queue, said = decision.admission.cluster_queue, sentences.admitted(tracked.record.workload, decision.admission)
         record = tracked.change(
             state=State.ADMITTED,
             cluster_queue=queue,
@@ -154,20 +152,36 @@ class Desk:
             cleared_at=None if checks else now,
             not_before=None,
             reason=QUOTA_RESERVED if checks else ADMITTED,
-            message="",
+            message=sentences.checks_pending([*checks]) if checks else said,
         )
-        asked = f"; admission checks are asked: {', '.join(checks)}" if checks else ""
-        self.write(record, message=f"by ClusterQueue {queue}{asked}")
+        self.write(record, message=f"{said} {record.message}" if checks else said)
         self.batch.open(record, decision.admission, at=now)
         self.dirty[tracked.uid] = None
 
     def clear(self, tracked: Tracked, *, original: Object) -> None:
         """All admission checks say that it may run."""
+        admission = tracked.record.admission
+        assert admission is not None, tracked
         record = tracked.change(
-            checks_pending=False, cleared_at=self._clock(), original=original, reason=ADMITTED, message=""
+            checks_pending=False,
+            cleared_at=self._clock(),
+            original=original,
+            reason=ADMITTED,
+            message=sentences.admitted(tracked.record.workload, admission),
         )
-        self.write(record, message="all admission checks are ready")
+        self.write(record, message=f"{record.message} All admission checks are ready.")
         self.dirty[tracked.uid] = None
+
+    def pods_said(self, tracked: Tracked, text: str) -> None:
+        """What keeps pods of an admitted workload from running; empty: nothing does."""
+        record = tracked.record
+        if record.state is not State.ADMITTED or record.admission is None or record.checks_pending:
+            return
+        if text and text != record.message:
+            self.batch.note(tracked.change(reason=PODS_UNSCHEDULED, message=text))
+        elif not text and record.reason == PODS_UNSCHEDULED:
+            message = sentences.admitted(record.workload, record.admission)
+            self.batch.note(tracked.change(reason=ADMITTED, message=message))
 
     def shrink(self, tracked: Tracked, counts: Mapping[str, int]) -> None:
         """Only so many pods of these pod sets are needed any more: the quota of the others is free."""
@@ -188,25 +202,38 @@ class Desk:
         self.dirty[tracked.uid] = None
 
     def evict(
-        self, tracked: Tracked, *, reason: str, message: str, decided_by_engine: bool = False, **fields: Any
+        self,
+        tracked: Tracked,
+        *,
+        reason: str,
+        message: str,
+        preemption: str = "",
+        decided_by_engine: bool = False,
+        **fields: Any,
     ) -> None:
-        """It must give its quota back; it holds it until its pods are gone. `fields` are of its record."""
+        """It must give its quota back; it holds it until its pods are gone. `fields` are of its record.
+
+        `preemption`: Kueue's reason, as InCohortReclamation, if it is preempted.
+        """
         workload = tracked.record.workload
         if workload.queued_at is not None:  # that was for an earlier eviction
             fields = {"workload": replace(workload, queued_at=None), **fields}
-        record = tracked.change(state=State.EVICTING, evict_reason=reason, reason=reason, message=message, **fields)
+        eviction = Eviction(reason, message, self._clock(), preemption)
+        record = tracked.change(
+            state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields
+        )
         self.write(record, message=message)
         self._ask_again(tracked)
         if not decided_by_engine:
             self.tell(WorkloadEvicted(tracked.uid))
         self.dirty[tracked.uid] = None
 
-    def deactivate(self, tracked: Tracked, *, cause: str, message: str) -> None:
-        """It must give its quota back and does not queue again until somebody takes it back in."""
+    def deactivate(self, tracked: Tracked, *, cause: str, because: str) -> None:
+        """It must give its quota back and does not queue again before it is activated."""
         self.evict(
             tracked,
             reason=f"{DEACTIVATED}DueTo{cause}",
-            message=f"The workload is deactivated due to {message}",
+            message=sentences.deactivated(because),
             active=False,
             requeues=0,
             not_before=None,
@@ -310,7 +337,13 @@ class Desk:
         """The engine takes quota back."""
         tracked = self.registry.get(decision.workload.uid)
         if tracked is not None and tracked.record.state is State.ADMITTED:
-            self.evict(tracked, reason=decision.reason, message=decision.message, decided_by_engine=True)
+            self.evict(
+                tracked,
+                reason=decision.reason,
+                message=decision.message,
+                preemption=decision.preemption_reason,
+                decided_by_engine=True,
+            )
 
     def store_reasons(
         self,

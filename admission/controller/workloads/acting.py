@@ -7,12 +7,14 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
+from admission.apimachinery.tables import duration
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
+from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.text import clean
 from admission.store.records import State
@@ -253,23 +255,26 @@ class Acting:
         record = tracked.record
         if record.admission is None:
             return
-        flavors = sorted({flavor for item in record.admission.pod_sets for flavor in item.flavors.values()})
         waited = (record.admitted_at or record.queued_at) - record.queued_at
         self._events.record(
-            Reference(
-                api_version=record.workload.api_version,
-                kind=record.workload.kind,
-                namespace=record.workload.namespace,
-                name=record.workload.name,
-                uid=record.workload.uid,
-            ),
+            reference(record.workload),
             reason="Admitted",
             action="Admit",
-            note=f"Admitted by ClusterQueue {record.cluster_queue} on {', '.join(flavors) or 'no flavor'} "
-            f"after {waited:.0f}s of waiting",
+            note=f"{sentences.admitted(record.workload, record.admission)} It waited for {duration(waited)}.",
         )
 
 
 def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object] | None:
     original = tracked.record.original
     return None if original is None else seen.kind.restore_patch(obj, original)
+
+
+def reference(workload: Workload) -> Reference:
+    """The object of a workload, for an Event."""
+    return Reference(
+        api_version=workload.api_version,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        uid=workload.uid,
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.controller.state import checks
 from admission.controller.state.deadlines import Deadlines
+from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import CheckRecord, State
 
@@ -53,6 +54,8 @@ class Upkeep:
         self._clock = clock
         self._chance = chance
         self._deadlines = Deadlines(desk.registry)
+        self._starting: dict[str, None] = {}
+        """Uids of those that may run and were last seen with pods that are not ready."""
         self._unready: set[str] = set()
         """Those that do, if they still hold quota."""
 
@@ -119,13 +122,13 @@ class Upkeep:
         rejected = checks.in_state(tracked.checks, "Rejected")
         retrying = checks.in_state(tracked.checks, "Retry")
         if rejected:
-            self._desk.deactivate(tracked, cause=ADMISSION_CHECK, message=checks.sentence(rejected, "Rejected"))
+            self._desk.deactivate(tracked, cause=ADMISSION_CHECK, because=sentences.rejected(checks.said(rejected)))
         elif retrying:
             later = checks.not_before(retrying)
             self._evict_to_the_end(
                 tracked,
                 reason=ADMISSION_CHECK,
-                message=f"Evicted due to {checks.sentence(retrying, 'Retry')}",
+                message=sentences.retried(checks.said(retrying)),
                 **({} if later is None else {"not_before": later}),
             )
         elif tracked.record.checks_pending and tracked.object is not None and checks.all_ready(tracked.checks):
@@ -170,7 +173,24 @@ class Upkeep:
                 with self._isolated(tracked.uid):
                     self._expire(tracked, tracked.seen, now)
 
+    def unready(self) -> list[Tracked]:
+        """The admitted workloads that may run and whose pods are not all ready."""
+        registry = self._desk.registry
+        found = []
+        for uid in list(self._starting):
+            tracked = registry.get(uid)
+            if tracked is not None and tracked.record.state is State.ADMITTED:
+                found.append(tracked)
+            else:
+                del self._starting[uid]
+        return found
+
     def _follow_readiness(self, tracked: Tracked, seen: Observed) -> None:
+        if seen.ready and not seen.suspended:
+            self._starting.pop(tracked.uid, None)
+            self._desk.pods_said(tracked, "")
+        elif not seen.suspended:
+            self._starting[tracked.uid] = None
         if self._policy is None:
             return
         record = tracked.record
@@ -201,9 +221,7 @@ class Upkeep:
         record = tracked.record
         until, ready_by = _run_until(record, seen), self._ready_by(record)
         if until is not None and until <= now:
-            self._desk.deactivate(
-                tracked, cause="MaximumExecutionTimeExceeded", message="exceeding the maximum execution time"
-            )
+            self._desk.deactivate(tracked, cause="MaximumExecutionTimeExceeded", because=sentences.RAN_TOO_LONG)
         elif ready_by is not None and ready_by <= now:
             self._time_out(tracked, now)
         else:
@@ -214,16 +232,15 @@ class Upkeep:
         assert policy is not None
         requeues = record.requeues + 1
         if policy.backoff_limit is not None and requeues > policy.backoff_limit:
-            self._desk.deactivate(
-                tracked, cause="RequeuingLimitExceeded", message="exceeding the maximum number of re-queuing retries"
-            )
+            self._desk.deactivate(tracked, cause="RequeuingLimitExceeded", because=sentences.TOO_MANY_REQUEUES)
             return
-        cause = "WaitForStart" if record.ready_at is None else "WaitForRecovery"
+        recovering = record.ready_at is not None
+        seconds = policy.recovery_timeout if recovering else policy.timeout
         evict = self._evict_to_the_end if policy.count_from_eviction else self._desk.evict
         evict(
             tracked,
             reason=PODS_READY_TIMEOUT,
-            message=f"Exceeded the PodsReady timeout {record.workload.key} ({cause})",
+            message=sentences.pods_not_ready(seconds or policy.timeout, recovering=recovering),
             requeues=requeues,
             not_before=now + policy.pause(requeues, self._chance()),
         )

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.controller.state.workload_reader import Reading, ordered, read
-from admission.controller.state.workload_state import DEACTIVATED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.controller.state.workload_state import DEACTIVATED
+from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.kinds.base import POD_OWNER
+from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, State
 
@@ -27,8 +29,6 @@ OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
-_UNLABELLED = "its queue label was removed"
-_CAME_LATE = "a start came through after its eviction: it is stopped, and given back as it was"
 
 
 class Observing:
@@ -70,7 +70,7 @@ class Observing:
             self._desk.finish(tracked, outcome=DELETED, message="")
             return
         if tracked.record.state is State.ADMITTED:
-            self._desk.evict(tracked, reason=DELETED, message="it was deleted; its pods still hold the quota")
+            self._desk.evict(tracked, reason=DELETED, message=sentences.DELETED_WITH_PODS)
         tracked.wait = 0
         self.wait_for_pods(tracked)
 
@@ -102,7 +102,7 @@ class Observing:
         held, reason, message = _bar(seen, reading, tracked)
         self._desk.release(tracked, reading, held=held, reason=reason, message=message)
         if not seen.queue and not _held_by_admin(tracked):
-            self._desk.finish(tracked, outcome=DEQUEUED, message=_UNLABELLED)
+            self._desk.finish(tracked, outcome=DEQUEUED, message=sentences.UNLABELLED)
 
     def ordered(self, order: Order) -> None:
         """An admin has ordered something about a workload."""
@@ -128,7 +128,7 @@ class Observing:
             return
         match tracked.record.state:
             case State.PENDING if not seen.queue and seen.suspended and not _held_by_admin(tracked):
-                self._desk.finish(tracked, outcome=DEQUEUED, message=_UNLABELLED)
+                self._desk.finish(tracked, outcome=DEQUEUED, message=sentences.UNLABELLED)
             case State.PENDING:
                 self._wait(tracked, seen, obj)
             case State.ADMITTED:
@@ -144,7 +144,7 @@ class Observing:
         held, reason, message = _bar(seen, reading, tracked)
         came_late = self._came_late(tracked, seen, obj)
         if came_late:
-            held, reason, message = True, PENDING_EVALUATION, _CAME_LATE
+            held, reason, message = True, PENDING_EVALUATION, sentences.START_CAME_LATE
         same = reading.workload == record.workload and held == tracked.held and came_late == tracked.came_late
         if same and (not held or message == record.message):
             return
@@ -183,17 +183,17 @@ class Observing:
         """An admitted workload was seen: may it keep what it holds?"""
         order, queue = tracked.order, tracked.record.workload.queue
         if not tracked.record.active:
-            self._desk.evict(tracked, reason=DEACTIVATED, message="The workload is deactivated")
+            self._desk.evict(tracked, reason=DEACTIVATED, message=sentences.deactivated())
         elif seen.held or (order is not None and order.held):
-            self._desk.evict(tracked, reason=ON_HOLD, message="it was put on hold")
+            self._desk.evict(tracked, reason=ON_HOLD, message=sentences.HELD)
         elif order is not None and order.local_queue not in (None, queue):
-            self._desk.evict(tracked, reason=MOVED, message=f"it was moved to LocalQueue {order.local_queue}")
+            self._desk.evict(tracked, reason=MOVED, message=sentences.moved(order.local_queue or queue))
         elif seen.deleting and not seen.active and not tracked.unsettled:
-            self._desk.evict(tracked, reason=DELETED, message="it is being deleted, and has no pods any more")
+            self._desk.evict(tracked, reason=DELETED, message=sentences.DELETED_WITHOUT_PODS)
         elif order is None and seen.queue not in ("", queue):
-            self._desk.evict(tracked, reason=MOVED, message=f"its queue label names LocalQueue {seen.queue} now")
+            self._desk.evict(tracked, reason=MOVED, message=sentences.moved(seen.queue))
         elif self._edited(tracked, seen, obj, before):
-            self._desk.evict(tracked, reason=OUT_OF_SYNC, message="it was edited after it had been admitted")
+            self._desk.evict(tracked, reason=OUT_OF_SYNC, message=sentences.EDITED)
         else:
             self._prioritize(tracked, seen)
             self._reclaim(tracked, seen)
@@ -321,20 +321,20 @@ def _bar(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[boo
     if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
         return True, MISCONFIGURED, tracked.refused[1]
     if tracked is not None and tracked.order is not None and tracked.order.held:
-        return True, ON_HOLD, f"{tracked.order.author} holds it"
+        return True, ON_HOLD, sentences.held_by_admin(tracked.order.author, tracked.order.reason)
     if seen.held:
-        return True, ON_HOLD, "its user holds it: remove sluice.dev/hold to let it queue"
+        return True, ON_HOLD, sentences.HELD_BY_USER
     if seen.deleting:
-        return True, ON_HOLD, "it is being deleted"
+        return True, BEING_DELETED, sentences.BEING_DELETED
     if not seen.suspended or seen.active:
-        return True, PENDING_EVALUATION, "it runs without quota and is being stopped first"
+        return True, PENDING_EVALUATION, sentences.RUNS_WITHOUT_QUOTA
     return False, PENDING_EVALUATION, ""
 
 
 def _deactivated(record: WorkloadRecord) -> tuple[bool, str, str]:
     if record.reason.startswith(DEACTIVATED):
         return True, record.reason, record.message
-    return True, DEACTIVATED, "The workload is deactivated"
+    return True, DEACTIVATED, sentences.deactivated()
 
 
 def _older(seen: Observed, known: Observed) -> bool:

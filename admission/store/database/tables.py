@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = "0005"
+SCHEMA_VERSION = "0006"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
@@ -203,6 +203,7 @@ workloads = Table(
     CheckConstraint("state IN ('pending', 'admitted', 'evicting', 'finished')", name="state"),
     Column("first_revision", BigInteger, nullable=False, server_default="0", comment="That which wrote it first"),
     Column("api_version", Text, nullable=False, server_default="batch/v1", comment="GROUP/VERSION of its object"),
+    Column("eviction", JSON(none_as_null=True), comment="Reason, message and time of its last eviction"),
     # In the order of lists, with all that they can be narrowed by: a page is found without looking at other rows.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),

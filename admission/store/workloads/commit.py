@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,7 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "requeues": record.requeues,
         "not_before": record.not_before,
         "past_seconds": record.past_seconds,
+        "eviction": None if record.eviction is None else asdict(record.eviction),
         "revision": revision,
         "first_revision": revision,
     }

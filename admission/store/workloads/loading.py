@@ -15,7 +15,7 @@ from admission.model.text import clean
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import among
 from admission.store.database.tables import Instant, admissions, pod_sets, workloads
-from admission.store.records import DEQUEUED, State, WorkloadRecord
+from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
 from admission.store.workloads.pod_set_documents import pod_set
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _record_or_remains(
         log.error("the row of workload %s in the database cannot be read: %r", uid, error)
         faults[uid] = error
         whole = [*row]
-        whole[10], whole[20] = "", None if _is_broken(original) else original
+        whole[10], whole[20], whole[32] = "", None if _is_broken(original) else original, None
         message = clean(f"its row in the database cannot be read: {error!r}")
         return replace(_record(whole, {}, held), reason=MISCONFIGURED, message=message)
 
@@ -187,7 +187,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
         original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
-        past_seconds, first_revision, api_version,
+        past_seconds, first_revision, api_version, eviction,
     ) = row  # fmt: skip
     sets = shapes.get(shape, ())  # what is misconfigured has none
     if isinstance(sets, Exception):
@@ -229,6 +229,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         requeues=requeues,
         not_before=not_before,
         past_seconds=past_seconds,
+        eviction=None if eviction is None else Eviction(**_document(eviction)),
         first_revision=first_revision,
         revision=revision,
     )

@@ -35,6 +35,8 @@ class Place:
 
     before: str = ""
     """Its uid; empty: before all."""
+    name: str = ""
+    """What a message calls it; empty: by its uid."""
 
 
 MOST_EXCHANGED: Final = 1000
@@ -71,7 +73,8 @@ async def rank_at(
         return (workload["priority"], workload["created_at"]) if first is None else (first[0], first[1] - _ROOM)
     other = (await connection.execute(waiting.where(workloads.c.uid == place.before))).one_or_none()
     if other is None:
-        message = f'no workload with the uid "{place.before}" waits in the same ClusterQueue'
+        name = f'workload "{place.name}"' if place.name else f"the workload with the uid {place.before}"
+        message = f"{name} does not wait in the same ClusterQueue; name one that does"
         raise InvalidObject([("spec.order.before", message)], subject=f'Workload "{workload["name"]}"')
     priority, since = other
     ahead = waiting.where(priority == _priority, since > _since).order_by(_since.desc())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadAdmitted, WorkloadPending
-from admission.engine.vocabulary import MISCONFIGURED, ON_HOLD
+from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from admission.engine.events import Event
     from admission.store.records import LoadedState, Order, WorkloadRecord
 
-BARS = frozenset({MISCONFIGURED, ON_HOLD})
+BARS = frozenset({MISCONFIGURED, ON_HOLD, BEING_DELETED})
 """Reasons that keep a workload out of the cycles, whatever quota there is."""
 
 

@@ -1,0 +1,118 @@
+"""The conditions of a workload, of Kueue's types and with Kueue's reasons."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from admission.engine.vocabulary import PENDING_EVALUATION, PODS_UNSCHEDULED, PREEMPTED
+from admission.model import sentences
+from admission.store.records import Eviction, State
+
+if TYPE_CHECKING:
+    from admission.api.http.responses import Document
+    from admission.store.records import WorkloadRecord
+
+
+def conditions(record: WorkloadRecord, *, now: float) -> list[Document]:
+    """All that the record tells: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued or Finished."""
+    found = _progress(record)
+    if record.state is State.FINISHED:
+        return found
+    found += _readiness(record)
+    eviction = _eviction(record)
+    if eviction is None:
+        return found
+    evicted = record.state is not State.ADMITTED
+    causes = [("Evicted", eviction.reason)]
+    if eviction.reason == PREEMPTED:
+        causes.append(("Preempted", eviction.preemption or PREEMPTED))
+    for kind, reason in causes:
+        if evicted:
+            found.append(_condition(kind, True, reason, eviction.message, eviction.at))
+        else:
+            text = f"Previously: {eviction.message}"
+            found.append(_condition(kind, False, "QuotaReserved", text, record.admitted_at))
+    if record.state is State.PENDING:
+        found.append(_requeued(record, eviction, now))
+    return found
+
+
+def _eviction(record: WorkloadRecord) -> Eviction | None:
+    """The last one; of a record written by a version that kept none, as far as it is under way."""
+    if record.eviction is not None or not record.evict_reason:
+        return record.eviction
+    return Eviction(record.evict_reason, record.message, record.queued_at)
+
+
+def _progress(record: WorkloadRecord) -> list[Document]:
+    reserved = f"Quota reserved in ClusterQueue {record.cluster_queue}"
+    since = record.admitted_at
+    match record.state:
+        case State.PENDING:
+            reason = record.reason or PENDING_EVALUATION
+            message = record.message or (sentences.NOT_TRIED if reason == PENDING_EVALUATION else "")
+            found = [_condition("QuotaReserved", False, reason, message, record.queued_at)]
+            if record.eviction is not None:
+                text = "The workload has no reservation"
+                found.append(_condition("Admitted", False, "NoReservation", text, record.queued_at))
+            return found
+        case State.ADMITTED if record.checks_pending:
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", False, "UnsatisfiedAdmissionChecks", record.message, since),
+            ]
+        case State.ADMITTED:
+            # What is said of its pods is told by PodsReady.
+            message = record.message
+            if (record.reason == PODS_UNSCHEDULED or not message) and record.admission is not None:
+                message = sentences.admitted(record.workload, record.admission)
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", True, "Admitted", message, record.cleared_at or since),
+            ]
+        case State.EVICTING:
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", False, "Evicted", sentences.BEING_STOPPED, since),
+            ]
+        case State.FINISHED:
+            return [_condition("Finished", True, record.outcome, record.message, record.finished_at)]
+
+
+def _readiness(record: WorkloadRecord) -> list[Document]:
+    if record.state is not State.ADMITTED:
+        return []
+    if record.reason == PODS_UNSCHEDULED:
+        return [_condition("PodsReady", False, "WaitForStart", record.message, record.cleared_at)]
+    if record.ready_at is None:
+        return []
+    if record.unready_at is None:
+        return [_condition("PodsReady", True, "Started", sentences.PODS_READY, record.ready_at)]
+    return [_condition("PodsReady", False, "WaitForRecovery", sentences.POD_LOST, record.unready_at)]
+
+
+def _requeued(record: WorkloadRecord, eviction: Eviction, now: float) -> Document:
+    if not record.active:
+        return _condition("Requeued", False, "Deactivated", record.message, record.queued_at)
+    if record.not_before is not None and record.not_before > now:
+        text = sentences.backing_off(record.not_before)
+        return _condition("Requeued", False, eviction.reason, text, record.queued_at)
+    reason = "QueueRestarted" if record.not_before is None else "BackoffFinished"
+    return _condition("Requeued", True, reason, sentences.REQUEUED, record.queued_at)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, at: float | None = None) -> Document:
+    condition = {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
+    return condition | ({} if at is None else {"lastTransitionTime": timestamp(at)})
+
+
+def timestamp(seconds: float) -> str:
+    """A Unix time as Kubernetes writes it: `2026-01-02T12:05:30Z`."""
+    return _instant(int(seconds))
+
+
+@lru_cache(maxsize=8192)
+def _instant(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

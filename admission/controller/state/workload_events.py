@@ -1,0 +1,126 @@
+"""Kubernetes Events on the objects of workloads: why one waits, or was evicted, for `kubectl describe job`.
+
+A Job that is admitted within `WAITS_AFTER` gets none of them, so that one that is started undisturbed has a single
+Event, `Admitted`. The text is the sentence that conditions have. The recorder writes in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from admission.controller.state.workload_state import DEACTIVATED
+from admission.engine.vocabulary import (
+    PENDING_EVALUATION,
+    PODS_UNSCHEDULED,
+    PREEMPTED,
+    WAITING_FOR_PREEMPTED,
+    WAITING_FOR_QUOTA,
+)
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from admission.store.records import Changes, WorkloadRecord
+
+WAITS_AFTER: Final = 10.0
+"""Seconds of waiting for quota after which an Event tells the reason; other reasons are told at once."""
+
+AGAIN_AFTER: Final = 60.0
+"""Seconds, at least, between two Events of one workload that tell why it waits."""
+
+LONG: Final = 3600.0
+"""Seconds of waiting after which a Warning tells so, and again whenever that time has doubled."""
+
+_LOOK_SECONDS: Final = 1.0
+_PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_FOR_PREEMPTED, "WaitingForPodsReady"})
+"""Reasons that often go away by themselves within moments."""
+
+
+class _Waiting:
+    """What was told of one waiting workload."""
+
+    __slots__ = ("due", "record", "told", "told_at")
+
+    def __init__(self, record: WorkloadRecord) -> None:
+        self.record = record
+        self.due = 0.0
+        """When something is to be told next."""
+        self.told = ""
+        self.told_at = 0.0
+
+
+class WorkloadEvents:
+    """Told what is committed; calls `emit` with a record, and reason, note and whether it is a Warning of an Event.
+
+    `clock` gives seconds since the epoch.
+    """
+
+    def __init__(self, emit: Callable[[WorkloadRecord, str, str, bool], object], *, clock: Callable[[], float]) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._waiting: dict[str, _Waiting] = {}
+        self._due: list[tuple[float, str]] = []
+
+    def tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
+        """Take in what is committed, but not of the workloads `unwritten`, by uid."""
+        evicted = {line.uid for line in changes.transitions if line.state is State.EVICTING}
+        for record in changes.workloads:
+            uid = record.workload.uid
+            if uid in unwritten:
+                continue
+            if record.state is State.PENDING:
+                self._follow(record)
+                continue
+            self._waiting.pop(uid, None)
+            if record.state is State.EVICTING and uid in evicted:
+                self._emit(record, _eviction_reason(record.evict_reason), record.message, True)
+            elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:
+                self._emit(record, PODS_UNSCHEDULED, record.message, True)
+
+    def _follow(self, record: WorkloadRecord) -> None:
+        uid, now = record.workload.uid, self._clock()
+        known = self._waiting.get(uid)
+        if known is None:
+            known = self._waiting[uid] = _Waiting(record)
+        elif (record.reason, record.message) == (known.record.reason, known.record.message):
+            known.record = record
+            return
+        known.record = record
+        earliest = record.queued_at + WAITS_AFTER if record.reason in _PASSING else now
+        self._schedule(known, max(earliest, known.told_at + AGAIN_AFTER if known.told else 0.0))
+
+    def _schedule(self, waiting: _Waiting, due: float) -> None:
+        waiting.due = due
+        heappush(self._due, (due, waiting.record.workload.uid))
+
+    def tell_due(self) -> None:
+        """Tell what is due by now."""
+        now = self._clock()
+        while self._due and self._due[0][0] <= now:
+            due, uid = heappop(self._due)
+            waiting = self._waiting.get(uid)
+            if waiting is None or waiting.due != due:
+                continue
+            record = waiting.record
+            waited = now - record.queued_at
+            text = f"{record.reason}: {record.message}"
+            if waited >= LONG:
+                self._emit(record, "PendingForLong", f"It has waited for {waited / 3600:.0f} h. {text}", True)
+            elif text != waiting.told and record.message:
+                self._emit(record, "Pending", text, False)
+            waiting.told, waiting.told_at = text, now
+            self._schedule(waiting, record.queued_at + max(LONG, 2 * waited if waited >= LONG else 0.0))
+
+    async def run(self) -> NoReturn:
+        """Tell what is due, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.tell_due()
+
+
+def _eviction_reason(reason: str) -> str:
+    """Kueue's word for the Event of an eviction."""
+    return reason if reason == PREEMPTED or reason.startswith(DEACTIVATED) else f"EvictedDueTo{reason}"

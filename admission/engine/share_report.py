@@ -1,0 +1,50 @@
+"""The weighted share of each ClusterQueue and Cohort, from queue objects and what is in use, without any workload."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from admission.engine.fair import share
+from admission.engine.forest import Forest
+from admission.engine.tree import add_usage
+from admission.model.queues import ClusterQueue, Cohort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from admission.engine.tree import FlavorResource
+    from admission.model.queues import QueueObject
+
+INFINITE: Final = 2**63 - 1
+"""The weighted share of what borrows with a weight of 0, as in Kueue."""
+
+
+def weighted_shares(
+    objects: Iterable[QueueObject], usage: Mapping[str, Mapping[FlavorResource, int]]
+) -> dict[tuple[str, str], int]:
+    """By (kind, name), rounded up as in Kueue. `usage`: what is held of each ClusterQueue, by (flavor, resource)."""
+    forest = Forest()
+    for item in objects:
+        match item:
+            case ClusterQueue():
+                forest.specs[item.name] = item.spec
+            case Cohort():
+                forest.cohorts[item.name] = item.spec
+            case _:
+                pass
+    forest.refresh()
+    found: dict[tuple[str, str], int] = {}
+    for domain in forest.domains.values():
+        tree = domain.tree
+        for name, node in tree.queues.items():
+            for fr, amount in usage.get(name, {}).items():
+                if fr in tree.index:
+                    add_usage(node, tree.index[fr], amount)
+        found.update(((ClusterQueue.kind, name), _whole(share(node, tree).value)) for name, node in tree.queues.items())
+        found.update(((Cohort.kind, name), _whole(share(node, tree).value)) for name, node in tree.cohorts.items())
+    return found
+
+
+def _whole(value: float) -> int:
+    return INFINITE if math.isinf(value) else math.ceil(value)

@@ -1,0 +1,304 @@
+"""Each state that a workload can be in, and what is said of it: the same everywhere, true, and with what helps.
+
+The command line prints what the API gives, `why` the sentences and `get -o wide` the table: so the API stands for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue
+
+from admission.api.application import create_app, listening
+from admission.client import NotFound, Sluice
+from admission.controller.state.policy import Policy, WaitForPodsReady
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from conftest import World
+
+TOKEN = "a-token"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is expected of one state."""
+
+    state: str
+    reason: str
+    what: str
+    """A part of the sentence ..."""
+    helps: str = ""
+    """... and of what helps; empty: nothing has to be done."""
+    event: str = ""
+    """The reason of the Event; empty: there is none."""
+
+
+def held(obj: dict[str, Any]) -> dict[str, Any]:
+    obj["metadata"]["labels"]["sluice.dev/hold"] = "true"
+    return obj
+
+
+def labelled(obj: dict[str, Any], **labels: str) -> dict[str, Any]:
+    obj["metadata"]["labels"] |= {f"sluice.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
+    return obj
+
+
+def pods_that(obj: dict[str, Any], **how: str) -> dict[str, Any]:
+    annotations = obj["spec"]["template"]["metadata"]["annotations"]
+    annotations.update({f"sandbox.sluice.dev/{key.replace('_', '-')}": value for key, value in how.items()})
+    return obj
+
+
+STATES = {
+    "waits": Said("pending", "WaitingForQuota", "2 cpu in flavor default, of which less is", "as soon as", "Pending"),
+    "behind": Said("pending", "PendingEvaluation", "ClusterQueue strict is StrictFIFO", "in front of it", "Pending"),
+    "held-by-user": Said("pending", "OnHold", "its label or annotation sluice.dev/hold", "Remove that", "Pending"),
+    "held-by-admin": Said("pending", "OnHold", "held by ada: because", "`sluice release`", "Pending"),
+    "deactivated": Said("pending", "Deactivated", "It is deactivated", "`sluice activate`", "Pending"),
+    "rejected": Said(
+        "pending", "DeactivatedDueToAdmissionCheck", "the admission check budget (too dear) rejected it",
+        "`sluice activate`", "Pending",
+    ),
+    "ran-too-long": Said(
+        "pending", "DeactivatedDueToMaximumExecutionTimeExceeded", "maximum execution time", "`sluice activate`",
+        "Pending",
+    ),
+    "no-class": Said("pending", "Misconfigured", 'WorkloadPriorityClass "none" does not exist', "create it", "Pending"),
+    "no-pod-class": Said("pending", "Misconfigured", 'PriorityClass "none" does not exist', "create it", "Pending"),
+    "no-queue": Said("pending", "Misconfigured", "LocalQueue team-a/nowhere does not exist", "Correct", "Pending"),
+    "no-cluster-queue": Said("pending", "Misconfigured", "points to ClusterQueue gone", "Use another", "Pending"),
+    "queue-stopped": Said("pending", "Suspended", "LocalQueue shut is stopped", "stopPolicy to None", "Pending"),
+    "cq-stopped": Said("pending", "Suspended", "ClusterQueue stopped is stopped", "stopPolicy to None", "Pending"),
+    "cq-incomplete": Said("pending", "Suspended", "names ResourceFlavor absent", "An admin has to", "Pending"),
+    "namespace": Said("pending", "Misconfigured", "only namespaces with team=x", "label the namespace", "Pending"),
+    "label": Said("pending", "NoMatchingFlavor", "node label type=kwok, and the pods ask for type=gpu", "change nodeS",
+                  "Pending"),
+    "taint": Said("pending", "NoMatchingFlavor", "the taint gpu=true:NoSchedule", "tolerations", "Pending"),
+    "undeclared": Said("pending", "NoMatchingFlavor", "there is no quota for example.com/licence", "ask only for",
+                       "Pending"),
+    "too-large": Said("pending", "ExceedsMaxQuota", "of which at most 4 can ever be used", "by 5 cpu", "Pending"),
+    "preemptor": Said("pending", "WaitingForPreemptedWorkloads", "1 workload being preempted has stopped", "as soon as",
+                      "Pending"),
+    "victim": Said("evicting", "Preempted", "Preempted to accommodate workload team-a/preemptor", "", "Preempted"),
+    "asked": Said("admitted", "QuotaReserved", "when all admission checks are ready: budget", "It starts when"),
+    "runs": Said("admitted", "Admitted", "Admitted by ClusterQueue wide on default.", "", "Admitted"),
+    "partial": Said("admitted", "Admitted", "It was given 2 of 3 pods, because there was no quota for more", "",
+                    "Admitted"),
+    "unscheduled": Said("admitted", "PodsUnscheduled", "Its pod cannot be scheduled: ", "", "PodsUnscheduled"),
+    "unpullable": Said("admitted", "PodsUnscheduled", "Its pod does not start: container", "ImagePull",
+                       "PodsUnscheduled"),
+    "ended": Said("finished", "Succeeded", "", "", "Admitted"),
+    "gone": Said("finished", "Deleted", "", "", ""),
+}  # fmt: skip
+
+UNREADY = {
+    "pauses": Said("pending", "PendingEvaluation", "It was evicted and pauses before it queues again", "part again at",
+                   "EvictedDueToPodsReadyTimeout"),
+    "given-up": Said("pending", "DeactivatedDueToRequeuingLimitExceeded", "requeuingStrategy allows",
+                     "`sluice activate`", "DeactivatedDueToRequeuingLimitExceeded"),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def sluice(world: World) -> AsyncIterator[Sluice]:
+    """A client of the API beside the controller, which starts in the test."""
+    controller = _Deciding(world)
+    app = create_app(world.store, token=TOKEN, checks={}, deciding=controller, now=world.clock)
+    async with listening(app, "127.0.0.1", 0) as url, Sluice(url, token=TOKEN) as client:
+        yield client
+
+
+class _Deciding:
+    """The controller that runs in the world by now, for the API."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.controller, name)
+
+
+def queue(name: str, cpu: str = "4", **spec: Any) -> list[dict[str, Any]]:
+    return [cluster_queue(name, cpu, **spec), local_queue(name, name)]
+
+
+async def begin(world: World) -> None:
+    check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}}
+    tainted = flavor("tainted")
+    tainted["spec"] = {"nodeTaints": [{"key": "gpu", "value": "true", "effect": "NoSchedule"}]}
+    gpus = {"name": "tainted", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+    absent = {"name": "absent", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+    asked = {"admissionChecks": [{"name": "budget"}]}
+    shut = local_queue("shut", "wide")
+    shut["spec"]["stopPolicy"] = "Hold"
+    await world.apply(
+        {"apiVersion": "sluice.dev/v1", "kind": "AdmissionCheck", **check},
+        flavor(),
+        tainted,
+        *queue("small"),
+        *queue("wide", "100"),
+        *queue("strict", queueingStrategy="StrictFIFO"),
+        *queue("stopped", stopPolicy="Hold"),
+        *queue("picky", namespaceSelector={"matchLabels": {"team": "x"}}),
+        *queue("checked", "100", admissionChecksStrategy=asked),
+        *queue("preempting", preemption={"withinClusterQueue": "LowerPriority"}),
+        *queue("partly", "2"),
+        *queue("gpus", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [gpus]}]),
+        *queue("incomplete", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [absent]}]),
+        shut,
+        {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9},
+    )
+
+
+async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
+    caplog.set_level(logging.INFO, "admission")
+    await begin(world)
+    await world.start()
+    few = job("partial", queue="partly", pods=3)
+    few["metadata"]["annotations"] = {"sluice.dev/job-min-parallelism": "1"}
+    first = [
+        job("fills", queue="small", cpu="3"),
+        job("first", queue="strict", cpu="2"),
+        pods_that(job("victim", queue="preempting", cpu="4", terminationGracePeriodSeconds=1_000_000),
+                  stop_seconds="1000000"),
+        job("runs", queue="wide"),
+        job("ended", queue="wide", seconds=1),
+        few,
+        labelled(job("ran-too-long", queue="wide"), max_exec_time_seconds="3000"),
+        pods_that(job("unscheduled", queue="wide"), start="unscheduled"),
+        pods_that(job("unpullable", queue="wide"), start="unpullable"),
+        job("rejected", queue="checked"),
+        job("asked", queue="checked"),
+    ]  # fmt: skip
+    for obj in first:
+        await world.submit(obj)
+        await world.record(obj["metadata"]["name"], "finished" if obj is first[4] else "admitted")
+    await world.job("victim", lambda obj: (obj.get("status") or {}).get("ready") == 1)
+    second = [
+        job("waits", queue="small", cpu="2"),
+        job("large-head", queue="strict", cpu="3"),
+        job("behind", queue="strict"),
+        labelled(job("preemptor", queue="preempting", cpu="4"), priority_class="high"),
+        held(job("held-by-user", queue="wide")),
+        job("gone", queue="small", cpu="4"),
+        labelled(job("no-class", queue="wide"), priority_class="none"),
+        job("no-pod-class", queue="wide", priorityClassName="none"),
+        job("no-queue", queue="nowhere"),
+        job("no-cluster-queue", queue="astray"),
+        job("queue-stopped", queue="shut"),
+        job("cq-stopped", queue="stopped"),
+        job("cq-incomplete", queue="incomplete"),
+        job("namespace", queue="picky"),
+        job("label", queue="wide", nodeSelector={"type": "gpu"}),
+        job("taint", queue="gpus"),
+        job("too-large", queue="small", cpu="9"),
+        job("undeclared", queue="wide"),
+        job("deactivated", queue="small", cpu="4"),
+        job("held-by-admin", queue="small", cpu="4"),
+    ]
+    limits = second[-3]["spec"]["template"]["spec"]["containers"][0]["resources"]
+    limits["requests"] |= {"example.com/licence": "1"}
+    limits["limits"] = {"example.com/licence": "1"}
+    await world.apply(local_queue("astray", "gone"))
+    for obj in second:
+        await world.submit(obj)
+        await world.record(obj["metadata"]["name"], "pending")
+    await world.order("held-by-admin", held=True)
+    await world.order("deactivated", active=False)
+    await world.report("rejected", {"name": "budget", "state": "Rejected", "message": "too dear"})
+    await world.user.delete("jobs", "team-a", "gone")
+    world.pass_time(20)
+    await world.record("waits", "pending", reason="WaitingForQuota")
+    world.pass_time(3000)
+    await world.record("ran-too-long", "pending")
+    await check_all(world, sluice, caplog, STATES)
+
+
+async def test_what_was_not_ready_in_time_says_so(world, sluice, caplog):
+    caplog.set_level(logging.INFO, "admission")
+    await begin(world)
+    policy = WaitForPodsReady(
+        timeout=100.0, recovery_timeout=None, backoff_limit=1, backoff_base=100_000.0, backoff_max=100_000.0
+    )
+    await world.start(Policy(pods_ready=policy))
+    await world.submit(pods_that(job("given-up", queue="wide"), start="unready"))
+    await world.record("given-up", "admitted")
+    world.pass_time(101)
+    await world.record("given-up", "pending")
+    world.pass_time(200_000)
+    await world.record("given-up", "admitted")
+    await world.submit(pods_that(job("pauses", queue="wide"), start="unready"))
+    await world.record("pauses", "admitted")
+    world.pass_time(101)
+    await world.record("pauses", "pending")
+    await check_all(world, sluice, caplog, UNREADY)
+
+
+async def check_all(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, states: dict[str, Said]) -> None:
+    wrong: dict[str, str] = {}
+
+    async def all_right() -> bool:
+        for name, said in states.items():
+            try:
+                await check(world, sluice, caplog, name, said)
+            except (AssertionError, NotFound) as error:
+                wrong[name] = str(error)
+                return False
+            wrong.pop(name, None)
+        return True
+
+    try:
+        await world.eventually(all_right)
+    finally:
+        print(wrong)  # what a time limit has cut off
+
+
+async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, name: str, said: Said) -> None:
+    """Raises AssertionError for what is not said yet, or otherwise."""
+    record = await world.store.workloads.get("team-a", name)
+    assert record is not None
+    assert (record.state, record.reason) == (said.state, said.reason), record.message
+    assert said.what in record.message
+    assert said.helps in record.message
+    sentence = record.message
+
+    explanation = await sluice.workloads.explain(name, namespace="team-a")
+    assert (explanation.reason, explanation.message) == (said.reason, sentence)
+    why = "\n".join(explanation.sentences)
+    assert said.reason in why
+    assert sentence in why
+    if said.state == "pending":
+        assert sentence in explanation.standing or said.reason in explanation.standing
+
+    workload = await sluice.workloads.get(name, namespace="team-a")
+    conditions = {(each.reason, each.message) for each in workload.conditions.values()}
+    conditions |= {(each.reason, "") for each in workload.conditions.values()}
+    shown = {"PodsUnscheduled": "WaitForStart", "QuotaReserved": "UnsatisfiedAdmissionChecks"}
+    assert (shown.get(said.reason, said.reason), sentence) in conditions
+
+    table = await sluice.workloads.documents.table(namespace="team-a", name=name)
+    cells = dict(zip((column["name"] for column in table.columns), table.rows[0]["cells"], strict=True))
+    assert (cells["Message"] or "") == sentence
+    running = said.reason in ("Admitted", "Succeeded", "Deleted")
+    assert cells["Waits for"] == (None if running else shown.get(said.reason, said.reason))
+
+    if said.event:
+        notes = [
+            event["note"]
+            for event in (await world.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+            if event["regarding"]["uid"] == record.workload.uid and event["reason"] == said.event
+        ]
+        assert any(sentence in note for note in notes) or said.state == "finished" or said.event != "Pending", notes
+        assert notes
+        lines = [line.getMessage() for line in caplog.records if f"team-a/{name}" in line.getMessage()]
+        assert lines

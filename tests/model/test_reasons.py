@@ -1,0 +1,43 @@
+"""The reference of reasons has all that the code gives, and the page shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from admission.controller.decisions import block_admission
+from admission.controller.state import workload_state
+from admission.controller.workloads import admitted, observing
+from admission.engine import vocabulary
+from admission.model import reasons
+from admission.store import records
+
+PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
+NONE_OF_A_WORKLOAD = {"Ordered", "Prioritized", "Suspended"}
+"""Words of its history."""
+
+
+def test_the_page_shows_the_reference():
+    assert reasons.reference() in PAGE.read_text(), (
+        "write what `python -m admission.model.reasons` prints into the page"
+    )
+
+
+@pytest.mark.parametrize("module", [vocabulary, workload_state, admitted, observing, block_admission, records])
+def test_each_reason_in_the_code_is_in_the_reference(module):
+    words = {
+        value
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str) and value.isidentifier() and value[0].isupper()
+    }
+    if module is block_admission:
+        words = {block_admission.WAITING[0]}
+    unknown = words - reasons.names() - NONE_OF_A_WORKLOAD
+    assert unknown == set()
+
+
+def test_no_reason_is_described_twice_in_a_table():
+    for table in (reasons.WAITING, reasons.EVICTED, reasons.PREEMPTED, reasons.RUNNING, reasons.FINISHED):
+        names = [reason.name for reason in table]
+        assert len(names) == len(set(names))
