@@ -92,8 +92,8 @@ async def test_a_kind_of_ones_own_goes_its_whole_way(sandbox: Sandbox, database_
         first = await alice.create("trainingruns", "default", run("first"))
         assert first["spec"]["control"] == {"paused": True}
         assert first["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
-        second = await alice.create("trainingruns", "default", run("second", seconds=60))
         ready = await until(admin, "trainingruns", "first", lambda obj: KIND.observe(obj).ready)
+        second = await alice.create("trainingruns", "default", run("second", seconds=60))
         assert len(pods_of(admin, ready)) == 3
         # What waits stays gated, and what runs gets no more pods, whoever asks.
         tried = await alice.patch("trainingruns", "default", "second", {"spec": {"control": {"paused": False}}})

@@ -132,8 +132,8 @@ async def test_who_edits_what_runs_loses_its_place(sluice):
 async def test_it_survives_a_restart_in_each_state(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
-        await sluice.user.create("jobsets", "team-a", jobset("waits"))
         await until(sluice.user, "jobsets", "runs", is_ready)
+        await sluice.user.create("jobsets", "team-a", jobset("waits"))
         await sluice.record("waits", "pending", reason="WaitingForQuota")
         await sluice.end()
         await sluice.start(kinds=KINDS)
@@ -146,8 +146,8 @@ async def test_it_survives_a_restart_in_each_state(sluice):
 async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
-        await sluice.user.create("jobsets", "team-a", jobset("waits"))
         await until(sluice.user, "jobsets", "runs", is_ready)
+        await sluice.user.create("jobsets", "team-a", jobset("waits"))
         await sluice.record("waits", "pending", reason="WaitingForQuota")
         await sluice.end()
         await sluice.start()
