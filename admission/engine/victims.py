@@ -29,10 +29,10 @@ def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
     """The eviction of the target for a preemptor of the ClusterQueue at `node`."""
     # The people of the victim's namespace read that, and may not see what there is in others.
     is_near = preemptor.namespace == target.held.workload.namespace
+    whom, where = (f"workload {preemptor.key}", f"preemptor path: {_path(node)}; ") if is_near else (FOREIGN, "")
     message = (
-        f"Preempted to accommodate {f'workload {preemptor.key}' if is_near else FOREIGN} (UID: {preemptor.uid}) "
-        f"due to {PREEMPTION_TEXTS[target.reason]}; "
-        f"preemptor path: {_path(node)}; preemptee path: {_path(target.node)}"
+        f"Preempted to accommodate {whom} (UID: {preemptor.uid}) due to {PREEMPTION_TEXTS[target.reason]}; "
+        f"{where}preemptee path: {_path(target.node)}"
     )
     return Evict(target.held.workload, PREEMPTED, message, preemptor.uid, target.reason)
 

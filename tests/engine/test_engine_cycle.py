@@ -70,6 +70,10 @@ def test_a_victim_is_told_no_name_of_another_namespace(namespace, named):
     world.submit(replace(workload("high", "cq", 2, priority=5, created=1), namespace=namespace))
     (evict,) = world.engine.settle(world.now).evicted
     assert evict.message.startswith(f"Preempted to accommodate {named} (UID: high) due to ")
+    assert evict.message.endswith(
+        "; preemptor path: /cq; preemptee path: /cq" if namespace == "ns" else "; preemptee path: /cq"
+    )
+    assert ("preemptor path" in evict.message) is (namespace == "ns")
     assert namespace == "ns" or "high" not in evict.message.replace("(UID: high)", "")
 
 
