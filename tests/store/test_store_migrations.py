@@ -174,7 +174,7 @@ def test_the_command(tmp_path: Path):
     assert (back.exit_code, back.output) == (0, f"schema {SCHEMA_VERSION} -> base\n")
     wrong = runner.invoke(main, ["migrate", "--database-url", f"sqlite:///{tmp_path}/none/sluice.db"])
     assert wrong.exit_code == 1
-    assert wrong.output.startswith(f"error: the database file {tmp_path}/none/sluice.db cannot be opened (")
+    assert wrong.output.startswith(f"error: the folder of the database {tmp_path}/none/sluice.db does not exist")
     assert wrong.output.count("\n") == 1
 
 

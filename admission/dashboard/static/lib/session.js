@@ -74,3 +74,23 @@ export function useReadable(plural, params = {}) {
   if (whole) return watched;
   return session.namespaces.length ? polled : { items: [], ready: true, error: null };
 }
+
+const MOST_LISTED = 500;
+const MOST_NAMESPACES = 20;
+
+// Some objects of a namespaced resource, read once for each value of `version`: for lists that may be very long.
+// {items, more}: `more` says that there are further ones.
+export function useSome(plural, params, version) {
+  const session = useSession();
+  const [found, setFound] = useState({ items: [], more: false });
+  const key = JSON.stringify([plural, params, version]);
+  useEffect(() => {
+    const abort = new AbortController();
+    const addresses = session.everywhere ? [path(plural)] : session.namespaces.slice(0, MOST_NAMESPACES).map((namespace) => path("namespaces", namespace, plural));
+    Promise.all(addresses.map((address) => get(address, { ...params, limit: MOST_LISTED }, abort.signal))).then(
+      (pages) => setFound({ items: pages.flatMap((page) => page.items), more: pages.some((page) => page.metadata.continue) || (!session.everywhere && session.namespaces.length > MOST_NAMESPACES) }),
+      () => {});  // what is active is shown all the same, and says what is wrong
+    return () => abort.abort();
+  }, [key]);
+  return found;
+}

@@ -1,7 +1,7 @@
 // The work of the person who is signed in.
 import { Age, Card, Empty, Failure, Free, Loading, PageHead, StateBadge } from "../lib/components.js";
 import { plural, seconds } from "../lib/format.js";
-import { useReadable, useSession } from "../lib/session.js";
+import { useReadable, useSession, useSome } from "../lib/session.js";
 import { html } from "../lib/ui.js";
 import { Estimate } from "./workload.js";
 import { conditionOf, Requests, requestsOf, WorkloadName, Workloads } from "./workloads.js";
@@ -12,7 +12,8 @@ export function MyWork() {
   const session = useSession();
   const escaped = session.user.replace(/[\\,=]/g, "\\$&");
   const found = useReadable("workloads", { fieldSelector: `spec.user=${escaped},status.state!=finished` });
-  const ended = useReadable("workloads", { fieldSelector: `spec.user=${escaped},status.state=finished` });
+  // Anew when one of them is not active any more; a person may have finished very many.
+  const ended = useSome("workloads", { fieldSelector: `spec.user=${escaped},status.state=finished` }, found.items.length);
   const head = html`<${PageHead} title="My work">Submitted by <bdi>${session.user}</bdi><//>`;
   if (found.error) return html`${head}<${Failure} error=${found.error} />`;
   if (!found.ready) return html`${head}<${Card}><${Loading} /><//>`;
@@ -30,7 +31,7 @@ export function MyWork() {
       ${active.length ? html`<${Workloads} label="Running workloads" items=${active} columns=${["name", "namespace", "state", "requests", "running"]} highest=${308} />`
         : html`<${Empty} title="Nothing of yours runs">Admitted workloads appear here, with what they hold.<//>`}
     <//>
-    ${past.length > 0 && html`<${Card} title="Finished" note=${past.length < ended.items.length ? `the last ${past.length}` : plural(past.length, "workload")}>
+    ${past.length > 0 && html`<${Card} title="Finished" note=${ended.more ? `${past.length} of them; the usage report counts all` : past.length < ended.items.length ? `the last ${past.length}` : plural(past.length, "workload")}>
       <${Workloads} label="Finished workloads" items=${past} columns=${["name", "namespace", "state", "requests", "ended"]} highest=${308} /><//>`}`;
 }
 
