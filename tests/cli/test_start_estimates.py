@@ -12,8 +12,9 @@ from typing import Self
 import pytest
 
 from admission.api.documents.printer_columns import table
-from admission.cli.output.sentences import sentences
-from admission.client.reading import explanation, workload
+from admission.api.resources.standing import Subject, paragraphs
+from admission.api.resources.start_estimates import StartEstimate
+from admission.engine import Explanation
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.calibration import LEAST, Calibration
@@ -159,19 +160,18 @@ def test_people_read_in_how_long_it_will_start():
     def at(minutes: float) -> str:
         return (now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    subject = workload(
-        {"metadata": {"name": "job-a-b", "namespace": "ns"}, "spec": {"object": {"kind": "Job", "name": "a"}}}
-    )
+    subject = Subject("Job ns/a", "lq", now.timestamp(), "WaitingForQuota", "It waits.")
 
-    def said(p50: float, p90: float, **more: float) -> list[str]:
-        estimate = {"p50": at(p50), "p90": at(p90), "madeAt": at(0), **more}
-        document = {"state": "Pending", "reason": "WaitingForQuota", "estimatedStart": estimate}
-        return sentences(subject, explanation(document), now=now)
+    def said(p50: float, p90: float, share_held: float | None = None) -> list[str]:
+        base = now.timestamp()
+        estimate = StartEstimate(base, base + 60 * p50, base + 60 * p90, share_held)
+        return paragraphs(subject, Explanation("Pending"), ahead=(), now=base, estimate=estimate)
 
-    assert "It will probably start in 5m to 20m; 91% of past estimates held." in said(5, 20, shareHeld=0.912)
+    assert "It will probably start in 5m to 20m; 91% of past estimates held." in said(5, 20, 0.912)
     assert "It will probably start within 20m." in said(-5, 20)
     assert "It should have started already, by the last estimate." in said(-5, -1)
-    assert not [line for line in sentences(subject, explanation({"state": "Pending"}), now=now) if "start" in line]
+    without = paragraphs(subject, Explanation("Pending"), ahead=(), now=now.timestamp())
+    assert not [line for line in without if "start" in line]
 
     def cell(*times: float) -> object:
         estimate = {"estimatedStart": {"p50": at(times[0]), "p90": at(times[1])}} if times else {}

@@ -233,7 +233,7 @@ async def test_a_queue_that_was_renamed_while_down(queues):
 
     await queues.start()
     record = await queues.record("later", "pending", reason="Misconfigured")
-    assert record.message == "LocalQueue lq doesn't exist"
+    assert record.message.startswith("LocalQueue team-a/lq does not exist. ")
     assert runs(queues.user.get("jobs", "team-a", "runs"))
     await queues.record("runs", "admitted")
     await queues.user.delete("jobs", "team-a", "waits", propagation="Background")
