@@ -165,7 +165,7 @@ class Cycle:
                 continue
             if self._lean and queue.spec.queueing_strategy == "BestEffortFIFO":
                 queue.pending.skip(queue.surely_blocked())
-            item = self._pop(queue)
+            item = queue.pending.pop() if self._filters is None else self._pop(queue, self._filters)
             if item is None:
                 continue
             if not item.accepted:
@@ -185,16 +185,14 @@ class Cycle:
             queue.pending.add(item)
         return entries
 
-    def _pop(self, queue: ClusterQueue) -> Item | None:
-        """The first waiting workload of a ClusterQueue that no policy refuses."""
+    def _pop(self, queue: ClusterQueue, filters: ActivePolicies) -> Item | None:
+        """The first pending workload of a ClusterQueue that no policy refuses; those before it are set aside."""
         item = queue.pending.pop()
-        if self._filters is None:
-            return item
         while item is not None and item.accepted and item.fault is None:
-            refusal = self._filters.refusal(item.workload, queue.name)
+            refusal = filters.refusal(item.workload, queue.name)
             if refusal is None:
                 break
-            self._filters.set_aside(item, queue.pending)
+            filters.set_aside(item, queue.pending)
             self._park(item, *refusal)
             self._domain.forget(queue)
             item = queue.pending.pop()

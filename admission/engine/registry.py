@@ -205,7 +205,8 @@ class Registry:
         if replaced is not None:
             self._drop(replaced)  # the cycle counted only what is held beyond it
         self._note(held)
-        self.policies.charge_after_cycle(held)
+        if self.policies.all:
+            self.policies.charge_after_cycle(held)
 
     def free(self, held: Held) -> None:
         """Free a workload's quota, and let the inadmissible workloads of its tree be tried again."""
@@ -226,7 +227,8 @@ class Registry:
     def _drop(self, held: Held) -> None:
         del self.held[held.workload.uid]
         held.queue.drop(held)
-        self.policies.release(held)
+        if self.policies.all:
+            self.policies.release(held)
 
     def touch(self, queue: ClusterQueue) -> None:
         """Have the next cycle look at the ClusterQueue's tree."""
