@@ -151,7 +151,7 @@ def _add_resources(
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
         ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,
         ("workloads", "explain", "get"): explanations.explain,
-        ("workloads", "history", "get"): WorkloadHistories(store, workloads).get,
+        ("workloads", "history", "get"): WorkloadHistories(store, workloads, now=now).get,
         ("workloads", "status", "get"): workloads.get,
         ("workloads", "status", "patch"): workloads.patch_status,
     }

@@ -279,6 +279,19 @@ class RequeueState(Model):
     """It takes no part in decisions until then."""
 
 
+class EstimatedStart(Model):
+    """When a workload that waits will probably start."""
+
+    p50: Time
+    """Half of the workloads with such an estimate start before ..."""
+    p90: Time
+    """... and nine of ten before this."""
+    made_at: Time
+    """When it was estimated."""
+    share_held: float | None = None
+    """The share of past estimates where the workload had started by p90."""
+
+
 class WorkloadStatus(Model):
     """What became of it."""
 
@@ -300,3 +313,5 @@ class WorkloadStatus(Model):
     """How long it ran in former admissions."""
     impact: Impact | None = None
     """In the answer to a dry run: what would follow."""
+    estimated_start: EstimatedStart | None = None
+    """When it will probably start; in lists and single answers, not in watches, and not while too little is known."""

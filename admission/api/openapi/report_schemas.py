@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from admission.api.kinds.object_schemas import Time
+from admission.api.kinds.object_schemas import EstimatedStart, Time
 from admission.model.base import Labels, Model, Quantity
 
 
@@ -85,6 +85,10 @@ class WorkloadExplanation(Model):
     """What is missing where: asked, free, borrowable, the most there could be, who refuses, what would help."""
     prospects: tuple[Mapping[str, Any], ...] = ()
     """Where what is missing could come from."""
+    remedies: tuple[Mapping[str, str], ...] = ()
+    """Changes with each of which it could start now: what is changed, and a hint in words."""
+    estimated_start: EstimatedStart | None = None
+    """When it will probably start; not given while too little is known."""
 
 
 class HistoryLine(Model):
@@ -123,6 +127,15 @@ class HeldQuota(Model):
     """How much."""
 
 
+class ReasonTime(Model):
+    """How long a workload waited for one reason."""
+
+    reason: str
+    """Why it waited; Queued before the first decision."""
+    seconds: float
+    """How long, all times together."""
+
+
 class WorkloadHistory(Model):
     """The story of a workload."""
 
@@ -130,6 +143,8 @@ class WorkloadHistory(Model):
     """What happened, the oldest first."""
     admissions: tuple[HeldQuota, ...]
     """What it held."""
+    waited: tuple[ReasonTime, ...] = ()
+    """How long it waited for what; the times add up to the whole wait."""
 
 
 class Difference(Model):

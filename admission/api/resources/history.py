@@ -18,8 +18,11 @@ from admission.model.manifests import to_manifest
 from admission.model.names import listed
 from admission.model.quantity import format_amount
 from admission.store.errors import NotFound
+from admission.store.records import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from aiohttp import web
 
     from admission.api.http.responses import Document
@@ -27,19 +30,23 @@ if TYPE_CHECKING:
     from admission.api.resources.queue_objects import QueueObjects
     from admission.api.resources.workloads import Workloads
     from admission.model.queues import QueueObject
-    from admission.store.records import QueueObjectVersion
+    from admission.store.records import QueueObjectVersion, Transition
     from admission.store.store import Store
     from admission.store.workloads.queries import LedgerRow
 
 _PAGE = 100
 
+_OF_NO_REASON = frozenset({"Ordered", "Edited"})
+"""Lines about a workload that waits which do not say why it does."""
+
 
 class WorkloadHistories:
     """`history` of workloads."""
 
-    def __init__(self, store: Store, workloads: Workloads) -> None:
+    def __init__(self, store: Store, workloads: Workloads, *, now: Callable[[], float]) -> None:
         self._store = store
         self._workloads = workloads
+        self._now = now
 
     async def get(self, request: web.Request) -> web.Response:
         """All that happened to it, oldest first, and what it held from when to when."""
@@ -57,8 +64,30 @@ class WorkloadHistories:
                     for line, message in zip(story, messages, strict=True)
                 ],
                 "admissions": [_held(row) for row in rows],
+                "waited": [
+                    {"reason": reason, "seconds": round(seconds, 3)}
+                    for reason, seconds in waiting_times(story, until=self._now()).items()
+                ],
             }
         )
+
+
+def waiting_times(story: Sequence[Transition], *, until: float) -> dict[str, float]:
+    """Seconds by reason for which a workload waited, `until` now if it does; they add up to the whole wait."""
+    times: dict[str, float] = {}
+    reason: str | None = None
+    since = 0.0
+    for line in story:
+        if reason is not None:
+            times[reason] = times.get(reason, 0.0) + max(line.at - since, 0.0)
+        since = line.at
+        if line.state != State.PENDING:
+            reason = None
+        elif reason is None or line.reason not in _OF_NO_REASON:
+            reason = line.reason
+    if reason is not None:
+        times[reason] = times.get(reason, 0.0) + max(until - since, 0.0)
+    return times
 
 
 class QueueObjectHistories:

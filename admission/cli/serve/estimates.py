@@ -26,7 +26,7 @@ INTERVAL: Final = 30.0
 """Seconds between two estimates, at least."""
 
 SHARE: Final = 0.05
-"""Of the time that goes by at most so much is spent on estimates, however long one takes."""
+"""Of a processor at most so much is spent on estimates, however long one takes."""
 
 ANSWER_SECONDS: Final = 120.0
 """A process that has not answered by then is stuck, and is ended."""
@@ -46,6 +46,8 @@ class Estimates:
         self._at = 0.0
         self._starts: Mapping[str, list[float]] = {}
         self._share_held: float | None = None
+        self._cpu_seconds = 0.0
+        """What the last estimates have taken."""
 
     def of(self, uid: str) -> StartEstimate | None:
         """The estimate for a workload; None if there is none."""
@@ -62,7 +64,6 @@ class Estimates:
                 if engine is None or not engine.waiting:
                     self._starts = {}
                     continue
-                began = asyncio.get_running_loop().time()
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
                         await self._ask()
@@ -70,7 +71,7 @@ class Estimates:
                     log.warning("starts are not estimated now: the process that does it failed (%r)", error)
                     self._starts = {}
                     await self._end()
-                pause = max(self._interval, (asyncio.get_running_loop().time() - began) / SHARE)
+                pause = max(self._interval, self._cpu_seconds / SHARE)
         finally:
             await self._end()
 
@@ -88,6 +89,7 @@ class Estimates:
         if "error" in answer:
             log.debug("starts are not estimated now: %s", answer["error"])
             return
+        self._cpu_seconds = answer["cpuSeconds"]
         self._at, self._starts, self._share_held = answer["at"], answer["starts"], answer["shareHeld"]
 
     async def _started(self) -> Process:

@@ -45,6 +45,7 @@ async def answer_for_ever(order: dict[str, Any]) -> None:
 
 
 async def _estimate(store: Store, estimator: Estimator, asked: dict[str, Any]) -> dict[str, Any]:
+    began = time.process_time()
     estimator.learn(await store.workloads.ended_since(estimator.ended_until, limit=REMEMBERED))
     state = await store.load()
     until = time.process_time() + BUDGET
@@ -55,7 +56,8 @@ async def _estimate(store: Store, estimator: Estimator, asked: dict[str, Any]) -
         limits=asked["limits"],
         on_time=lambda: time.process_time() < until,
     )
-    return {"at": found.at, "starts": found.starts, "shareHeld": found.share_held}
+    spent = time.process_time() - began
+    return {"at": found.at, "starts": found.starts, "shareHeld": found.share_held, "cpuSeconds": spent}
 
 
 def _policy(order: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from admission.store.records import Changes, Closed, Opened, Resized, Transition
@@ -23,6 +24,8 @@ class Batch:
         self._closed: list[Closed] = []
         self._opened: list[Opened] = []
         self._story: list[Transition] = []
+        self._reason_changes: list[Transition] = []
+        """Lines of the story that may wait as their `_reasons` may."""
         self._resized: list[Resized] = []
         self._checks: dict[tuple[str, str], CheckRecord] = {}
         self._dropped_checks: list[tuple[str, str]] = []
@@ -52,9 +55,11 @@ class Batch:
         self._records[uid] = record
         self._story.append(Transition(uid=uid, at=at, state=record.state, reason=reason, message=message))
 
-    def note(self, record: WorkloadRecord) -> None:
-        """Only why it waits is new, or whether its pods are ready."""
+    def note(self, record: WorkloadRecord, change: Transition | None = None) -> None:
+        """Only why it waits is new, or whether its pods are ready; `change` is a line of its story that says so."""
         uid = record.workload.uid
+        if change is not None:
+            self._reason_changes.append(change)
         (self._records if uid in self._records else self._reasons)[uid] = record
 
     def open(self, record: WorkloadRecord, admission: Admission, *, at: float) -> None:
@@ -95,6 +100,7 @@ class Batch:
         self._records.pop(uid, None)
         self._reasons.pop(uid, None)
         self._story = [line for line in self._story if line.uid != uid]
+        self._reason_changes = [line for line in self._reason_changes if line.uid != uid]
         self._checks = {key: check for key, check in self._checks.items() if check.uid != uid}
         self._dropped_checks = [key for key in self._dropped_checks if key[0] != uid]
         self._deactivated = [other for other in self._deactivated if other != uid]
@@ -106,7 +112,7 @@ class Batch:
             closed=tuple(self._closed),
             opened=tuple(self._opened),
             resized=tuple(self._resized),
-            transitions=tuple(self._story),
+            transitions=tuple(sorted((*self._reason_changes, *self._story), key=attrgetter("at"))),
             checks=tuple(self._checks.values()),
             dropped_checks=tuple(self._dropped_checks),
             deactivated=tuple(self._deactivated),

@@ -59,6 +59,8 @@ class Tracked:
     """Its priority without the order; None: not known now."""
     checks: tuple[CheckRecord, ...] = ()
     """What admission checks say of it, by name."""
+    reason_changes: int = 0
+    """Lines in its story about why it waits, since the state was loaded."""
     deadline: float | None = None
     """When it has to be looked at again, if it still holds quota then."""
     unsettled: bool = False

@@ -16,7 +16,7 @@ from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadG
 from admission.engine.vocabulary import MISCONFIGURED, PENDING_EVALUATION, PODS_UNSCHEDULED
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
-from admission.store.records import CheckRecord, Eviction, State, WorkloadRecord
+from admission.store.records import CheckRecord, Eviction, State, Transition, WorkloadRecord
 from admission.store.workloads.replay import BARS
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
 DEACTIVATED = "Deactivated"
 ORDERED = "Ordered"
+
+MOST_REASON_CHANGES = 100
+"""Changes of the reason for waiting that get a line in the story; what follows counts for the last of them."""
 
 
 class Desk:
@@ -370,7 +373,11 @@ class Desk:
         record = tracked.record
         # Why it is held is known better here.
         if record.state is State.PENDING and not tracked.held and (reason, message) != (record.reason, record.message):
-            self.batch.note(tracked.change(reason=reason, message=message))
+            change = None
+            if reason != record.reason and tracked.reason_changes < MOST_REASON_CHANGES:
+                tracked.reason_changes += 1
+                change = Transition(tracked.uid, self._clock(), State.PENDING, reason, message)
+            self.batch.note(tracked.change(reason=reason, message=message), change)
 
 
 def _shrunk(given: PodSetAssignment, count: int) -> PodSetAssignment:

@@ -1,0 +1,75 @@
+"""Why a workload waited, and for how long: a line of its story for each new reason, whose times add up to the wait."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+from admission.api.resources.history import waiting_times
+from admission.controller.state.commit_batch import Batch
+from admission.controller.state.tracked import Tracked
+from admission.controller.state.workload_state import MOST_REASON_CHANGES, Desk
+from admission.engine import Engine
+from admission.model.workload import Workload
+from admission.store.records import State, Transition, WorkloadRecord
+
+
+async def test_the_times_of_all_reasons_add_up_to_the_wait(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    await world.submit(job("full", cpu="4"))
+    await world.job("full", runs)
+    await world.submit(job("later", cpu="4"))
+    await world.record("later", "pending", reason="WaitingForQuota")
+    await world.order("later", held=True)
+    await world.record("later", "pending", reason="OnHold")
+    await world.order("later", held=False)
+    await world.record("later", "pending", reason="WaitingForQuota")
+    await world.user.delete("jobs", "team-a", "full", propagation="Background")
+    record = await world.record("later", "admitted")
+    story = await world.store.workloads.story(record.workload.uid)
+    assert [line.at for line in story] == sorted(line.at for line in story)
+    times = waiting_times(story, until=record.admitted_at + 1000)
+    assert {"Queued", "WaitingForQuota", "OnHold"} <= times.keys()
+    admitted = next(one.at for one in story if one.state is State.ADMITTED)
+    assert story[0].at == pytest.approx(record.queued_at, abs=1e-6)
+    assert sum(times.values()) == pytest.approx(admitted - story[0].at, abs=1e-6)
+
+
+def line(at: float, reason: str, state: State = State.PENDING) -> Transition:
+    return Transition("u", at, state, reason)
+
+
+def test_each_wait_counts_and_what_an_admin_orders_is_no_reason():
+    story = [
+        line(0, "Queued"), line(1, "WaitingForQuota"), line(4, "Ordered"), line(6, "Admitted", State.ADMITTED),
+        line(20, "Preempted", State.EVICTING), line(25, "Requeued"), line(26, "WaitingForQuota"),
+    ]  # fmt: skip
+    assert waiting_times(story, until=30) == {"Queued": 1, "WaitingForQuota": 5 + 4, "Requeued": 1}
+    assert waiting_times([], until=30) == {}
+
+
+def record(name: str) -> WorkloadRecord:
+    return WorkloadRecord(Workload(name, "ns", name, "lq", 0, 0.0, ()), State.PENDING, queued_at=0.0)
+
+
+def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
+    batch = Batch()
+    batch.note(record("u"), line(2, "WaitingForQuota"))
+    assert not batch.urgent
+    assert not batch.empty
+    batch.write(record("u"), at=3, reason="Admitted")
+    batch.note(record("b"), Transition("b", 1, State.PENDING, "WaitingForQuota"))
+    batch.forget("b")
+    assert [one.reason for one in batch.take().transitions] == ["WaitingForQuota", "Admitted"]
+
+
+def test_a_reason_that_comes_and_goes_fills_no_table():
+    desk = Desk(Engine(), clock=lambda: 1.0)
+    tracked = desk.registry.add(Tracked(record=record("u")))
+    for number in range(3 * MOST_REASON_CHANGES):
+        desk._wait_for(tracked, f"Reason{number % 2}", f"message {number}")
+    changes = desk.batch.take()
+    assert len(changes.transitions) == MOST_REASON_CHANGES
+    (written,) = changes.workloads
+    assert written.message == f"message {3 * MOST_REASON_CHANGES - 1}", "the record has the last one all the same"
