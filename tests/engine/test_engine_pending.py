@@ -12,7 +12,9 @@ BY_USAGE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 
 
 def test_everybody_knows_how_many_are_ahead_of_him():
-    world = World(cluster_queue("cq", 1, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world = World(cluster_queue("cq", 2, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world.submit(workload("runs", "cq", 2))
+    assert world.admitted() == ["runs"]
     ranks = [(priority, created) for priority in range(3) for created in range(20)]
     shuffled = random.Random(1).sample(ranks, len(ranks))
     world.submit(*(workload(f"w{p}-{at:02}", "cq", 2, priority=p, created=float(at)) for p, at in shuffled))
