@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from admission.engine.preemption_hints import prospect
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 _AHEAD = 5  # how many of those ahead are named
 _COUNTED = 5000  # how many are counted
-_USERS = 10  # how many ClusterQueues that use what is lacking are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,8 @@ class Explanation:
     lacks: tuple[Lack, ...] = ()
     prospects: tuple[Prospect, ...] = ()
     """What it might preempt of each that is lacking for the moment."""
-    users: tuple[tuple[str, int], ...] = ()
-    """ClusterQueues of the tree and how much they use of the first that is lacking, the most first."""
+    in_use: tuple[int, int] = (0, 0)
+    """How much its ClusterQueue uses of the first that is lacking, and all others of the tree together."""
 
 
 def explain_held(held: Held) -> Explanation:
@@ -118,15 +116,16 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
         prospects=tuple(_prospects(registry, queue, item, lacks)),
-        users=_users(registry, queue, lacks[0]) if lacks and reason not in HOPELESS else (),
+        in_use=_in_use(registry, queue, lacks[0]) if lacks and reason not in HOPELESS else (0, 0),
     )
 
 
-def _users(registry: Registry, queue: ClusterQueue, lack: Lack) -> tuple[tuple[str, int], ...]:
-    domain = registry.forest.domain_of[queue]
-    fr = domain.tree.index[lack.flavor, lack.resource]
-    used = ((name, node.usage[fr]) for name, node in domain.tree.queues.items() if node.usage[fr])
-    return tuple(nlargest(_USERS, used, key=lambda entry: entry[1]))
+def _in_use(registry: Registry, queue: ClusterQueue, lack: Lack) -> tuple[int, int]:
+    assert queue.node is not None
+    tree = registry.forest.domain_of[queue].tree
+    fr = tree.index[lack.flavor, lack.resource]
+    own = queue.node.usage[fr]
+    return own, sum(node.usage[fr] for node in tree.queues.values()) - own
 
 
 def _standing(registry: Registry, item: Item, *, is_in_line: bool) -> Explanation:

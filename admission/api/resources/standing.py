@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from admission.apimachinery.tables import duration
 from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
-from admission.model.names import listed
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
@@ -118,8 +117,8 @@ def _waiting(subject: Subject, found: Explanation | None, ahead: Sequence[str], 
     if found.lacks and subject.reason not in HOPELESS:
         yield "\n".join(["Free now:", *(f"  {_free(lack)}" for lack in found.lacks[:_FLAVORS])])
         yield f"What would help: {_hint(found.lacks[0])}."
-    if found.users:
-        yield _in_use(found.lacks[0], found.users)
+    if any(found.in_use):
+        yield _in_use(found.lacks[0], *found.in_use)
     for prospect in found.prospects:
         yield f"By preemption: {prospect.hint}."
     if found.ahead and subject.reason not in HOPELESS:
@@ -166,9 +165,11 @@ def _limit(lack: Lack) -> str:
     return f"the {limit} of {node}" if node else lack.refused_by
 
 
-def _in_use(lack: Lack, users: Sequence[tuple[str, int]]) -> str:
-    named = [f"{format_amount(lack.resource, amount)} by ClusterQueue {queue}" for queue, amount in users]
-    return f"In use of {lack.resource} in flavor {lack.flavor}: {listed(named, limit=_FLAVORS)}."
+def _in_use(lack: Lack, own: int, others: int) -> str:
+    """Who uses the quota; ClusterQueues of other teams are not named."""
+    used = [f"{format_amount(lack.resource, own)} by its ClusterQueue"] if own else []
+    used += [f"{format_amount(lack.resource, others)} by others of its Cohorts"] if others else []
+    return f"In use of {lack.resource} in flavor {lack.flavor}: {', '.join(used)}."
 
 
 def _since(at: float, now: float) -> str:

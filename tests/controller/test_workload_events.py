@@ -1,0 +1,92 @@
+"""Which Events are written about the objects of workloads, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.controller.state.workload_events import AGAIN_AFTER, LONG, WAITS_AFTER, WorkloadEvents
+from admission.model.workload import Workload
+from admission.store.records import Changes, State, Transition, WorkloadRecord
+
+
+class Told:
+    """The Events (name, reason, Warning), at a time that the test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.events = WorkloadEvents(self.emit, clock=lambda: self.now)
+        self.told: list[tuple[str, str, bool]] = []
+
+    def emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool) -> None:
+        assert note
+        self.told.append((record.workload.name, reason, warning))
+
+    def commit(self, *records: WorkloadRecord) -> None:
+        story = tuple(Transition(each.workload.uid, self.now, each.state, each.reason) for each in records)
+        self.events.tell(Changes(workloads=records, transitions=story))
+        self.events.tell_due()
+
+    def take(self, seconds: float = 0.0) -> list[tuple[str, str, bool]]:
+        self.now += seconds
+        self.events.tell_due()
+        told, self.told = self.told, []
+        return told
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def waits(name: str = "w", reason: str = "WaitingForQuota") -> WorkloadRecord:
+    workload = Workload(name, "ns", name, "lq", 0, 1000.0, ())
+    return WorkloadRecord(workload, State.PENDING, queued_at=1000.0, reason=reason, message=f"{reason} it is.")
+
+
+def test_a_thousand_jobs_that_start_undisturbed_get_no_event_but_that_of_their_start(told):
+    """`Admitted` is written when the start has succeeded, by another part."""
+    jobs = [waits(f"w{number}", "PendingEvaluation") for number in range(1000)]
+    told.commit(*jobs)
+    told.now += WAITS_AFTER - 1
+    told.commit(*(replace(job, reason="WaitingForQuota", message="It waits.") for job in jobs))
+    told.commit(*(replace(job, state=State.ADMITTED, reason="Admitted", message="It runs.") for job in jobs))
+    assert told.take(10 * LONG) == []
+
+
+def test_one_that_waits_for_quota_is_told_so_after_a_while_and_after_a_long_time(told):
+    told.commit(waits())
+    assert told.take(WAITS_AFTER - 1) == []
+    assert told.take(1) == [("w", "Pending", False)]
+    assert told.take(LONG - WAITS_AFTER - 1) == []
+    assert told.take(1) == [("w", "PendingForLong", True)]
+    assert told.take(LONG - 1) == []
+    assert told.take(1) == [("w", "PendingForLong", True)]
+
+
+def test_what_cannot_start_is_told_at_once_and_another_reason_a_little_later(told):
+    told.commit(waits(reason="NoMatchingFlavor"))
+    assert told.take() == [("w", "Pending", False)]
+    told.commit(waits(reason="OnHold"))
+    told.commit(waits(reason="Misconfigured"))
+    assert told.take() == []
+    assert told.take(AGAIN_AFTER) == [("w", "Pending", False)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "event"),
+    [
+        ("Preempted", "Preempted"),
+        ("PodsReadyTimeout", "EvictedDueToPodsReadyTimeout"),
+        ("DeactivatedDueToAdmissionCheck", "DeactivatedDueToAdmissionCheck"),
+    ],
+)
+def test_an_eviction_is_a_warning(told, cause, event):
+    told.commit(replace(waits(), state=State.EVICTING, reason=cause, evict_reason=cause))
+    assert told.take() == [("w", event, True)]
+
+
+def test_what_was_not_written_is_not_told(told):
+    told.events.tell(Changes(workloads=(waits(reason="OnHold"),)), unwritten={"w"})
+    assert told.take(LONG) == []
