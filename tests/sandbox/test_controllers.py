@@ -441,6 +441,14 @@ class TestPodsThatMisbehave:
         await cluster.status("a", terminating=0)
         assert cluster.pods("a") == []
 
+    async def test_a_job_past_its_deadline_whose_pod_never_ends_keeps_no_other_waiting(self, cluster):
+        await cluster.node("n")
+        await cluster.job("a", run=None, notes={STOP_SECONDS: "never"}, activeDeadlineSeconds=30)
+        await cluster.status("a", conditions={"FailureTarget"})
+        await cluster.job("later", run="60")
+        await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
+        assert cluster.get_job("a")["status"]["terminating"] == 1
+
     async def test_a_pod_that_never_ends_does_when_the_annotation_is_taken_away(self, cluster):
         await self.suspended(cluster, {STOP_SECONDS: "never"}, count=1)
         (pod,) = cluster.pods()

@@ -54,8 +54,11 @@ class Controller(Generic[K]):
         raise NotImplementedError
 
     def dirty(self, key: K, delay: float = 0.0) -> None:
-        """Have the key looked at in so many sandbox seconds; an earlier appointment stands."""
-        due = self.clock.now() + delay
+        """Have the key looked at in so many sandbox seconds; an earlier appointment stands.
+
+        Never in the past: a key that makes itself dirty again must not keep the others waiting.
+        """
+        due = self.clock.now() + max(delay, 0.0)
         if self._due.get(key, due + 1) > due:
             self._due[key] = due
             heapq.heappush(self._heap, (due, key))

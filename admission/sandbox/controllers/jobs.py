@@ -148,7 +148,8 @@ class JobController(Controller[str]):
         jobstate.put_counts(status, active=counts.active, ready=counts.ready, terminating=counts.terminating)
         await self._record(tally, status, end)
         self._backoff[job["metadata"]["uid"]] = record
-        if (deadline := jobstate.deadline_of({**job, "status": status})) is not None:
+        # After the deadline nothing is due: the end of a pod is seen when it comes.
+        if (deadline := jobstate.deadline_of({**job, "status": status})) is not None and deadline > now:
             self.dirty(job["metadata"]["uid"], deadline - now)
 
     async def _manage(self, tally: Tally, counts: _Counts, record: tuple[int, float]) -> None:
