@@ -74,11 +74,14 @@ def test_backoff_and_hold_are_told(world):
 
 
 def test_explain_knows_the_position(world):
-    explanation = world.engine.explain("c")
-    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (4, 2)
+    """Of what can fit at some time: all others have none."""
+    world.submit(workload("fits", "left", 1, priority=-1, created=0))
+    explanation = world.engine.explain("fits")
+    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (6, 4)
     world.gone("a")
-    explanation = world.engine.explain("c")
-    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (3, 1)
+    explanation = world.engine.explain("fits")
+    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (5, 3)
+    assert world.engine.explain("c").position_in_cluster_queue == 0
 
 
 def move(world: World, name: str, priority: int, at: float) -> None:
@@ -94,7 +97,7 @@ def test_a_place_that_was_given_is_the_place(world):
     move(world, "a", 5, 3.0)
     assert order(world) == ["a", "urgent", "c", "d", "b"]
     assert order(world, local_queue=("ns", "left")) == ["a", "c", "d"]
-    assert world.engine.explain("d").position_in_local_queue == 3
+    assert world.engine.listing("cq", limit=9, local_queue=("ns", "left"))[2].position_in_local_queue == 3
 
 
 def test_the_order_is_that_of_admission_and_all_else_goes_by_the_real_priority(world):
