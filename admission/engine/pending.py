@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from admission.engine.sorted_ranking import Rank
 
 
+_TOKENS = count(1)
+"""Numbers of entries in heaps, over all queues: an item that moves to another queue must not match an old entry."""
+
+
 class Likeness(NamedTuple):
     """What the workloads of a bucket have in common beside their shape, so that time alone orders them."""
 
@@ -92,7 +96,7 @@ class Pending:
         self._aside: dict[Shape, None] = {}
         self._alone: dict[str, tuple[Item, bool]] = {}
         self._order: list[tuple[int, float, str, int, Item, int]] = []
-        self._tokens = count(1)
+        self._tokens = _TOKENS
         self._by_uid: dict[str, Item] = {}
         self._ranking = Ranking()
         self._rankings: dict[LocalQueueKey, Ranking] = {}
