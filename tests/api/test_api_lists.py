@@ -110,13 +110,13 @@ async def test_a_selection_comes_in_pages_too(api, commit):
 
 async def test_all_pages_of_a_list_have_the_version_of_the_first(api):
     for name in "abc":
-        await api.post("cohorts", cohort(name))
-    first = (await api.get("cohorts", params={"limit": "1"})).body["metadata"]
-    await api.post("cohorts", cohort("d"))
-    second = (await api.get("cohorts", params={"limit": "5", "continue": first["continue"]})).body
+        await api.post("resourceflavors", flavor(name))
+    first = (await api.get("resourceflavors", params={"limit": "1"})).body["metadata"]
+    await api.post("resourceflavors", flavor("d"))
+    second = (await api.get("resourceflavors", params={"limit": "5", "continue": first["continue"]})).body
     assert second["metadata"]["resourceVersion"] == first["resourceVersion"]
     # So a watch from there tells what the pages may have missed.
-    async with api.watch("cohorts", resourceVersion=first["resourceVersion"]) as watch:
+    async with api.watch("resourceflavors", resourceVersion=first["resourceVersion"]) as watch:
         assert await watch.told(1) == [("ADDED", "d")]
 
 
@@ -186,13 +186,25 @@ async def test_workloads_are_a_table_of_kueues_columns(store, commit):
     ]  # fmt: skip
     run, train = (row["cells"] for row in table["rows"])
     wide = [column["name"] for column in table["columnDefinitions"] if column["priority"]]
-    assert wide == ["Priority", "User", "Waits for", "State", "Flavor", "Pods", "Requests", "Waited"]
+    assert wide == [
+        "Priority",
+        "User",
+        "Waits for",
+        "State",
+        "Flavor",
+        "Pods",
+        "Requests",
+        "Waited",
+        "Starts",
+        "Message",
+    ]
     assert run[1:] == [
-        "main", "one", "True", None, 5, "alice", None, "admitted", "default", "3", "cpu=1500m", "0s", "90s",
+        "main", "one", "True", None, 5, "alice", None, "admitted", "default", "3", "cpu=1500m", "0s", None,
+        "Admitted by ClusterQueue one on default.", "90s",
     ]  # fmt: skip
     assert train[1:] == [
         "main", None, None, None, 5, "alice", "ExceedsQuota",
-        "pending", None, "3", "cpu=1500m,memory=3Gi", "90s", "90s",
+        "pending", None, "3", "cpu=1500m,memory=3Gi", "90s", None, "", "90s",
     ]  # fmt: skip
 
 

@@ -44,17 +44,17 @@ def without_managers(document):
 
 @on_both_databases
 async def test_a_watch_that_was_dropped_goes_on_where_it_was(api):
-    start = await revision_of(api, "cohorts")
+    start = await revision_of(api, "resourceflavors")
     names = [f"c-{number}" for number in range(6)]
     seen = []
     for number, name in enumerate(names):
-        await api.post("cohorts", cohort(name))
+        await api.post("resourceflavors", flavor(name))
         if number % 2:  # two at a time, so that a connection ends while there is more to tell
-            async with api.watch("cohorts", resourceVersion=start) as watch:
+            async with api.watch("resourceflavors", resourceVersion=start) as watch:
                 event = await watch.next()
             seen.append(event["object"]["metadata"]["name"])
             start = event["object"]["metadata"]["resourceVersion"]
-    async with api.watch("cohorts", resourceVersion=start) as watch:
+    async with api.watch("resourceflavors", resourceVersion=start) as watch:
         seen += [name for _, name in await watch.told(3)]
     assert seen == names
 

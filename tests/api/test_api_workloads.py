@@ -22,7 +22,7 @@ async def test_a_pending_workload_says_what_it_asks_for_and_why_it_waits(api, co
     assert item["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
     assert item["metadata"]["creationTimestamp"] == NOW_TEXT
     assert item["spec"] == {
-        "object": {"kind": "Job", "name": "train"},
+        "object": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"},
         "queueName": "main",
         "priority": 5,
         "podSets": [{"name": "main", "count": 3, "requests": {"cpu": "500m", "memory": "1Gi"}}],

@@ -25,7 +25,7 @@ async def hang(_request: web.Request) -> web.StreamResponse:
 @pytest.fixture
 def beat(server, client, monkeypatch):
     """The pulse after it has asked so many times, the server answering by a script."""
-    monkeypatch.setattr(module, "PATIENCE", (0.2, 0.1))
+    monkeypatch.setattr(module, "PATIENCE", (0.5, 2.0))
 
     async def run(count: int, *script) -> Pulse:
         server.script = list(script)

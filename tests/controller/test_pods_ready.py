@@ -140,7 +140,7 @@ async def test_only_one_at_a_time_until_its_pods_are_ready(queues):
     await queues.submit(job("first"))
     await queues.submit(job("second"))
     waiting = await queues.record("first", "pending", reason="WaitingForPodsReady")
-    assert waiting.message == "waiting for all admitted workloads to be in PodsReady condition"
+    assert waiting.message.endswith("(waitForPodsReady.blockAdmission).")
     queues.pass_time(301)  # the timeout opens the way
     await queues.job("first", is_ready)
     await queues.job("second", is_ready)

@@ -150,7 +150,7 @@ async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_n
         """It waits for its end, or has failed at the deadline by which Sluice ends pods of what is being deleted."""
         record = await world.store.workloads.get("team-a", "kept")
         assert record is not None
-        is_held = (record.state, record.reason) == (State.PENDING, "OnHold")
+        is_held = (record.state, record.reason) == (State.PENDING, "BeingDeleted")
         return record if is_held or record.state is State.FINISHED else None
 
     record = await world.eventually(settled)

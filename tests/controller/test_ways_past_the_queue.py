@@ -385,5 +385,5 @@ async def test_a_deleted_job_that_a_finalizer_keeps_holds_no_quota_without_pods(
         (pod,) = [pod for pod in sluice.user.list("pods") if pod["metadata"]["name"].startswith("kept")]
         await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
     await sluice.job("next", runs)
-    await sluice.record("kept", "pending", reason="OnHold")
+    await sluice.record("kept", "pending", reason="BeingDeleted")
     assert sluice.user.get("jobs", "team-a", "kept")["metadata"]["finalizers"]

@@ -51,6 +51,12 @@ export function Pending({ address, total, changes, local }) {
     document.addEventListener("visibilitychange", shown);
     return () => document.removeEventListener("visibilitychange", shown);
   }, [address]);
+  // The list comes from an engine that may be seconds behind the queue's numbers.
+  useEffect(() => {
+    if (!total || state.total || !state.pages.size) return undefined;
+    const timer = setTimeout(() => load(pagesInSight(), true), 2 * LEAST_MS);
+    return () => clearTimeout(timer);
+  }, [total, state]);
   const inSight = (first, last) => {
     range.current = [first, last];
     load(pagesInSight().filter((page) => !state.pages.has(page)), false);
