@@ -206,6 +206,9 @@ async def test_a_check_that_does_not_exist_keeps_everybody_out(world):
     await world.start()
     await world.submit(job("early"))
     waiting = await world.record("early", "pending", reason="Suspended")
-    assert waiting.message.startswith("ClusterQueue cq names AdmissionCheck nodes, which does not exist, ")
+    assert waiting.message == (
+        "ClusterQueue cq names AdmissionCheck nodes, which does not exist, so that it admits nothing. "
+        "An admin has to correct that."
+    )
     await world.apply(admission_check("nodes"))
     await reserved(world, "early")

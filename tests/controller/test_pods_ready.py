@@ -140,7 +140,9 @@ async def test_only_one_at_a_time_until_its_pods_are_ready(queues):
     await queues.submit(job("first"))
     await queues.submit(job("second"))
     waiting = await queues.record("first", "pending", reason="WaitingForPodsReady")
-    assert waiting.message.endswith("(waitForPodsReady.blockAdmission).")
+    assert waiting.message == (
+        "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
+    )
     queues.pass_time(301)  # the timeout opens the way
     await queues.job("first", is_ready)
     await queues.job("second", is_ready)

@@ -69,7 +69,10 @@ async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
         await sluice.job("first", runs)
         await sluice.user.create("jobsets", "team-a", jobset("second"))
         waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
-        assert "3 cpu in flavor default" in waiting.message
+        assert waiting.message == (
+            "Pod set workers does not fit in ClusterQueue cq: 3 cpu in flavor default, of which less is free now "
+            "(at most 4 can be used). It starts as soon as enough becomes free."
+        )
         await until(sluice.user, "jobsets", "second", started)
 
 
@@ -152,7 +155,10 @@ async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
         await sluice.end()
         await sluice.start()
         waits = await sluice.record("waits", "pending", reason="Misconfigured")
-        assert "jobset.x-k8s.io/jobset is not among the integrations" in waits.message
+        assert waits.message == (
+            "jobset.x-k8s.io/jobset is not among the integrations: its object is left as it is. "
+            "An admin can add it to them."
+        )
         assert (await sluice.record("runs", "admitted")).admission is not None
         assert started(sluice.user.get("jobsets", "team-a", "runs"))
         await sluice.end()
