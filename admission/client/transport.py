@@ -22,6 +22,7 @@ from admission.client.errors import (
     refusal,
 )
 from admission.model.errors import ClusterError
+from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -62,7 +63,7 @@ class Transport:
         self.sleep = sleep
         self._base = URL(door.access.server)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=True if door.tls is None else door.tls),
+            connector=client_connector(door.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMEOUT,
             headers={"User-Agent": f"sluice/{version('sluice')}"},

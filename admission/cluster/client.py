@@ -31,6 +31,7 @@ from admission.cluster.errors import (
     transport_error,
 )
 from admission.cluster.proxies import proxy_of_environment
+from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -108,11 +109,8 @@ class Client:
         """Load the credentials; BadKubeconfig if that fails. Nothing is sent yet."""
         self._access = await Access.open(self._load, clock=self._clock)
         self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
-        context = self._access.ssl_context()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, keepalive_timeout=60, ssl=True if context is None else context
-            ),
+            connector=client_connector(self._access.ssl_context(), limit=CONNECTIONS, keepalive=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMEOUT,
             read_bufsize=_READ_BUFFER,

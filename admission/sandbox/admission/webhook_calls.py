@@ -24,6 +24,7 @@ from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.decoding import complete
 from admission.sandbox.apiserver.patch import json_patch
 from admission.sandbox.apiserver.schema import DecodeError
+from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -209,7 +210,7 @@ class Webhooks:
             context = ssl.create_default_context()
             if ca_bundle:
                 context = ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
-            connector = aiohttp.TCPConnector(ssl=context, limit=64, keepalive_timeout=60)
+            connector = client_connector(context, limit=64, keepalive=60)
             session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector)
         return session
 

@@ -15,6 +15,7 @@ from yarl import URL
 from admission.sandbox.aggregation.front_proxy import remote_headers
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.auth.users import MASTERS, User
+from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
     from admission.sandbox.aggregation.front_proxy import FrontProxy
@@ -65,7 +66,7 @@ class Backend:
             context, fault = ssl.create_default_context(), f"unable to load root certificates: {error}"
         front_proxy.load(context)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=0, keepalive_timeout=15),
+            connector=client_connector(context, limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=PROBE_TIMEOUT),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,

@@ -1,0 +1,34 @@
+"""Connections that are made to other servers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+if TYPE_CHECKING:
+    import ssl
+
+_LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8)
+"""Newer ones are spared the clean-up by aiohttp, which warns where it is asked for."""
+
+
+def client_connector(
+    context: ssl.SSLContext | None, *, limit: int = 100, keepalive: float = 15.0
+) -> aiohttp.TCPConnector:
+    """The connection pool of a client session, with no connection left open when the session is closed.
+
+    A TLS connection with an answer that was not read to its end (a watch, a cancelled request) is closed by asking
+    the peer, for which asyncio waits up to 30 s and aiohttp not at all: a slow peer would make it outlive the event
+    loop.
+
+    `context` None stands for the system's certificate authorities; `limit` is the number of connections at once (0: any
+    number), `keepalive` the seconds for which an unused one is kept.
+    """
+    return aiohttp.TCPConnector(
+        ssl=True if context is None else context,
+        limit=limit,
+        keepalive_timeout=keepalive,
+        enable_cleanup_closed=_LEAVES_CONNECTIONS,
+    )

@@ -1,0 +1,78 @@
+"""Connections with an answer that was not read to its end, to a peer that does nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import ssl
+import threading
+import warnings
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from scripted_server import issue
+
+from admission.cluster.client import Client
+from admission.cluster.credentials import load_kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEADER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@contextmanager
+def silent_server(authority, tmp_path, answer: bytes) -> Iterator[str]:
+    """The address of a server that takes one request, sends `answer` and then neither reads nor writes."""
+    pem = tmp_path / "server.pem"
+    certificate = issue("server", authority)
+    pem.write_bytes(certificate.pem + certificate.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem)
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        listener.settimeout(10)
+        raw, _ = listener.accept()
+        with context.wrap_socket(raw, server_side=True) as connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+            over.wait()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            over.set()
+            thread.join()
+
+
+async def leave_a_watch(client: Client) -> None:
+    async with client.stream("/watch", params={}, silence=30) as pieces:
+        await anext(pieces)
+
+
+async def cancel_a_request(client: Client) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await client.get("/slow")
+
+
+@pytest.mark.parametrize(
+    ("answer", "use"), [(HEADER + b"3\r\n{}\n\r\n", leave_a_watch), (b"", cancel_a_request)], ids=["watch", "cancelled"]
+)
+def test_it_is_closed_with_the_client(authority, tmp_path, kubeconfig, answer, use):
+    async def session(url: str) -> None:
+        path = kubeconfig(url)
+        async with Client(lambda: load_kubeconfig(str(path), None)) as client:
+            await use(client)
+
+    with silent_server(authority, tmp_path, answer) as url, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(session(url))
+        gc.collect()
+    assert [str(warning.message) for warning in told] == []
