@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from admission.apimachinery.errors import InvalidSelector
+from admission.model.labels import requirement_holds
 from admission.model.names import is_label_value, is_qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from admission.model.labels import Operator
 
 _REQUIREMENT = re.compile(
     r"\s*(?:(?P<not>!)\s*)?(?P<key>[^\s=!,()<>]+)\s*"
@@ -25,20 +28,12 @@ class Requirement:
     """One condition on labels. A label that is missing is not In, and is NotIn."""
 
     key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: Operator
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels meets it."""
-        match self.operator:
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":
-                return labels.get(self.key) not in self.values
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
+        return requirement_holds(self.key, self.operator, self.values, labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
 from admission.model import names
 from admission.model.errors import InvalidQuantity
+from admission.model.labels import Operator, requirement_holds
 from admission.model.quantity import UNLIMITED, parse_quantity
 
 
@@ -157,7 +158,7 @@ class SelectorRequirement(Model):
 
     key: QualifiedName
     """The label that this is about."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: Operator
     """How the label relates to the values."""
     values: tuple[LabelValue, ...] = ()
     """The values, for In and NotIn."""
@@ -172,15 +173,7 @@ class SelectorRequirement(Model):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels meets the requirement."""
-        match self.operator:
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":
-                return labels.get(self.key) not in self.values
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
+        return requirement_holds(self.key, self.operator, self.values, labels)
 
 
 class LabelSelector(Model):
