@@ -27,6 +27,7 @@ _MODULES = {
     "webhook": "tests.benchmarks.bench_webhook",
     "api": "tests.benchmarks.bench_api",
     "store": "tests.benchmarks.bench_store",
+    "trace": "tests.benchmarks.bench_trace",
     "restart": "tests.benchmarks.bench_restart",
     "report": "tests.benchmarks.bench_report",
     "migrate": "tests.benchmarks.bench_migrate",

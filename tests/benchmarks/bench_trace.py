@@ -1,0 +1,206 @@
+"""The way of a Job through the code, from the inbox of the controller to the PATCH that starts it.
+
+Counted by the interpreter's profiler in `admission`, for one Job of a known shape that arrives alone and is admitted at
+once: function calls, the files that they are in, and how often a call is in another file than the one before it. These
+are properties of the code; neither the machine nor its load changes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import tempfile
+from collections import Counter
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import orjson
+
+from admission.cluster.client import Client
+from admission.controller import Controller
+from admission.kinds import all_kinds
+from admission.model.manifests import parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.database.connection import Database
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
+from tests.benchmarks.measure import REPOSITORY, Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from sqlalchemy import Connection
+
+_FIRST: Final = ("controller/state/inbox.py", "offer")
+_LAST: Final = ("cluster/client.py", "patch")
+"""File and function between whose calls all is counted."""
+
+_JOBS: Final = 10
+"""Jobs that are traced, one after the other; the figures are those of the shortest trace."""
+
+_LEFT_OUT: Final = ("sandbox/", "serving/")
+_RESUMED: Final = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
+_TEMPLATE: Final = {
+    "spec": {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}],
+    }
+}
+_QUEUES: Final = (
+    {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {"nodeLabels": {"type": "kwok"}}},
+    {
+        "kind": "ClusterQueue",
+        "metadata": {"name": "cq"},
+        "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {
+                    "coveredResources": ["cpu"],
+                    "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "1000"}]}],
+                }
+            ],
+        },
+    },
+    {"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"}},
+)
+
+
+class Trace:
+    """All calls in `admission` between the two ends, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        """File, relative to `admission`, and qualified name of the function."""
+        self.decoded = 0
+        """How often the controller decoded a stored object."""
+        self.ended = asyncio.Event()
+        self._began = False
+        self._folder = f"{REPOSITORY / 'admission'}/"
+        self._resumed: set[FrameType] = set()
+        """Frames of coroutines and generators that were called already: to go on with them is no call."""
+
+    def __enter__(self) -> Self:
+        # A transaction on SQLite runs on a thread of its own, which has its own profiler.
+        original = self._transact = Database.transact
+
+        async def transact(database: Database, work: Callable[[Connection], Any]) -> object:
+            def traced(connection: Connection) -> object:
+                sys.setprofile(self._profile)
+                try:
+                    return work(connection)
+                finally:
+                    sys.setprofile(None)
+
+            return await original(database, traced)
+
+        Database.transact = transact  # type: ignore[assignment, method-assign]
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        Database.transact = self._transact  # type: ignore[method-assign]
+
+    def _profile(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if not code.co_filename.startswith(self._folder):
+            return
+        file = code.co_filename.removeprefix(self._folder)
+        if event == "c_call":
+            self.decoded += self._began and argument is orjson.loads and file.startswith("controller/")
+        if event != "call" or code.co_name.startswith("<") or file.startswith(_LEFT_OUT):
+            return
+        if code.co_flags & _RESUMED:
+            if frame in self._resumed:
+                return
+            self._resumed.add(frame)
+        call = file, code.co_name
+        self._began = (self._began or call == _FIRST) and not self.ended.is_set()
+        if self._began:
+            self.calls.append((file, code.co_qualname))
+        if self._began and call == _LAST:
+            self.ended.set()
+
+    def count(self, matches: Callable[[str], bool]) -> int:
+        """How many calls are of functions whose name matches."""
+        return sum(matches(name.rpartition(".")[2]) for _, name in self.calls)
+
+
+async def traces() -> list[Trace]:
+    """One for each Job; the first Jobs, of whose shape nothing is remembered yet, are left out."""
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # at the end watches are cut off
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        url = f"sqlite:///{Path(folder) / 'sluice.db'}"
+        await migrate(url)
+        async with Sandbox(controllers=False) as sandbox, Store.open(url) as store:
+            for document in _QUEUES:
+                queue_object = parse_manifest({"apiVersion": "sluice.dev/v1", **document})
+                await store.queues.create(queue_object, author=Author("bench"))
+            kubeconfig = Path(folder) / "kubeconfig"
+            sandbox.write_kubeconfig(kubeconfig, "sluice")
+            async with Client.from_kubeconfig(str(kubeconfig)) as client:
+                return await _trace(sandbox, Controller(store=store, client=client, kinds=all_kinds()), store)
+
+
+async def _trace(sandbox: Sandbox, controller: Controller, store: Store) -> list[Trace]:
+    tasks = [
+        asyncio.create_task(controller.watch()),
+        asyncio.create_task(controller.decide(epoch=await store.lead("bench"))),
+    ]
+    try:
+        while await controller.health() is not None:  # noqa: ASYNC110  there is no event for it
+            await asyncio.sleep(0.01)
+        admin, found = sandbox.local("admin"), []
+        for number in range(2 + _JOBS):
+            await asyncio.sleep(1.5)  # so that it comes alone, and reasons may be told
+            with Trace() as trace:
+                await admin.create("jobs", "default", _job(f"job-{number}"))
+                await trace.ended.wait()
+            found.append(trace)
+        return found[2:]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _job(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {"suspend": True, "template": _TEMPLATE},
+    }
+
+
+async def run() -> list[Figure]:
+    """The shortest of the traces."""
+    trace = min(await traces(), key=lambda trace: len(trace.calls))
+    files = [file for file, _ in trace.calls]
+    explained = trace.count(lambda name: name in ("verdict_of", "explain_waiting"))
+    return [
+        Figure("calls of functions", str(len(files))),
+        Figure("files that they are in", str(len(set(files)))),
+        Figure("changes of file", str(sum(one != other for one, other in pairwise(files)))),
+        Figure("stored object decoded", str(trace.decoded)),
+        Figure("start patch computed", str(trace.count(lambda name: name == "start_patch"))),
+        Figure("workloads explained", str(explained)),
+    ]
+
+
+def main() -> None:
+    """Print the shortest trace, call by call, and how many calls each file has."""
+    trace = min(asyncio.run(traces()), key=lambda trace: len(trace.calls))
+    for file, name in trace.calls:
+        print(f"{file:50} {name}")
+    for file, number in Counter(file for file, _ in trace.calls).most_common():
+        print(f"{number:5} {file}")
+
+
+if __name__ == "__main__":
+    main()
