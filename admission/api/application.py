@@ -26,7 +26,7 @@ from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
 from admission.api.resources.dry_run import Previews
-from admission.api.resources.explaining_engine import Live, Nobody
+from admission.api.resources.explaining_engine import Live, NoController
 from admission.api.resources.explanations import Explanations
 from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
 from admission.api.resources.queue_objects import QueueObjects
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from admission.api.probes import Checks
     from admission.api.registry import Resource
     from admission.api.resources.cluster_views import Cluster
-    from admission.api.resources.explaining_engine import Deciding
+    from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.start_estimates import EstimateOf
     from admission.store.store import Store
 
@@ -78,7 +78,7 @@ def create_app(
     token: str | None = None,
     delegation: Delegation | None = None,
     front_proxy: FrontProxy | None = None,
-    deciding: Deciding | None = None,
+    deciding: LocalController | None = None,
     estimate_of: EstimateOf = no_estimates,
     cluster: Cluster | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -130,7 +130,7 @@ def create_app(
     app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
     app.router.add_get(PODS_ROUTE, views.pods)
     app.router.add_get(POD_LOG_ROUTE, views.pod_log)
-    deciding = deciding or Nobody()
+    deciding = deciding or NoController()
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)

@@ -4,8 +4,8 @@ A step takes everything that arrived since the last one, so a burst of a thousan
 database does not answer no step is taken; what was decided but perhaps not written is then forgotten, and everything is
 derived again from the database and from what is known of the cluster, exactly as after a start.
 
-Of several replicas all watch the cluster and one decides, until another does: `Watching` lasts as long as the process,
-and what a lead began with is made anew for the next.
+Of several replicas all watch the cluster and one decides, until another does: `ClusterWatches` lasts as long as the
+process, and what a leader began with is made anew for the next.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import orjson
 from admission.cluster.events import EventRecorder
 from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
-from admission.controller.decisions.commit_batching import Pace
-from admission.controller.decisions.cycle import REASONS_INTERVAL
+from admission.controller.decisions.commit_batching import CommitBatching
 from admission.controller.decisions.policy_seeds import policy_seeds
+from admission.controller.decisions.scheduler import REASONS_INTERVAL
 from admission.controller.decisions.undecidable import events_of, first_undecidable
-from admission.controller.intake.watches import Watching
-from admission.controller.leader_state import Lead
+from admission.controller.intake.watches import ClusterWatches
+from admission.controller.leader import Leader
 from admission.controller.recovery import log_start, restore
 from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import Due, Inbox
 from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.policy import Policy
-from admission.controller.state.timer import Alarm
-from admission.controller.state.tracked import Known
+from admission.controller.state.timer import Timer
+from admission.controller.state.tracked import StoredObject
 from admission.controller.state.work_log import WorkLog
 from admission.controller.state.workload_events import WorkloadEvents
 from admission.controller.workloads.acting import reference
-from admission.controller.workloads.drain import Drain
 from admission.controller.workloads.pod_obstacles import PodObstacles
+from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.model.errors import SluiceError
 from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable, Unwritable
 from admission.store.records import State
@@ -91,10 +91,10 @@ class Controller:
         `loading`: within it, all that is on record is made into objects that stay.
         `audit_interval`: seconds between two audits; 0: none but those that are asked for.
         """
-        self.watching = Watching(client, kinds)
-        self.context = self.watching.context
+        self.watches = ClusterWatches(client, kinds)
+        self.context = self.watches.context
         self.inbox = Inbox()
-        self.writer = Writer(client, permitted=leads, answered=self.watching.lag.answered)
+        self.writer = Writer(client, permitted=leads, answered=self.watches.lag.answered)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self.flapping = 0
         """How many preemptions were in vain since the start."""
@@ -108,13 +108,13 @@ class Controller:
         self._clock = store.now
         self._epoch = 0
         self._revision = 0
-        self._uncompared: dict[str, Known] = {}
+        self._uncompared: dict[str, StoredObject] = {}
         """Objects that are known and were not yet compared with what is on record, by uid."""
         self._recovered = asyncio.Event()
         self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
-        self._pace = Pace()
-        self._alarm = Alarm()
+        self._batching = CommitBatching()
+        self._timer = Timer()
         self._work_log = WorkLog()
         self._workload_events = WorkloadEvents(self._emit, clock=store.now)
         self.metrics = LeaderMetrics()
@@ -126,14 +126,14 @@ class Controller:
         """How often it began anew since the last step that succeeded."""
         self._queue_objects: tuple[QueueObject, ...] = ()
         """As they were when the state was loaded."""
-        self._drain = Drain(client, self.inbox)
+        self._pod_waiter = PodWaiter(client, self.inbox)
         self._reset()
         parts = store, client, kinds, self.context
         self.auditor = Auditor(*parts, lambda: (self._desk, self.inbox), interval=audit_interval, clock=store.now)
 
     async def health(self) -> str | None:
         """None once it decides; else the sentence that says what it waits for."""
-        if (failure := self.watching.failure()) is not None:
+        if (failure := self.watches.failure()) is not None:
             return failure
         return None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
 
@@ -164,44 +164,44 @@ class Controller:
 
     async def watch(self) -> None:
         """Know the cluster, until cancelled."""
-        await self.watching.run()
+        await self.watches.run()
 
     async def decide(self, *, epoch: int) -> None:
-        """Lead until cancelled; may be called again afterwards. Outages are waited out.
+        """Leader until cancelled; may be called again afterwards. Outages are waited out.
 
         Raises StaleEpoch, in an ExceptionGroup, if another Sluice has taken over.
         """
         self._epoch = epoch
         self.inbox = Inbox()
-        self._drain = Drain(self._client, self.inbox)
-        # The lead is made anew after an outage, so that it is asked for each time.
+        self._pod_waiter = PodWaiter(self._client, self.inbox)
+        # The leader is made anew after an outage, so that it is asked for each time.
         self._pod_obstacles = PodObstacles(
-            self._client, self.inbox, lambda: self._lead.upkeep.unready(), clock=self._clock
+            self._client, self.inbox, lambda: self._leader.upkeep.unready(), clock=self._clock
         )
         self._orders_taken.set()
-        self._uncompared = self.watching.hand_over(self.inbox)
+        self._uncompared = self.watches.hand_over(self.inbox)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.writer.run(), name="writer")
                 group.create_task(self.events.run(), name="events")
-                group.create_task(self._drain.run(), name="drain")
+                group.create_task(self._pod_waiter.run(), name="pod waiter")
                 group.create_task(self._workload_events.run(), name="workload events")
                 group.create_task(self._pod_obstacles.run(), name="pod obstacles")
-                await self.watching.context_synced()
+                await self.watches.context_synced()
                 await self._load()
                 group.create_task(self._follow_orders(), name="orders")
                 await self._compare()
                 await self._first_list()
                 log_start(self._desk.registry)
-                self._lead.acting.look_for_the_unseen()
+                self._leader.acting.look_for_the_unseen()
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
                 await self._loop()
         finally:
             self._recovered.clear()
-            self.watching.take_back(self._objects(), self.inbox)
-            self._alarm.cancel()
+            self.watches.take_back(self._objects(), self.inbox)
+            self._timer.cancel()
             self._work_log.flush()
             for task in self._reads:
                 task.cancel()
@@ -217,20 +217,20 @@ class Controller:
     # --- starting, and starting anew
 
     def _reset(self) -> None:
-        self._lead = Lead(
+        self._leader = Leader(
             kinds=self._kinds,
             client=self._client,
             context=self.context,
             policy=self._policy,
             inbox=self.inbox,
-            drain=self._drain,
+            pod_waiter=self._pod_waiter,
             writer=self.writer,
             events=self.events,
             faults=self.faults,
             reads=self._reads,
             clock=self._clock,
         )
-        self._desk = self._lead.desk
+        self._desk = self._leader.desk
 
     async def _load(self) -> None:
         """Everything that is committed, as soon as the database answers, and can be written if that was what failed."""
@@ -256,7 +256,7 @@ class Controller:
         self._queue_objects = state.queue_objects
         for uid, error in state.faults.items():
             self.faults.report(f"the row of workload {uid}", error)
-        isolation = self._lead.isolation
+        isolation = self._leader.isolation
         restore(
             state,
             seeds,
@@ -266,13 +266,13 @@ class Controller:
             isolation=isolation,
             now=self._clock(),
         )
-        self._lead.upkeep.restored()
+        self._leader.upkeep.restored()
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
         for number, uid in enumerate(list(self._uncompared), start=1):
             kind, raw = self._uncompared.pop(uid)
-            self._lead.see(kind, orjson.loads(raw))
+            self._leader.see(kind, orjson.loads(raw))
             former = before.get(uid) if before is not None else None
             if former is not None and (now := self._desk.registry.get(uid)) is not None:
                 now.in_flight, now.refused = former.in_flight, former.refused
@@ -282,20 +282,20 @@ class Controller:
 
     async def _first_list(self) -> None:
         """Take in what comes until all objects are known: all the work of a start, none of a takeover."""
-        while not self.watching.objects_synced.is_set():
-            waiting = asyncio.create_task(self.watching.objects_synced.wait())
+        while not self.watches.objects_synced.is_set():
+            waiting = asyncio.create_task(self.watches.objects_synced.wait())
             arrived = asyncio.create_task(self.inbox.wait())
             await asyncio.wait({waiting, arrived}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             arrived.cancel()
-            self._lead.incoming.messages(self.inbox.take())
-        self._lead.incoming.messages(self.inbox.take())
+            self._leader.dispatcher.messages(self.inbox.take())
+        self._leader.dispatcher.messages(self.inbox.take())
         self._set_aside()
 
-    def _objects(self) -> dict[str, Known]:
+    def _objects(self) -> dict[str, StoredObject]:
         """All that are known, by uid."""
         seen = {
-            tracked.uid: Known(tracked.seen.kind, tracked.raw)
+            tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
             for tracked in self._desk.registry
             if tracked.seen is not None and tracked.raw is not None
         }
@@ -312,7 +312,7 @@ class Controller:
             await self._find_undecidable(before)
         self._doubtful = self._undecidable = False
         await self._compare(before)
-        self._lead.acting.look_for_the_unseen()
+        self._leader.acting.look_for_the_unseen()
         log.info("deciding again")
 
     async def _find_undecidable(self, workloads: Registry) -> None:
@@ -328,7 +328,7 @@ class Controller:
 
     def _set_aside(self) -> bool:
         """Set aside the workloads that failed; False: that is not enough, and the leader has to begin anew."""
-        for uid in self._lead.isolation.settle():
+        for uid in self._leader.isolation.settle():
             self._doubtful = True
             if pause := self.faults.postpone(uid):
                 asyncio.get_running_loop().call_later(pause, self.inbox.put, Due(uid))
@@ -343,7 +343,7 @@ class Controller:
                     await self._begin_anew()
                     self.inbox.wake()
                 await self.inbox.wait()
-                await self.watching.pulse.beating()  # what cannot be asked is not decided on old knowledge
+                await self.watches.pulse.beating()  # what cannot be asked is not decided on old knowledge
                 await asyncio.sleep(GATHER)
                 await self._turn()
             except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:
@@ -361,12 +361,12 @@ class Controller:
             self.auditor.doubts = False
             await self._begin_anew()
         await self._take_in_orders()
-        self._lead.incoming.messages(self.inbox.take())
-        self._lead.upkeep.pass_time()
-        self._lead.acting.release_stopped()
+        self._leader.dispatcher.messages(self.inbox.take())
+        self._leader.upkeep.pass_time()
+        self._leader.acting.release_stopped()
         if not self._set_aside():
             return
-        pause = self._pace.pause(time.monotonic(), arrived=self._desk.arrived, wanted=self._desk.is_wanted)
+        pause = self._batching.due_in(time.monotonic(), arrived=self._desk.arrived, wanted=self._desk.is_wanted)
         if pause > 0:
             self._wake_in(pause)
         else:
@@ -375,20 +375,20 @@ class Controller:
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
-        self._pace.stepped(arrived=self._desk.arrived)
+        self._batching.began(arrived=self._desk.arrived)
         self._desk.freed, self._desk.arrived = False, 0
         began = time.perf_counter()
-        decisions = self._lead.deciding.decide()
+        decisions = self._leader.scheduler.decide()
         self.metrics.decided(decisions, time.perf_counter() - began, self._desk.engine.cluster_queue_of)
         for flap in decisions.flapping:
             self.flapping += 1
             log.warning("%s", flap.message)
-        if (pause := self._lead.deciding.seconds_until_next()) is not None:
+        if (pause := self._leader.scheduler.seconds_until_next()) is not None:
             self._wake_in(pause)
         if not self._set_aside():
             return
         await self._commit()
-        self._lead.acting.act()
+        self._leader.acting.act()
         self._set_aside()
         if self._desk.dirty or self._desk.batch.urgent:
             self.inbox.wake()
@@ -396,7 +396,7 @@ class Controller:
     async def _commit(self) -> None:
         batch = self._desk.batch
         now = time.monotonic()
-        if batch.urgent or (not batch.empty and now - self._pace.committed_at >= REASONS_INTERVAL):
+        if batch.urgent or (not batch.empty and now - self._batching.committed_at >= REASONS_INTERVAL):
             changes = replace(batch.take(), known=self._revision)
             try:
                 with self.metrics.commit_seconds.time():
@@ -405,9 +405,9 @@ class Controller:
             except Unwritable as error:
                 self._unwritten(error)
                 self._tell(changes, unwritten=error.faults)
-            self._pace.committed(time.monotonic())
+            self._batching.committed(time.monotonic())
         elif not batch.empty:
-            self._wake_in(self._pace.committed_at + REASONS_INTERVAL - now)
+            self._wake_in(self._batching.committed_at + REASONS_INTERVAL - now)
 
     def _tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         """What is committed, to those who count and log it."""
@@ -426,14 +426,14 @@ class Controller:
         for uid, cause in error.faults.items():
             # What is in the way may be what was decided here on a wrong belief: that gets a second chance.
             if not isinstance(error, ContradictsLedger) or self.faults.suspect(uid):
-                self._lead.isolation.failed(uid, cause)
+                self._leader.isolation.failed(uid, cause)
         if error.revision is None:
             self._set_aside()
             raise error
         log.error("%s; the others were written", error)
 
     def _wake_in(self, seconds: float) -> None:
-        self._alarm.set(seconds, self.inbox.wake)
+        self._timer.set(seconds, self.inbox.wake)
 
     async def _take_in_orders(self) -> None:
         """What others have written since the last look: before the Jobs that were submitted after it."""
@@ -441,7 +441,7 @@ class Controller:
             return
         # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
         revision = self._store.revisions.newest_order
-        self._lead.incoming.versions(await self._store.queues.changes_since(self._revision))
-        self._lead.incoming.news(await self._store.orders.since(self._revision))
+        self._leader.dispatcher.versions(await self._store.queues.changes_since(self._revision))
+        self._leader.dispatcher.news(await self._store.orders.since(self._revision))
         self._revision = max(self._revision, revision)
         self._orders_taken.set()

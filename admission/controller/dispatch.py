@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.controller.state.inbox import ContextChanged, Due, ObjectsChanged, PodsGone, PodsSaid, StepDone
+from admission.controller.state.inbox import ContextChanged, Due, ObjectsChanged, PodProblemsFound, PodsGone, StepDone
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
 from admission.model.queues import ClusterQueue, WorkloadPriorityClass
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from admission.store.workloads.orders import News
 
 
-class Incoming:
+class Dispatcher:
     """The distribution; what follows is decided by the others."""
 
     def __init__(
@@ -64,10 +64,10 @@ class Incoming:
                     if (tracked := self._desk.registry.get(uid)) is not None and tracked.wait == wait:
                         with self._isolation.of(uid):
                             self._observing.pods_gone(tracked)
-                case PodsSaid(uid, text):
+                case PodProblemsFound(uid, text):
                     if (tracked := self._desk.registry.get(uid)) is not None:
                         with self._isolation.of(uid):
-                            self._desk.pods_said(tracked, text)
+                            self._desk.note_pod_problem(tracked, text)
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.controller.decisions.cycle import Deciding
-from admission.controller.dispatch import Incoming
+from admission.controller.decisions.scheduler import Scheduler
+from admission.controller.dispatch import Dispatcher
 from admission.controller.state.isolation import Isolation
 from admission.controller.state.workload_state import Desk
 from admission.controller.workloads.acting import Acting
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.policy import Policy
-    from admission.controller.workloads.drain import Drain
+    from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.kinds.base import Kind, Object
     from admission.kinds.registry import Kinds
 
 
-class Lead:
+class Leader:
     """An empty desk, and those who work at it. What is given outlasts it."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Lead:
         context: Context,
         policy: Policy,
         inbox: Inbox,
-        drain: Drain,
+        pod_waiter: PodWaiter,
         writer: Writer,
         events: EventRecorder,
         faults: Faults,
@@ -56,7 +56,7 @@ class Lead:
             clock=clock,
             isolated=self.isolation.of,
         )
-        self.observing = Observing(kinds, context, self.desk, drain, self.upkeep)
+        self.observing = Observing(kinds, context, self.desk, pod_waiter, self.upkeep)
         self.acting = Acting(
             kinds=kinds,
             client=client,
@@ -69,7 +69,7 @@ class Lead:
             isolation=self.isolation,
             reads=reads,
         )
-        self.incoming = Incoming(
+        self.dispatcher = Dispatcher(
             context=context,
             desk=self.desk,
             observing=self.observing,
@@ -79,7 +79,7 @@ class Lead:
             upkeep=self.upkeep,
         )
 
-        self.deciding = Deciding(
+        self.scheduler = Scheduler(
             desk=self.desk, acting=self.acting, upkeep=self.upkeep, isolation=self.isolation, clock=clock
         )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from admission.api.resources.explaining_engine import Deciding
+    from admission.api.resources.explaining_engine import LocalController
     from admission.store.store import Store
 
 ADMIN_TOKEN = "the-admins-token"
@@ -148,7 +148,7 @@ async def world(
     *,
     clock: Callable[[], float],
     users: Mapping[str, User] = DEFAULT_USERS,
-    deciding: Deciding | None = None,
+    deciding: LocalController | None = None,
     **checks: Any,
 ) -> AsyncIterator[World]:
     """Everything, for the time of the block."""

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from admission.api.resources.explaining_engine import Live, Nobody
+from admission.api.resources.explaining_engine import Live, NoController
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
@@ -216,7 +216,7 @@ async def _write_present(scenario: Scenario, count: int) -> None:
     await scenario.store.commit(Changes(tuple(changed), (), tuple(opened), tuple(story)), epoch=scenario.epoch)
 
 
-class Teams(Nobody):
+class Teams(NoController):
     """Knows the namespaces, without deciding."""
 
     def __init__(self, names: tuple[str, ...]) -> None:

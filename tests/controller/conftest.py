@@ -90,7 +90,7 @@ class World:
             policy=policy,
             audit_interval=audit_interval,
         )
-        self.controller.watching.discovery = 0.05
+        self.controller.watches.discovery = 0.05
         self._running = asyncio.create_task(self._run(self.controller, epoch))
         await self.eventually(self._decides)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue
 
-from admission.controller.decisions.commit_batching import INTERVAL, QUICK, Pace
+from admission.controller.decisions.commit_batching import INTERVAL, SHORTEST_INTERVAL, CommitBatching
 
 
 @pytest.fixture
@@ -15,19 +15,19 @@ def database_kind() -> str:
 
 def commits(arrivals: list[float], *, each: float) -> list[float]:
     """When a loop begins a commit that finds something to do; `each` is what one takes."""
-    pace, now, taken, begun = Pace(), 0.0, 0, []
+    batching, now, taken, begun = CommitBatching(), 0.0, 0, []
     while taken < len(arrivals):
         arrived = sum(at <= now for at in arrivals) - taken
-        pause = pace.pause(now, arrived=arrived, wanted=False)
+        pause = batching.due_in(now, arrived=arrived, wanted=False)
         if not arrived or pause > 0:
             coming = [at for at in arrivals if at > now]
             now = min([*coming[:1], *([now + pause] if arrived else [])])
             continue
-        pace.stepped(arrived=arrived)
+        batching.began(arrived=arrived)
         taken += arrived
         begun.append(now)
         now += each
-        pace.committed(now)
+        batching.committed(now)
     return begun
 
 
@@ -48,10 +48,10 @@ def test_after_a_burst_a_job_that_comes_alone_is_committed_at_once():
 
 
 def test_free_quota_that_somebody_waits_for_is_not_kept_waiting():
-    pace = Pace()
-    pace.committed(100.0)
-    assert pace.pause(100.0, arrived=0, wanted=True) == pytest.approx(QUICK)
-    assert pace.pause(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
+    batching = CommitBatching()
+    batching.committed(100.0)
+    assert batching.due_in(100.0, arrived=0, wanted=True) == pytest.approx(SHORTEST_INTERVAL)
+    assert batching.due_in(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
 
 
 async def test_a_thousand_jobs_at_once_are_at_most_fifty_write_transactions(world):

@@ -69,7 +69,7 @@ async def test_it_may_lead_again_without_listing_anything(queues):
             await queues.submit(job(f"unseen-{number}", cpu="100"))
             with pytest.raises(ExceptionGroup):
                 await deciding
-            assert controller.watching.failure() is None
+            assert controller.watches.failure() is None
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     assert queues.sandbox.requests["GET", "jobs", "sluice"] == 2  # one list, one watch

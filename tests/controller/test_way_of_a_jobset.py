@@ -36,7 +36,7 @@ async def sluice(world):
 async def test_a_kind_that_is_not_installed_holds_nobody_up(sluice):
     await sluice.submit(job("a"))
     await sluice.job("a", runs)
-    assert "jobsets" not in sluice.controller.watching.informers()
+    assert "jobsets" not in sluice.controller.watches.informers()
     assert not [key for key in sluice.client.requests if "jobsets" in key[1]]
 
 
@@ -178,7 +178,7 @@ async def test_a_definition_that_goes_takes_its_objects_along(sluice):
     assert (await sluice.record("a", "finished")).outcome == "Deleted"
 
     async def let_go():
-        return "jobsets" not in sluice.controller.watching.informers()
+        return "jobsets" not in sluice.controller.watches.informers()
 
     await sluice.eventually(let_go)
     await sluice.submit(job("next", cpu="4"))

@@ -13,7 +13,7 @@ from admission.model.errors import ClusterError
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from admission.api.resources.explaining_engine import Deciding
+    from admission.api.resources.explaining_engine import LocalController
     from admission.store.store import Store
 
 
@@ -35,7 +35,7 @@ def _not_leading(holder: str) -> NotLeading:
 class Audits:
     """Only the leader knows all that is compared, and only it may repair."""
 
-    def __init__(self, store: Store, deciding: Deciding) -> None:
+    def __init__(self, store: Store, deciding: LocalController) -> None:
         self._store = store
         self._deciding = deciding
 

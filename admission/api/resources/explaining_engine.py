@@ -20,7 +20,7 @@ MIRRORED_SECONDS = 5.0
 """An engine made from the database answers for so long, though the database has gone on: to make one takes a while."""
 
 
-class Deciding(Protocol):
+class LocalController(Protocol):
     """What the API may ask of the Sluice that runs in the same process."""
 
     @property
@@ -37,7 +37,7 @@ class Deciding(Protocol):
         """What differs between database, cluster and memory; None while another decides. Raises ClusterError."""
 
 
-class Nobody:
+class NoController:
     """Where no Sluice runs in the same process: an API by itself."""
 
     policy = Policy()
@@ -64,7 +64,7 @@ class _Mirror:
 class Live:
     """Engines to ask, and engines to try things on."""
 
-    def __init__(self, store: Store, deciding: Deciding, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, deciding: LocalController, *, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._deciding = deciding
         self._clock = clock

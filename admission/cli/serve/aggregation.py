@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.probes import Checks
-    from admission.api.resources.explaining_engine import Deciding
+    from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.start_estimates import EstimateOf
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
@@ -140,7 +140,7 @@ def api_app(
     settings: Settings,
     store: Store,
     client: Client,
-    deciding: Deciding,
+    deciding: LocalController,
     doors: TlsDoors | None,
     checks: Checks,
     estimate_of: EstimateOf,

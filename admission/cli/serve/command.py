@@ -221,7 +221,7 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
 def _unqueued(settings: Settings, controller: Controller, client: Client, leads: Callable[[], bool]) -> Unqueued:
     return Unqueued(
         client,
-        controller.watching,
+        controller.watches,
         controller.events,
         namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
         leads=leads,

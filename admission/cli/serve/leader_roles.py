@@ -62,7 +62,7 @@ class Role:
 
     async def health(self) -> str | None:
         """A leader is healthy once it decides, a follower once it knows all that it needs in order to take over."""
-        return self._controller.watching.failure() if self._epoch is None else await self._controller.health()
+        return self._controller.watches.failure() if self._epoch is None else await self._controller.health()
 
     async def begin(self) -> None:
         """Before anything else is touched: raises AlreadyRunning where only one can be, and another is."""

@@ -44,7 +44,7 @@ class Numbers:
         queues = await self._of_queues()
         told = () if self.gate is None else self.gate.metrics()
         fixed = [*self._of_process(), *self._of_role(), *self._of_work(), *self._of_cluster(), *self._of_audit()]
-        counted = [*self.controller.metrics.collectors(), self.controller.watching.lag.histogram]
+        counted = [*self.controller.metrics.collectors(), self.controller.watches.lag.histogram]
         return [*counted, Fixed([*fixed, *told, *queues])]
 
     def _of_process(self) -> Iterator[Metric]:
@@ -122,7 +122,7 @@ class Numbers:
             "sluice_informer_synced",
             "1 while all objects of the resource are known and the watch is heard, else 0.",
             ("resource",),
-            (((name,), int(synced)) for name, synced in self.controller.watching.informers().items()),
+            (((name,), int(synced)) for name, synced in self.controller.watches.informers().items()),
         )
 
     def _of_audit(self) -> Iterator[Metric]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed
 from admission.controller.state.faults import cause
-from admission.controller.workloads.drain import ENDED
+from admission.controller.workloads.pod_waiter import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -38,7 +38,7 @@ AT_ONCE = 100
 """Objects that are looked at in one go, some milliseconds."""
 
 
-class Evidence:
+class AuditSources:
     """Of one database and one cluster; `clock` gives seconds since the epoch. Raises ClusterError and StoreError."""
 
     def __init__(self, store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float]) -> None:
@@ -129,10 +129,10 @@ async def without_leader(
 
     Raises ClusterError and StoreError.
     """
-    evidence = Evidence(store, client, kinds, clock=clock)
+    sources = AuditSources(store, client, kinds, clock=clock)
 
     async def look() -> list[Difference]:
-        return await compared(await evidence.view())
+        return await compared(await sources.view())
 
     return [document(difference, left=True) for difference in await lasting(look, grace=GRACE)]
 

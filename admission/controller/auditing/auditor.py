@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from admission.apimachinery.patches import json_patch
 from admission.cluster.informer import Change
-from admission.controller.auditing.audit_sources import GRACE, Evidence, compared, document, key, lasting
+from admission.controller.auditing.audit_sources import GRACE, AuditSources, compared, document, key, lasting
 from admission.controller.auditing.comparison import Cure
 from admission.controller.state.inbox import Due, ObjectsChanged
 from admission.model.errors import ClusterError, Misconfigured, StoreError
@@ -63,7 +63,7 @@ class Auditor:
         """Those that the last look found."""
         self.looked_at: float | None = None
         """When that was."""
-        self._evidence = Evidence(store, client, kinds, clock=clock)
+        self._sources = AuditSources(store, client, kinds, clock=clock)
         self._context = context
         self._working = working
         self._interval = interval
@@ -118,7 +118,7 @@ class Auditor:
                 inbox.put(Due(difference.uid))
         if strange:
             desk.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
-            async for kind, obj in self._evidence.objects():
+            async for kind, obj in self._sources.objects():
                 if obj["metadata"]["uid"] in strange:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
                     inbox.put(ObjectsChanged(kind, [Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
@@ -138,7 +138,7 @@ class Auditor:
         return [document(difference, left=key(difference) in still) for difference in found]
 
     async def _differences(self) -> list[Difference]:
-        view = await self._evidence.view(lambda uid: self._working()[0].registry.get(uid), self._is_elsewhere)
+        view = await self._sources.view(lambda uid: self._working()[0].registry.get(uid), self._is_elsewhere)
         # Engine and memory are of one moment.
         desk, _ = self._working()
         view = replace(view, tracked=desk.registry.records(), engine=_flat(desk.engine.usage()))

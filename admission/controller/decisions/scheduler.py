@@ -25,8 +25,8 @@ REASONS_AT_ONCE = 500
 """Workloads whose reason is looked at together: some 20 ms, as those of one shape share the answer."""
 
 
-class Deciding:
-    """For one desk. `clock` gives seconds since the epoch."""
+class Scheduler:
+    """Kueue's word for what runs the cycles. For one desk; `clock` gives seconds since the epoch."""
 
     def __init__(
         self, *, desk: Desk, acting: Acting, upkeep: Upkeep, isolation: Isolation, clock: Callable[[], float]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
     from admission.cluster.informer import Change
-    from admission.controller.intake.watches import Watching
+    from admission.controller.intake.watches import ClusterWatches
     from admission.kinds.base import Kind
     from admission.model.base import LabelSelector
 
@@ -55,7 +55,7 @@ class Unqueued:
     def __init__(
         self,
         client: Client,
-        watching: Watching,
+        watches: ClusterWatches,
         events: EventRecorder,
         *,
         namespaces: LabelSelector,
@@ -63,19 +63,19 @@ class Unqueued:
     ) -> None:
         """`namespaces` selects those that are managed."""
         self._client = client
-        self._watching = watching
+        self._watches = watches
         self._events = events
         self._namespaces = namespaces
         self._leads = leads
         self._known: dict[str, _Unqueued] = {}
         """By uid: those without a queue in any namespace, for another one may become a managed one."""
         self._news = asyncio.Event()
-        watching.tell(self._seen, self._news.set)
+        watches.tell(self._seen, self._news.set)
 
     async def run(self) -> NoReturn:
         """Until cancelled. Failures are waited out."""
-        await self._watching.context_synced()
-        await self._watching.objects_synced.wait()
+        await self._watches.context_synced()
+        await self._watches.objects_synced.wait()
         self._news.set()
         while True:
             await self._news.wait()
@@ -98,7 +98,7 @@ class Unqueued:
                 self._known.pop(change.uid, None)
 
     def _is_managed(self, namespace: str) -> bool:
-        labels = self._watching.context.namespace_labels(namespace)
+        labels = self._watches.context.namespace_labels(namespace)
         return labels is not None and self._namespaces.matches(labels)
 
     async def _take_in(self, found: list[_Unqueued]) -> bool:
@@ -115,7 +115,7 @@ class Unqueued:
         return all([await self._label_one(one) for one in found])
 
     async def _label_one(self, one: _Unqueued) -> bool:
-        kinds, kind = self._watching.kinds, one.kind
+        kinds, kind = self._watches.kinds, one.kind
         path = kinds.path(kind, one.namespace, one.name)
         metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": _label(kind)}
         try:

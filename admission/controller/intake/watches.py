@@ -17,7 +17,7 @@ from admission.controller.intake.served import served_versions
 from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, ObjectsChanged
 from admission.controller.state.lag import WatchLag
-from admission.controller.state.tracked import Known, packed
+from admission.controller.state.tracked import StoredObject, packed
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ DISCOVERY = 10.0
 Listener: TypeAlias = "Callable[[Kind, list[Change]], None]"
 
 
-class Watching:
+class ClusterWatches:
     """The informers of all kinds and of what workloads are computed from; they run as long as the process.
 
     A kind of custom resource is watched from when the API server serves it until it does not any more.
@@ -60,7 +60,7 @@ class Watching:
         """Why it is not known which custom resources there are; None: it is."""
         self.objects_synced = asyncio.Event()
         """Set when the first lists of all kinds are complete, and were taken by whoever decides."""
-        self._kept: dict[str, Known] = {}
+        self._kept: dict[str, StoredObject] = {}
         """By uid: all that are queued and have not ended. While somebody decides, that is for him to know."""
         self._inbox: Inbox | None = None
         self._listeners: list[tuple[Listener, Callable[[], None]]] = []
@@ -105,12 +105,12 @@ class Watching:
         informers = {**self._context_informers, **objects}
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
-    def hand_over(self, inbox: Inbox) -> dict[str, Known]:
+    def hand_over(self, inbox: Inbox) -> dict[str, StoredObject]:
         """All objects that are known, by uid; from now on all that changes is put into `inbox`."""
         kept, self._kept, self._inbox = self._kept, {}, inbox
         return kept
 
-    def take_back(self, objects: dict[str, Known], inbox: Inbox) -> None:
+    def take_back(self, objects: dict[str, StoredObject], inbox: Inbox) -> None:
         """Nobody decides any more: `objects` is what was known then, and `inbox` what was not yet taken from it."""
         self._kept, self._inbox = objects, None
         for message in inbox.take():
@@ -208,7 +208,7 @@ class Watching:
         for change in batch:
             obj = change.object
             if change.type != "DELETED" and obj is not None and _concerns_us(kind, obj):
-                self._kept[change.uid] = Known(kind, packed(obj))
+                self._kept[change.uid] = StoredObject(kind, packed(obj))
             else:
                 self._kept.pop(change.uid, None)
 

@@ -46,7 +46,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class PodsGone:
-    """No pod of an object is left of those that `Drain` was told to wait for."""
+    """No pod of an object is left of those that `PodWaiter` was told to wait for."""
 
     uid: str
     wait: int
@@ -54,14 +54,14 @@ class PodsGone:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsSaid:
+class PodProblemsFound:
     """What keeps pods of an admitted workload from running; empty: nothing does, as far as is known."""
 
     uid: str
     text: str
 
 
-Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone | PodsSaid
+Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone | PodProblemsFound
 
 
 class Inbox:

@@ -9,26 +9,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Alarm:
-    """Calls `wake` at the earliest of the times that it was set for."""
+class Timer:
+    """Calls a function at the earliest of the times that it was set for."""
 
     def __init__(self) -> None:
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """In the time of the event loop."""
 
     def set(self, seconds: float, wake: Callable[[], None]) -> None:
-        """Ring after a time, unless it rings before: an earlier wakeup makes a later one needless."""
+        """Call `wake` after a time, unless it is called before: an earlier call makes a later one needless."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if now < self._rings_at <= now + seconds:
+        if now < self._due <= now + seconds:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings_at = now + seconds
-        self._timer = loop.call_later(seconds, wake)
+        if self._handle is not None:
+            self._handle.cancel()
+        self._due = now + seconds
+        self._handle = loop.call_later(seconds, wake)
 
     def cancel(self) -> None:
-        """Do not ring."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings_at = 0.0
+        """Call nothing."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self._due = 0.0

@@ -23,7 +23,7 @@ _LATE = "cameLate"
 """In a record's `original`."""
 
 
-class Known(NamedTuple):
+class StoredObject(NamedTuple):
     """An object as it was last seen, packed."""
 
     kind: Kind
@@ -66,7 +66,7 @@ class Tracked:
     unsettled: bool = False
     """Whether it was unsuspended and its controller may not have said so yet: what its status says is from before."""
     wait: int = 0
-    """The number of the wait for its pods that is under way (`Drain`); 0: none."""
+    """The number of the wait for its pods that is under way (`PodWaiter`); 0: none."""
     in_sync: int = 0
     """The generation that is known to be what was admitted, because Sluice made it by starting it."""
 

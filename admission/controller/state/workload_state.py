@@ -175,7 +175,7 @@ class Desk:
         self.write(record, message=f"{record.message} All admission checks are ready.")
         self.dirty[tracked.uid] = None
 
-    def pods_said(self, tracked: Tracked, text: str) -> None:
+    def note_pod_problem(self, tracked: Tracked, text: str) -> None:
         """What keeps pods of an admitted workload from running; empty: nothing does."""
         record = tracked.record
         if record.state is not State.ADMITTED or record.admission is None or record.checks_pending:

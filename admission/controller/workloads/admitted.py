@@ -188,7 +188,7 @@ class Upkeep:
     def _follow_readiness(self, tracked: Tracked, seen: Observed) -> None:
         if seen.ready and not seen.suspended:
             self._starting.pop(tracked.uid, None)
-            self._desk.pods_said(tracked, "")
+            self._desk.note_pod_problem(tracked, "")
         elif not seen.suspended:
             self._starting[tracked.uid] = None
         if self._policy is None:

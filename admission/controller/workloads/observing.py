@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_state import Desk
     from admission.controller.workloads.admitted import Upkeep
-    from admission.controller.workloads.drain import Drain
+    from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.limits import NamespaceContext
     from admission.kinds.registry import Kinds
@@ -34,11 +34,11 @@ PRIORITIZED = "Prioritized"
 class Observing:
     """Takes objects in as they are seen, in any order and any number of times."""
 
-    def __init__(self, kinds: Kinds, context: Context, desk: Desk, drain: Drain, upkeep: Upkeep) -> None:
+    def __init__(self, kinds: Kinds, context: Context, desk: Desk, pod_waiter: PodWaiter, upkeep: Upkeep) -> None:
         self._kinds = kinds
         self._context = context
         self._desk = desk
-        self._drain = drain
+        self._pod_waiter = pod_waiter
         self._upkeep = upkeep
 
     def see(self, kind: Kind, obj: Object) -> None:
@@ -80,7 +80,9 @@ class Observing:
             workload = tracked.record.workload
             kind = self._kinds.of(workload)
             label = POD_OWNER if kind is None else kind.pods_label
-            tracked.wait = self._drain.add(workload.uid, workload.namespace, label=label, may_begin=tracked.unsettled)
+            tracked.wait = self._pod_waiter.add(
+                workload.uid, workload.namespace, label=label, may_begin=tracked.unsettled
+            )
 
     def pods_gone(self, tracked: Tracked) -> None:
         """Its last pod has ended, though its object is gone, or does not say so."""

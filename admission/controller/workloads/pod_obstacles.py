@@ -12,7 +12,7 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from admission.controller.state.inbox import PodsSaid
+from admission.controller.state.inbox import PodProblemsFound
 from admission.kinds.base import POD_OWNER
 from admission.model import sentences
 from admission.model.errors import ClusterError
@@ -43,7 +43,7 @@ _HARMLESS = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class PodObstacles:
-    """Looks while `run` runs, and puts `PodsSaid` into the inbox. `clock` gives seconds since the epoch.
+    """Looks while `run` runs, and puts `PodProblemsFound` into the inbox. `clock` gives seconds since the epoch.
 
     `unready` gives the admitted workloads whose pods are not all ready.
     """
@@ -104,7 +104,7 @@ class PodObstacles:
             admission = tracked.record.admission
             if tracked.record.state is State.ADMITTED and admission is not None:
                 wanted = sum(assigned.count for assigned in admission.pod_sets)
-                self._inbox.put(PodsSaid(tracked.uid, obstacle(pods[tracked.uid], wanted)))
+                self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods[tracked.uid], wanted)))
 
 
 def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:

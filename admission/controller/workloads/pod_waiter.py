@@ -53,7 +53,7 @@ class _Wait:
     pause: float = PAUSE[0]
 
 
-class Drain:
+class PodWaiter:
     """The workloads whose pods are waited for. `PodsGone` is put into the inbox for each, once."""
 
     def __init__(self, client: Client, inbox: Inbox) -> None:
