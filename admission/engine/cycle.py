@@ -169,7 +169,7 @@ class Cycle:
             if item is None:
                 continue
             if not item.accepted:
-                queue.pending.put_alone(item, until_asked=True)
+                queue.pending.make_one_inadmissible(item, until_woken=True)
                 self._park(item, MISCONFIGURED, NAMESPACE_MISMATCH)
                 self._result.moved = True
             elif item.fault is not None:
@@ -177,7 +177,7 @@ class Cycle:
                 if queue.spec.queueing_strategy == "StrictFIFO":
                     faulty.append((queue, item))
                 else:
-                    queue.pending.put_alone(item)
+                    queue.pending.make_one_inadmissible(item)
                     self._result.moved = True
             else:
                 entries.append(Entry(item, queue, queue.node))
@@ -186,13 +186,13 @@ class Cycle:
         return entries
 
     def _pop(self, queue: ClusterQueue, filters: ActivePolicies) -> Item | None:
-        """The first pending workload of a ClusterQueue that no policy refuses; those before it are set aside."""
+        """The first pending workload of a ClusterQueue that no policy refuses; those before it become inadmissible."""
         item = queue.pending.pop()
         while item is not None and item.accepted and item.fault is None:
             refusal = filters.refusal(item.workload, queue.name)
             if refusal is None:
                 break
-            filters.set_aside(item, queue.pending)
+            filters.make_inadmissible(item, queue.pending)
             self._park(item, *refusal)
             self._domain.forget(queue)
             item = queue.pending.pop()
@@ -341,7 +341,7 @@ class Cycle:
         self._result.admitted.append((Admit(workload, admission), held))
 
     def _conclude(self, entry: Entry) -> None:
-        """Requeue a head that was not admitted, as active, inadmissible or set aside."""
+        """Requeue a head that was not admitted, as active or inadmissible."""
         item, queue, pending = entry.item, entry.queue, entry.queue.pending
         self._domain.forget(queue)
         if item.progress is not None:  # the search for a flavor was continued: next time it starts over
@@ -356,7 +356,7 @@ class Cycle:
             return
         if entry.outcome is Outcome.REFUSED:
             assert self._filters is not None
-            self._filters.set_aside(item, pending)
+            self._filters.make_inadmissible(item, pending)
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
@@ -371,11 +371,11 @@ class Cycle:
             pending.sticky = item.uid
             self._result.moved = True
         if best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None:
-            pending.put_aside(item)
+            pending.make_inadmissible(item)
             self._note_obstacles(entry)
             self._result.moved = True
         elif best_effort and entry.outcome is Outcome.GATED:
-            pending.put_alone(item)
+            pending.make_one_inadmissible(item)
             self._result.moved = True
         else:
             pending.add(item)
@@ -386,8 +386,8 @@ class Cycle:
         facts.obstacles = None if shape.partial else obstacles(facts.plan, entry.assignment)
 
     def _park(self, item: Item, reason: str, message: str) -> None:
-        if item.said != (reason, message):
-            item.said = reason, message
+        if item.last_park != (reason, message):
+            item.last_park = reason, message
             self._result.parked.append(Park(item.workload, reason, message))
 
 

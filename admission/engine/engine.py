@@ -98,7 +98,7 @@ class Engine:
         registry.wake()
         evicted = registry.refresh()
         registry.retry_refused()
-        parked = registry.tell()
+        parked = registry.newly_outside()
         admitted: list[Admit] = []
         domains = registry.forest.domains.values()
         if any(domain.dirty or domain.waiting for domain in domains):
@@ -109,7 +109,7 @@ class Engine:
             if not domain.dirty:
                 continue
             contenders = self._standby(domain, lean=lean)
-            domain.release(lean=lean)
+            domain.requeue_inadmissible(lean=lean)
             result = Cycle(
                 domain,
                 self._search,
@@ -242,7 +242,7 @@ class Engine:
         """The pending workloads of a ClusterQueue."""
         queue = self._registry.forest.queue(cluster_queue)
         if queue in self._registry.forest.domain_of:
-            self._registry.forest.domain_of[queue].release(lean=False)
+            self._registry.forest.domain_of[queue].requeue_inadmissible(lean=False)
         pending = queue.pending
         return Waiting(
             tuple(item.workload for item in pending.active()), tuple(item.workload for item in pending.inadmissible())

@@ -69,12 +69,12 @@ class Explanation:
     """The sentence for it, with what helps."""
     cluster_queue: str = ""
     position_in_cluster_queue: int = 0
-    """From 1, those that are set aside included; 0 if it waits in none, or cannot be admitted as it is."""
+    """From 1, inadmissible ones included; 0 if it waits in none, or cannot be admitted as it is."""
     position_in_local_queue: int = 0
     not_before: float | None = None
     """Until when it takes no part (backoff), if it does not."""
     ahead: int = 0
-    """How many of its ClusterQueue would be tried before it, as they are not set aside; counted up to a limit."""
+    """How many of its ClusterQueue would be tried before it, as they are active; counted up to a limit."""
     ahead_first: tuple[str, ...] = ()
     """The keys of the first of them."""
     attempts: tuple[tuple[str, Attempt], ...] = ()

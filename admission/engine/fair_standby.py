@@ -145,7 +145,7 @@ class Standby:
         self._shares: dict[ClusterQueue, tuple[tuple[bool, float], bool]] = {}
         """The share (`Share.rank`), and whether it falls with every workload that is taken from the ClusterQueue."""
         self._kept: dict[ClusterQueue, int] = {}
-        """Those left out, to the number of their shapes that the cycles so far would have tried and set aside."""
+        """Those left out, to the number of their shapes that the cycles so far would have have tried in vain."""
         self._contending: set[ClusterQueue] = set()
         """Those of them that were contenders in the last cycle and had no turn."""
 
@@ -159,10 +159,10 @@ class Standby:
         self._contending.discard(queue)
         tried = self._kept.pop(queue)
         outlook = self._outlooks.pop(queue, None)
-        queue.pending.release()
+        queue.pending.requeue_inadmissible()
         if outlook is not None and outlook.wishes is not None:
             for wish in outlook.wishes[:tried]:
-                queue.pending.set_aside_shape(wish.item.shape)
+                queue.pending.make_shape_inadmissible(wish.item.shape)
 
     def leave_out(self, queue: ClusterQueue) -> None:
         """The head of a contender was admitted: what waits behind it is judged like that of those left out."""
@@ -179,7 +179,7 @@ class Standby:
             self.take_part(queue)
 
     def end(self) -> None:
-        """Nothing moves any more: what is blocked stays set aside until quota is freed again."""
+        """Nothing moves any more: what is blocked stays inadmissible until quota is freed again."""
         for queue in list(self._contending):
             self.take_part(queue)
         self._kept.clear()
@@ -195,7 +195,7 @@ class Standby:
             if self._kept[queue]:  # it has changed in the meantime
                 self.take_part(queue)
             else:
-                self._set_aside(queue)
+                self._make_inadmissible(queue)
         highest, strict = self._highest()
         free = self._free()
         self._contending.clear()
@@ -222,11 +222,11 @@ class Standby:
             self.take_part(queue)
         return contenders
 
-    def _set_aside(self, queue: ClusterQueue) -> None:
-        """Set all waiting workloads aside if it can be told what becomes of them."""
+    def _make_inadmissible(self, queue: ClusterQueue) -> None:
+        """Mark all waiting workloads inadmissible if it can be told what becomes of them."""
         outlook = self._outlooks[queue] = self._outlook(queue)
         for wish in outlook.wishes or ():
-            queue.pending.set_aside_shape(wish.item.shape)
+            queue.pending.make_shape_inadmissible(wish.item.shape)
 
     def _free(self) -> list[int]:
         root = self._domain.tree.root

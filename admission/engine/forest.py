@@ -70,7 +70,7 @@ class Domain:
         if self.standby is not None:
             self.standby.forget(queue)
 
-    def release(self, *, lean: bool) -> None:
+    def requeue_inadmissible(self, *, lean: bool) -> None:
         """Make inadmissible workloads active again if quota has become free since the last call.
 
         `lean`: but the shapes that certainly do not fit, in a tree of one ClusterQueue, where their turns would change
@@ -80,9 +80,9 @@ class Domain:
             return
         self.freed = False
         for queue in self.queues:
-            if queue.pending.set_aside:
+            if queue.pending.has_inadmissible:
                 alone = lean and len(self.queues) == 1
-                queue.pending.release(queue.surely_blocked() if alone else None)
+                queue.pending.requeue_inadmissible(queue.surely_blocked() if alone else None)
 
 
 class Forest:

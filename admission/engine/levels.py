@@ -40,7 +40,7 @@ class QueueLevels:
     """Why it admits nothing, such as `is stopped`; empty while it is active."""
     pending: int
     """The number of pending workloads, inadmissible ones included."""
-    set_aside: int
+    inadmissible: int
     """How many of them are inadmissible."""
     requested: Mapping[str, int]
     """Resource to the amount that those pending ask for together."""
@@ -68,7 +68,7 @@ def queue_levels(forest: Forest) -> Iterator[QueueLevels]:
             "" if node is None or node.parent is None else node.root.name,
             queue.inactive,
             len(queue.pending),
-            queue.pending.count_set_aside(),
+            queue.pending.count_inadmissible(),
             _requested(queue),
             {} if node is None or queue.tree is None else _levels(node, queue.tree),
         )

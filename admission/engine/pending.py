@@ -39,19 +39,19 @@ class Likeness(NamedTuple):
 class Bucket:
     """Pending workloads of one shape and likeness, as a heap by time."""
 
-    __slots__ = ("aside", "front", "heap", "likeness", "shape", "size", "told")
+    __slots__ = ("front", "heap", "inadmissible", "last_reason", "likeness", "shape", "size")
 
     def __init__(self, shape: Shape, likeness: Likeness) -> None:
         self.shape = shape
         self.likeness = likeness
         self.heap: list[tuple[float, str, int, Item]] = []
         self.size = 0
-        self.aside = False
+        self.inadmissible = False
         """Whether its shape is inadmissible: all workloads in it, and those that are added."""
         self.front: Item | None = None
-        """Its first item, which is ordered among the fronts of other buckets; None while the bucket is set aside."""
-        self.told: tuple[str, str] | None = None
-        """Reason and sentence that all in it were told, or are about to be (see `Review`); None: not all the same."""
+        """Its first item, which is ordered among the fronts of other buckets; None while the bucket is inadmissible."""
+        self.last_reason: tuple[str, str] | None = None
+        """Reason and sentence last reported of all in it, or about to be (see `Review`); None: not all the same."""
 
     def first(self) -> Item | None:
         """The earliest workload. Drops heap entries of workloads that have left (their token differs)."""
@@ -84,7 +84,7 @@ class Pending:
     """The pending workloads of one ClusterQueue.
 
     Ordered by: the sticky preemptor first; LocalQueue with the least usage, if a policy orders; priority, highest
-    first; waiting since; uid. Each is active, inadmissible with its shape, or set aside on its own (`put_alone`).
+    first; waiting since; uid. Each is active, or inadmissible, with its shape or on its own (`make_one_inadmissible`).
     """
 
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class Pending:
         self.sticky = ""
         """The uid of a workload whose victims are leaving, and which stays first until it is admitted; "" if none."""
         self._buckets: dict[Shape, dict[Likeness, Bucket]] = {}
-        self._aside: dict[Shape, None] = {}
-        self._alone: dict[str, tuple[Item, bool]] = {}
+        self._inadmissible_shapes: dict[Shape, None] = {}
+        self._inadmissible_alone: dict[str, tuple[Item, bool]] = {}
         self._order: list[tuple[int, float, str, int, Item, int]] = []
         self._tokens = _TOKENS
         self._by_uid: dict[str, Item] = {}
@@ -119,16 +119,16 @@ class Pending:
         """All pending workloads, in no order."""
         return iter(self._by_uid.values())
 
-    def count_set_aside(self) -> int:
+    def count_inadmissible(self) -> int:
         """The number of inadmissible workloads."""
-        buckets = (bucket for shape in self._aside for bucket in self._buckets.get(shape, {}).values())
-        return len(self._alone) + sum(bucket.size for bucket in buckets)
+        buckets = (bucket for shape in self._inadmissible_shapes for bucket in self._buckets.get(shape, {}).values())
+        return len(self._inadmissible_alone) + sum(bucket.size for bucket in buckets)
 
     def count_by_shape(self) -> Iterator[tuple[Shape, int]]:
         """Each shape with a number of workloads that have it; a shape may come more than once."""
         for shape, buckets in self._buckets.items():
             yield shape, sum(bucket.size for bucket in buckets.values())
-        for item, _ in self._alone.values():
+        for item, _ in self._inadmissible_alone.values():
             yield item.shape, 1
 
     def add(self, item: Item) -> None:
@@ -140,8 +140,8 @@ class Pending:
         heappush(bucket.heap, (item.rank_at, item.uid, item.token, item))
         bucket.size += 1
         front = bucket.front
-        if not bucket.aside and (front is None or (item.rank_at, item.uid) < (front.rank_at, front.uid)):
-            self._stand(bucket, item)
+        if not bucket.inadmissible and (front is None or (item.rank_at, item.uid) < (front.rank_at, front.uid)):
+            self._set_front(bucket, item)
 
     def _enter(self, item: Item) -> None:
         uid = item.uid
@@ -163,10 +163,10 @@ class Pending:
         bucket = buckets.get(likeness)
         if bucket is None:
             bucket = buckets[likeness] = Bucket(item.shape, likeness)
-            bucket.aside = item.shape in self._aside
+            bucket.inadmissible = item.shape in self._inadmissible_shapes
         return bucket
 
-    def _stand(self, bucket: Bucket, item: Item | None) -> None:
+    def _set_front(self, bucket: Bucket, item: Item | None) -> None:
         bucket.front = item
         if item is not None and self.usage is None:
             heappush(self._order, (*item.rank, next(self._tokens), item, item.token))
@@ -184,7 +184,7 @@ class Pending:
             del self._rankings[item.local_queue]
 
     def _take(self, item: Item) -> None:
-        self._alone.pop(item.uid, None)
+        self._inadmissible_alone.pop(item.uid, None)
         bucket = item.bucket
         item.bucket = None
         item.token = 0
@@ -192,7 +192,7 @@ class Pending:
             return
         bucket.size -= 1
         if bucket.front is item:
-            self._stand(bucket, bucket.first())
+            self._set_front(bucket, bucket.first())
         if not bucket.size:
             self._drop(bucket)
 
@@ -205,7 +205,7 @@ class Pending:
     def pop(self) -> Item | None:
         """Take the head out of the order; None if none is active.
 
-        It is pending until `remove`; the caller puts it back by `add`, `put_aside` or `put_alone`.
+        It is pending until `remove`; the caller puts it back by `add`, `make_inadmissible` or `make_one_inadmissible`.
         """
         item = self._first()
         if item is not None:
@@ -214,7 +214,7 @@ class Pending:
 
     def _first(self) -> Item | None:
         sticky = self._by_uid.get(self.sticky) if self.sticky else None
-        if sticky is not None and sticky.bucket is not None and not sticky.bucket.aside:
+        if sticky is not None and sticky.bucket is not None and not sticky.bucket.inadmissible:
             return sticky
         if self.usage is not None:
             return self._least_used(self.usage)
@@ -240,26 +240,26 @@ class Pending:
         while (item := self._first()) is not None:
             if item.progress is not None or item.fault is not None or not item.accepted or not blocked(item.shape):
                 return
-            self.set_aside_shape(item.shape)
+            self.make_shape_inadmissible(item.shape)
 
-    def put_aside(self, item: Item) -> None:
-        """Mark a head and all others of its shape inadmissible until `release`."""
+    def make_inadmissible(self, item: Item) -> None:
+        """Mark a head and all others of its shape inadmissible until `requeue_inadmissible`."""
         self.add(item)
-        self.set_aside_shape(item.shape)
+        self.make_shape_inadmissible(item.shape)
 
-    def set_aside_shape(self, shape: Shape) -> None:
-        """Mark all workloads of a shape inadmissible until `release`."""
-        self._aside[shape] = None
+    def make_shape_inadmissible(self, shape: Shape) -> None:
+        """Mark all workloads of a shape inadmissible until `requeue_inadmissible`."""
+        self._inadmissible_shapes[shape] = None
         for bucket in self._buckets[shape].values():
-            bucket.aside = True
+            bucket.inadmissible = True
             bucket.front = None
 
     def firsts(self) -> list[Item] | None:
         """The first workload of each shape, in order, whether active or inadmissible.
 
-        None if some were set aside on their own, or would not become active by `release`.
+        None if some are inadmissible on their own, or would not become active by `requeue_inadmissible`.
         """
-        if any(not until_asked for _, until_asked in self._alone.values()):
+        if any(not until_woken for _, until_woken in self._inadmissible_alone.values()):
             return None
         firsts = []
         for buckets in self._buckets.values():
@@ -270,46 +270,46 @@ class Pending:
                 firsts.append(min(fronts, key=_rank_of))
         return sorted(firsts, key=_rank_of)
 
-    def put_alone(self, item: Item, *, until_asked: bool = False) -> None:
-        """Set a workload aside on its own, not with its shape; `until_asked`: `release` does not bring it back."""
+    def make_one_inadmissible(self, item: Item, *, until_woken: bool = False) -> None:
+        """Mark a workload inadmissible, but not its shape; `until_woken`: only `wake` makes it active again."""
         self._enter(item)
-        self._alone[item.uid] = item, until_asked
+        self._inadmissible_alone[item.uid] = item, until_woken
 
     @property
-    def set_aside(self) -> bool:
-        """Whether any workload is inadmissible or set aside on its own."""
-        return bool(self._aside or self._alone)
+    def has_inadmissible(self) -> bool:
+        """Whether any workload is inadmissible."""
+        return bool(self._inadmissible_shapes or self._inadmissible_alone)
 
-    def release(self, keep: Callable[[Shape], bool] | None = None) -> None:
-        """Make inadmissible workloads active, but those set aside `until_asked` and the shapes to `keep` aside."""
-        kept = dict.fromkeys(shape for shape in self._aside if keep is not None and keep(shape))
-        for shape in self._aside.keys() - kept.keys():
+    def requeue_inadmissible(self, keep: Callable[[Shape], bool] | None = None) -> None:
+        """Make inadmissible workloads active, but for those that are so `until_woken`, and the shapes to `keep` so."""
+        kept = dict.fromkeys(shape for shape in self._inadmissible_shapes if keep is not None and keep(shape))
+        for shape in self._inadmissible_shapes.keys() - kept.keys():
             for bucket in list(self._buckets.get(shape, {}).values()):
-                bucket.aside = False
+                bucket.inadmissible = False
                 if bucket.likeness.accepted:
-                    self._stand(bucket, bucket.first())
+                    self._set_front(bucket, bucket.first())
                     continue
                 for item in list(bucket.items()):
                     self._take(item)
-                    self.put_alone(item, until_asked=True)
-        self._aside = kept
-        back = [item for item, until_asked in self._alone.values() if not until_asked]
+                    self.make_one_inadmissible(item, until_woken=True)
+        self._inadmissible_shapes = kept
+        back = [item for item, until_woken in self._inadmissible_alone.values() if not until_woken]
         for item in back:
-            del self._alone[item.uid]
+            del self._inadmissible_alone[item.uid]
             self.add(item)
 
     def reconsider(self, now: float) -> None:
         """Make all workloads active whose backoff is over by `now`, sorted anew by their present `accepted`."""
-        self._aside.clear()
+        self._inadmissible_shapes.clear()
         items = [item for item in self._by_uid.values() if item.not_before <= now]
-        # All are taken out first, so that no bucket that is set aside is left over.
+        # All are taken out first, so that no inadmissible bucket is left over.
         for item in items:
             self._take(item)
         for item in items:
             self.add(item)
 
     def wake(self, item: Item) -> None:
-        """Make a workload active that was set aside on its own: its backoff is over, or a policy lets it in."""
+        """Make a workload active that is inadmissible on its own: its backoff is over, or a policy lets it in."""
         self._take(item)
         self.add(item)
 
@@ -317,25 +317,25 @@ class Pending:
         return (bucket for buckets in self._buckets.values() for bucket in buckets.values())
 
     def buckets(self) -> list[Bucket]:
-        """All buckets, those included that are set aside."""
+        """All buckets, inadmissible ones included."""
         return list(self._all())
 
     def active(self) -> list[Item]:
         """Active workloads, in order (leaving out the order of LocalQueues by usage)."""
-        items = [item for bucket in self._all() if not bucket.aside for item in bucket.items()]
+        items = [item for bucket in self._all() if not bucket.inadmissible for item in bucket.items()]
         return sorted(items, key=lambda item: (item.uid != self.sticky, *item.rank))
 
     def inadmissible(self) -> list[Item]:
-        """Workloads that are inadmissible or set aside on their own, in order."""
-        items = [item for bucket in self._all() if bucket.aside for item in bucket.items()]
-        return sorted(items + [item for item, _ in self._alone.values()], key=_rank_of)
+        """The inadmissible workloads, in order."""
+        items = [item for bucket in self._all() if bucket.inadmissible for item in bucket.items()]
+        return sorted(items + [item for item, _ in self._inadmissible_alone.values()], key=_rank_of)
 
     def ahead_of(self, item: Item, limit: int) -> list[Item]:
         """Up to `limit` active workloads before it, in order (leaving out the order of LocalQueues by usage)."""
         rank = item.rank
         found: list[Item] = []
         for bucket in self._all():
-            if not bucket.aside and -bucket.likeness.priority <= rank[0]:
+            if not bucket.inadmissible and -bucket.likeness.priority <= rank[0]:
                 found += bucket.before(rank, limit - len(found))
         return sorted(found, key=_rank_of)
 

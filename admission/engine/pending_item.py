@@ -38,15 +38,15 @@ class Item:
         "bucket",
         "cluster_queue",
         "fault",
+        "last_park",
+        "last_reason",
         "not_before",
         "progress",
         "rank_at",
         "rank_priority",
-        "said",
         "shape",
         "since",
         "token",
-        "told",
         "victims",
         "workload",
     )
@@ -69,9 +69,9 @@ class Item:
         self.bucket: Bucket | None = None
         self.token = 0
         self.progress: Progress | None = None
-        self.said: tuple[str, str] | None = None
+        self.last_park: tuple[str, str] | None = None
         """Reason and message that were last reported as a Park decision."""
-        self.told: tuple[str, str] | None = None
+        self.last_reason: tuple[str, str] | None = None
         """Reason and sentence as `Engine.reasons` last returned them."""
         self.victims: tuple[str, ...] = ()
         """Uids of the workloads for whose end it waits, as they were preempted for it or for another one."""

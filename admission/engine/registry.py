@@ -60,7 +60,7 @@ class Registry:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by name."""
         self._on_hold: set[str] = set()
-        self._untold: dict[str, Item] = {}
+        self._unreported: dict[str, Item] = {}
         """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
         self.unreviewed: dict[str, None] = {}
         """Uids of waiting workloads whose reason may have changed, in order (see `Review`)."""
@@ -120,7 +120,7 @@ class Registry:
         self.unreviewed[workload.uid] = None
         if held:
             self._on_hold.add(workload.uid)
-            self._untold[workload.uid] = item
+            self._unreported[workload.uid] = item
         else:
             self._enqueue(item)
 
@@ -128,19 +128,19 @@ class Registry:
         workload = item.workload
         local_queue = self.local_queues.get((workload.namespace, workload.queue))
         if local_queue is None or local_queue.stop_policy != "None":
-            self._untold[item.uid] = item
+            self._unreported[item.uid] = item
             return
         queue = self.forest.queue(local_queue.cluster_queue)
         item.cluster_queue = queue.name
         item.accepted = self.accepts(queue, workload.namespace)
         if item.not_before > self.now:
-            queue.pending.put_alone(item, until_asked=True)
+            queue.pending.make_one_inadmissible(item, until_woken=True)
             heappush(self._asleep, (item.not_before, item.uid))
-            self._untold[item.uid] = item
+            self._unreported[item.uid] = item
             return
         queue.pending.add(item)
         if queue.inactive:
-            self._untold[item.uid] = item
+            self._unreported[item.uid] = item
         else:
             self.touch(queue)
 
@@ -157,7 +157,7 @@ class Registry:
         self._dequeue(item)
 
     def _dequeue(self, item: Item) -> None:
-        self._untold.pop(item.uid, None)
+        self._unreported.pop(item.uid, None)
         if item.cluster_queue:
             queue = self.forest.queue(item.cluster_queue)
             queue.pending.remove(item.uid)
@@ -318,8 +318,8 @@ class Registry:
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)
                 self.touch(queue)
-            elif refusal != item.said:
-                self._untold[uid] = item
+            elif refusal != item.last_park:
+                self._unreported[uid] = item
 
     def refresh(self) -> list[Evict]:
         """Apply the changes of queue objects that were noted; the evictions that follow (stopPolicy HoldAndDrain)."""
@@ -359,7 +359,7 @@ class Registry:
                 queue.pending.reconsider(self.now)
         for queue in self.forest.queues.values():
             if queue.inactive:
-                self._untold.update((item.uid, item) for item in queue.pending.items())
+                self._unreported.update((item.uid, item) for item in queue.pending.items())
 
     def _drain(self) -> list[Evict]:
         evicted = []
@@ -378,15 +378,15 @@ class Registry:
 
     # --- what is
 
-    def tell(self) -> list[Park]:
-        """Those that take no part in cycles, as far as it was not told yet, in Kueue's words."""
+    def newly_outside(self) -> list[Park]:
+        """Those that take no part in cycles, as far as it was not reported yet, in Kueue's words."""
         parks = []
-        for item in self._untold.values():
-            said = self._park_of(item)
-            if said is not None and item.said != said:
-                item.said = said
-                parks.append(Park(item.workload, *said))
-        self._untold.clear()
+        for item in self._unreported.values():
+            park = self._park_of(item)
+            if park is not None and item.last_park != park:
+                item.last_park = park
+                parks.append(Park(item.workload, *park))
+        self._unreported.clear()
         return parks
 
     def _park_of(self, item: Item) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Keeps the reasons of waiting workloads true: finds those whose reason has changed since it was last told.
+"""Keeps the reasons of waiting workloads true: finds those whose reason has changed since it was last reported.
 
 Quota that is taken or freed may change the reason of every workload of its tree. To look at each of 100,000 for every
 decision would cost more than the decisions, so it is looked at one workload of each shape in each queue, and at the
@@ -73,10 +73,10 @@ class Review:
         verdict = self._verdict(item)
         if verdict[0] == WAITING_FOR_PREEMPTED:
             self._preempting[item.uid] = None
-        elif item.bucket is not None and item.bucket.told != verdict:
-            item.bucket.told = None
-        if item.told != verdict:
-            item.told = verdict
+        elif item.bucket is not None and item.bucket.last_reason != verdict:
+            item.bucket.last_reason = None
+        if item.last_reason != verdict:
+            item.last_reason = verdict
             found.append(Park(item.workload, *verdict))
 
     def _look_at_next_bucket(self, isolated: Callable[[str], AbstractContextManager[None]]) -> bool:
@@ -95,9 +95,10 @@ class Review:
             return True
         with isolated(item.uid):
             verdict = self._verdict(item)
-            if bucket.told != verdict:
-                bucket.told = verdict
-                self._registry.unreviewed.update((each.uid, None) for each in bucket.items() if each.told != verdict)
+            if bucket.last_reason != verdict:
+                bucket.last_reason = verdict
+                others = (each.uid for each in bucket.items() if each.last_reason != verdict)
+                self._registry.unreviewed.update(dict.fromkeys(others))
         return True
 
     def _review_preempting(self) -> None:

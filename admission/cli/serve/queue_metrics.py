@@ -47,8 +47,8 @@ def queue_families(
 def _of_cluster_queues(queues: Sequence[QueueLevels], counts: Sequence[UnfinishedCount]) -> Iterator[Metric]:
     by_queue = ("cluster_queue",)
     names = {queue.name for queue in queues}
-    pending = {(q.name, "active"): q.pending - q.set_aside for q in queues} | {
-        (q.name, "inadmissible"): q.set_aside for q in queues
+    pending = {(q.name, "active"): q.pending - q.inadmissible for q in queues} | {
+        (q.name, "inadmissible"): q.inadmissible for q in queues
     }
     text = "Workloads that wait: active are tried, inadmissible are not before something changes for them."
     yield _gauge("pending_workloads", text, ("cluster_queue", "status"), pending)

@@ -86,9 +86,9 @@ class ActivePolicies:
                 return refusal
         return None
 
-    def set_aside(self, item: Item, pending: Pending) -> None:
+    def make_inadmissible(self, item: Item, pending: Pending) -> None:
         """Take a refused workload out of the order of its ClusterQueue until it may be let in."""
-        pending.put_alone(item, until_asked=True)
+        pending.make_one_inadmissible(item, until_woken=True)
         self.refused[item.uid] = item
 
     def changed(self) -> None:
