@@ -40,10 +40,10 @@ class NamespaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPending:
-    """A workload is pending: newly, again, or changed. `held`: it is on hold, and takes no part in cycles."""
+    """A workload is pending: newly, again, or changed. `on_hold`: it takes no part in cycles."""
 
     workload: Workload
-    held: bool = False
+    on_hold: bool = False
     fault: tuple[str, str] | None = None
     """Reason and message if it can never be admitted as it is."""
     not_before: float = 0.0
@@ -75,7 +75,7 @@ class WorkloadGone:
     uid: str
     requeue: Workload | None = None
     """The workload as it is pending from now on; None: it is not."""
-    held: bool = False
+    on_hold: bool = False
     not_before: float = 0.0
 
 

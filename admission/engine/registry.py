@@ -74,11 +74,11 @@ class Registry:
         """Apply an event."""
         match event:
             case WorkloadPending():
-                self._arrive(event.workload, held=event.held, fault=event.fault, not_before=event.not_before)
+                self._arrive(event.workload, on_hold=event.on_hold, fault=event.fault, not_before=event.not_before)
             case WorkloadGone():
                 self._leave(event.uid)
                 if event.requeue is not None:
-                    self._arrive(event.requeue, held=event.held, not_before=event.not_before)
+                    self._arrive(event.requeue, on_hold=event.on_hold, not_before=event.not_before)
             case WorkloadAdmitted():
                 self._leave(event.workload.uid)
                 queue = self.forest.queue(event.admission.cluster_queue)
@@ -101,7 +101,7 @@ class Registry:
         self,
         workload: Workload,
         *,
-        held: bool = False,
+        on_hold: bool = False,
         fault: tuple[str, str] | None = None,
         not_before: float = 0.0,
     ) -> None:
@@ -110,7 +110,7 @@ class Registry:
         known = self.items.get(workload.uid)
         if known is not None:
             same = known.workload == workload and known.fault == fault and known.not_before == not_before
-            if same and (workload.uid in self._on_hold) is held:
+            if same and (workload.uid in self._on_hold) is on_hold:
                 return
             self._withdraw(known)
         item = Item(workload, self._shapes.of(workload))
@@ -118,7 +118,7 @@ class Registry:
         item.not_before = not_before
         self.items[workload.uid] = item
         self.unreviewed[workload.uid] = None
-        if held:
+        if on_hold:
             self._on_hold.add(workload.uid)
             self._unreported[workload.uid] = item
         else:

@@ -119,7 +119,7 @@ class Observed:
     pod_priority_class: str
     """The PriorityClass of its pods, which counts where `priority_class` is empty."""
     user: str
-    held: bool
+    on_hold: bool
     suspended: bool
     active: bool
     """Whether pods of it exist or may come into existence: quota is held as long."""

@@ -66,7 +66,7 @@ class CommonKind(ABC):
             priority_class=first(labels, self.conventions.priority_labels),
             pod_priority_class=status.pod_priority_class,
             user=clean(annotations.get(SUBMITTED_BY, ""), longest=_LONGEST_USER),
-            held=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
+            on_hold=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
             suspended=status.suspended,
             active=status.active,
             started=status.started,

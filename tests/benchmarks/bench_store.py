@@ -57,7 +57,7 @@ async def _measure(url: str) -> list[Figure]:
                     created=time.time(),
                     pod_sets=shape,
                 )
-                desk.arrive(Reading(workload), held=False, reason="", message="")
+                desk.arrive(Reading(workload), on_hold=False, reason="", message="")
             for tracked in running:
                 desk.finish(tracked, outcome="Succeeded", message="")
             for decision in desk.engine.settle(now=time.time()).admitted:

@@ -114,7 +114,7 @@ def waiting():
     world.engine.observe(WorkloadPending(workload("broken", "open", 1.5, created=2), fault=fault), now=world.now)
     later = workload("later", "open", created=3)
     world.engine.observe(WorkloadPending(later, not_before=world.now + 9), now=world.now)
-    world.engine.observe(WorkloadPending(workload("held", "open"), held=True), now=world.now)
+    world.engine.observe(WorkloadPending(workload("held", "open"), on_hold=True), now=world.now)
     return world
 
 

@@ -90,7 +90,7 @@ def test_a_forgotten_admission_waits_again_in_its_place(world):
 
 
 def test_a_held_workload_takes_no_part(world):
-    world.engine.observe(WorkloadPending(workload("a", "cq"), held=True), now=world.now)
+    world.engine.observe(WorkloadPending(workload("a", "cq"), on_hold=True), now=world.now)
     decisions = world.engine.settle(world.now)
     assert [(park.workload.uid, park.reason) for park in decisions.parked] == [("a", "OnHold")]
     assert not decisions.admitted

@@ -124,7 +124,7 @@ def test_a_backoff_that_is_over_wakes_nobody_who_left_or_sleeps_longer(world):
         sleep(world, name, 5)
     world.gone("gone")
     sleep(world, "longer", 9)
-    world.engine.observe(WorkloadPending(workload("stopped", "cq"), held=True), now=world.now)
+    world.engine.observe(WorkloadPending(workload("stopped", "cq"), on_hold=True), now=world.now)
     world.now += 5
     assert world.admitted() == []
     world.now += 4

@@ -65,7 +65,7 @@ def test_a_local_queue_has_a_listing_of_its_own(world):
 
 def test_backoff_and_hold_are_told(world):
     world.engine.observe(WorkloadPending(workload("late", "left", created=9), not_before=world.now + 5), now=world.now)
-    world.engine.observe(WorkloadPending(workload("held", "left", created=9), held=True), now=world.now)
+    world.engine.observe(WorkloadPending(workload("held", "left", created=9), on_hold=True), now=world.now)
     assert order(world)[-1] == "late"
     explanation = world.engine.explain("late")
     assert (explanation.position_in_cluster_queue, explanation.not_before) == (6, world.now + 5)

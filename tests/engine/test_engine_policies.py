@@ -232,7 +232,7 @@ def test_the_limit_always_holds_and_nobody_waits_who_could_run(steps, limit, fai
             case ("hold", pick) if waiting:
                 uid = list(waiting)[pick % len(waiting)]
                 on_hold ^= {uid}
-                world.engine.observe(WorkloadPending(waiting[uid], held=uid in on_hold), now=world.now)
+                world.engine.observe(WorkloadPending(waiting[uid], on_hold=uid in on_hold), now=world.now)
         for admit in world.engine.settle(world.now).admitted:
             running[admit.workload.uid] = waiting.pop(admit.workload.uid)
         users = [item.user for item in running.values()]

@@ -92,7 +92,7 @@ class Reasons(RuleBasedStateMachine):
         event = self.one(data, self.waiting)
         not_before = self.now + pause if pause else 0.0
         why = ("Misconfigured", "it is wrong") if fault else None
-        self.wait(replace(event, held=held, fault=why, not_before=not_before))
+        self.wait(replace(event, on_hold=held, fault=why, not_before=not_before))
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())

@@ -36,7 +36,7 @@ def test_who_is_stopped_waits_again_as_it_is_told(world):
     world.submit(workload("a", "cq"), workload("b", "cq"))
     assert len(world.admitted()) == 2
     world.engine.observe(WorkloadGone("a", requeue=workload("a", "cq"), not_before=world.now + 5), now=world.now)
-    world.engine.observe(WorkloadGone("b", requeue=workload("b", "cq"), held=True), now=world.now)
+    world.engine.observe(WorkloadGone("b", requeue=workload("b", "cq"), on_hold=True), now=world.now)
     assert world.admitted() == []
     assert world.engine.explain("b").reason == "OnHold"
     world.now += 5
@@ -72,7 +72,7 @@ def test_what_is_told_again_changes_nothing_and_what_differs_does(world):
 
 def test_one_that_was_on_hold_moves_with_its_local_queue(world):
     one = workload("a", "cq", 9)
-    world.engine.observe(WorkloadPending(one, held=True), now=world.now)
+    world.engine.observe(WorkloadPending(one, on_hold=True), now=world.now)
     assert world.engine.settle(world.now).parked[0].reason == "OnHold"
     world.submit(one)
     world.engine.settle(world.now)

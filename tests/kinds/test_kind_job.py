@@ -22,7 +22,7 @@ def test_everything_that_matters_is_observed():
     assert (seen.uid, seen.key, seen.resource_version, seen.generation) == ("u-1", "team-a/train", "42", 3)
     assert seen.created == 1767323045.0
     assert (seen.queue, seen.priority_class, seen.pod_priority_class) == ("main", "high", "pods-high")
-    assert (seen.user, seen.held, seen.counts[0].wanted, seen.deleting) == ("alice", True, 3, False)
+    assert (seen.user, seen.on_hold, seen.counts[0].wanted, seen.deleting) == ("alice", True, 3, False)
     assert (seen.suspended, seen.active, seen.started, seen.finished) == (True, False, False, None)
 
 
@@ -82,8 +82,8 @@ def test_a_time_that_is_none_keeps_it_from_running(text):
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
 def test_hold_is_a_label_or_an_annotation(where):
-    assert JOBS.observe(make_job(**{where: {"sluice.dev/hold": "true"}})).held
-    assert not JOBS.observe(make_job(**{where: {"sluice.dev/hold": "false"}})).held
+    assert JOBS.observe(make_job(**{where: {"sluice.dev/hold": "true"}})).on_hold
+    assert not JOBS.observe(make_job(**{where: {"sluice.dev/hold": "false"}})).on_hold
 
 
 def test_our_own_label_comes_before_kueues():

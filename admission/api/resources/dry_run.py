@@ -46,7 +46,7 @@ class Previews:
             return await self._of([event(record, order)])
         waits = event(replace(record, admission=None), order)
         assert isinstance(waits, WorkloadPending)
-        found = await self._of([WorkloadGone(record.workload.uid, requeue=waits.workload, held=waits.held)])
+        found = await self._of([WorkloadGone(record.workload.uid, requeue=waits.workload, on_hold=waits.on_hold)])
         return replace(found, evicted=(Evict(record.workload, reason, "as ordered"), *found.evicted))
 
     async def _of(self, change: list[Event]) -> Impact:

@@ -94,7 +94,7 @@ def _hopeless(engine: Engine, waiting: Sequence[WorkloadPending]) -> list[tuple[
             if place.reason in HOPELESS:
                 found.append((place.workload, place.reason, place.message))
     for told in waiting:  # those that no ClusterQueue has in its order
-        if told.held or told.workload.uid in listed:
+        if told.on_hold or told.workload.uid in listed:
             continue
         standing = engine.explain(told.workload.uid)
         if standing is not None and standing.state == "Pending" and standing.reason in HOPELESS:

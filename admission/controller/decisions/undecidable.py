@@ -28,7 +28,9 @@ def events_of(
     for tracked in workloads:
         record = tracked.record
         if record.admission is None:
-            waiting.append(WorkloadPending(record.workload, held=tracked.held, not_before=record.not_before or 0.0))
+            waiting.append(
+                WorkloadPending(record.workload, on_hold=tracked.on_hold, not_before=record.not_before or 0.0)
+            )
         else:
             evicting = record.state is State.EVICTING
             at = record.admitted_at or record.queued_at

@@ -135,7 +135,7 @@ def _observe(kind: Kind, obj: Object) -> Observed:
             priority_class="",
             pod_priority_class="",
             user="",
-            held=True,
+            on_hold=True,
             suspended=suspended,
             active=not suspended,
             started=False,

@@ -45,7 +45,7 @@ class Tracked:
     """None: not seen since the start, or gone."""
     raw: bytes | None = None
     """`object`, packed."""
-    held: bool = False
+    on_hold: bool = False
     """Kept out of the cycles: by its user, or because it is misconfigured or still runs ungated."""
     refused: tuple[int, str] | None = None
     """The object's generation that the API server would not start, and what it said; another one is tried again."""

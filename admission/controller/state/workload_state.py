@@ -74,8 +74,8 @@ class Desk:
         if record.state is State.ADMITTED and record.cleared_at is None and not record.checks_pending:
             record = replace(record, cleared_at=record.admitted_at)  # written by a version that knew no checks
         barred = record.reason in BARS or not record.active or not record.workload.pod_sets
-        held = record.state is State.PENDING and (barred or not is_on)
-        tracked = self.registry.add(Tracked(record=record, held=held, order=order, checks=checks))
+        on_hold = record.state is State.PENDING and (barred or not is_on)
+        tracked = self.registry.add(Tracked(record=record, on_hold=on_hold, order=order, checks=checks))
         tracked.unsettled = tracked.holds_quota  # it may have been started and stopped a moment ago
         if order is None or order.priority is None:
             tracked.own_priority = record.workload.priority
@@ -86,7 +86,7 @@ class Desk:
             self.tell_admitted(tracked)
         else:
             self.tell_pending(tracked)
-        if held and not is_on and record.active:
+        if on_hold and not is_on and record.active:
             self._bar_kind_off(tracked)
 
     def _bar_kind_off(self, tracked: Tracked) -> None:
@@ -95,13 +95,13 @@ class Desk:
         if tracked.record.message != message:
             self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
 
-    def arrive(self, reading: Reading, *, held: bool, reason: str, message: str) -> Tracked:
+    def arrive(self, reading: Reading, *, on_hold: bool, reason: str, message: str) -> Tracked:
         """An object was queued that was not known before."""
         now = self._clock()
         record = WorkloadRecord(
             workload=reading.workload, state=State.PENDING, queued_at=now, reason=reason, message=message
         )
-        tracked = self.registry.add(Tracked(record=record, held=held))
+        tracked = self.registry.add(Tracked(record=record, on_hold=on_hold))
         self.batch.write(record, at=now, reason="Queued", message=message)
         self.tell_pending(tracked)
         self.arrived += 1
@@ -110,7 +110,7 @@ class Desk:
     def tell_pending(self, tracked: Tracked) -> None:
         """Tell the engine how it waits."""
         record = tracked.record
-        self.tell(WorkloadPending(record.workload, held=tracked.held, not_before=record.not_before or 0.0))
+        self.tell(WorkloadPending(record.workload, on_hold=tracked.on_hold, not_before=record.not_before or 0.0))
 
     def tell_admitted(self, tracked: Tracked) -> None:
         """Tell the engine what it holds: when the state is loaded, or when that has changed."""
@@ -120,9 +120,9 @@ class Desk:
         evicting = record.state is State.EVICTING
         self.tell(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting))
 
-    def requeue(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
+    def requeue(self, tracked: Tracked, reading: Reading, *, on_hold: bool, reason: str, message: str) -> None:
         """A waiting workload looks different: edited, moved to another queue, held or released."""
-        tracked.held = held
+        tracked.on_hold = on_hold
         self.write(tracked.change(workload=reading.workload, reason=reason, message=message), message=message)
         self.tell_pending(tracked)
 
@@ -265,7 +265,7 @@ class Desk:
             checks.append(anew)
         tracked.checks = tuple(checks)
 
-    def release(self, tracked: Tracked, reading: Reading, *, held: bool, reason: str, message: str) -> None:
+    def release(self, tracked: Tracked, reading: Reading, *, on_hold: bool, reason: str, message: str) -> None:
         """It is stopped and restored: its quota is free, and it waits again.
 
         Its `original` stays on record: the start of an earlier leader may still come through (`Observing`).
@@ -275,7 +275,7 @@ class Desk:
         before = tracked.record
         self.batch.close(tracked.uid, at=now, reason=before.evict_reason)
         ran = 0.0 if before.cleared_at is None else max(now - before.cleared_at, 0.0)
-        tracked.held = held
+        tracked.on_hold = on_hold
         record = tracked.change(
             workload=reading.workload,
             state=State.PENDING,
@@ -292,7 +292,9 @@ class Desk:
             message=message,
         )
         self.write(record, reason="Requeued" if record.active else reason, message=message)
-        self.tell(WorkloadGone(tracked.uid, requeue=reading.workload, held=held, not_before=record.not_before or 0.0))
+        self.tell(
+            WorkloadGone(tracked.uid, requeue=reading.workload, on_hold=on_hold, not_before=record.not_before or 0.0)
+        )
 
     def finish(self, tracked: Tracked, *, outcome: str, message: str) -> None:
         """It is over: done, failed, deleted, or not for Sluice any more."""
@@ -314,7 +316,7 @@ class Desk:
 
     def bar(self, tracked: Tracked, *, generation: int, message: str) -> None:
         """It waits, but cannot be started as it is; not tried again before it is edited."""
-        tracked.refused, tracked.held = (generation, message), True
+        tracked.refused, tracked.on_hold = (generation, message), True
         self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
         self.tell_pending(tracked)
 
@@ -329,7 +331,7 @@ class Desk:
 
     def set_aside(self, tracked: Tracked) -> None:
         """Record a dropped workload as it is, and keep it out of all decisions; if it runs, it is stopped."""
-        tracked.held = True
+        tracked.on_hold = True
         self.registry.add(tracked)
         self.write(tracked.record, message=tracked.record.message)
         self.tell_pending(tracked)
@@ -372,7 +374,11 @@ class Desk:
     def _wait_for(self, tracked: Tracked, reason: str, message: str) -> None:
         record = tracked.record
         # Why it is held is known better here.
-        if record.state is State.PENDING and not tracked.held and (reason, message) != (record.reason, record.message):
+        if (
+            record.state is State.PENDING
+            and not tracked.on_hold
+            and (reason, message) != (record.reason, record.message)
+        ):
             change = None
             if reason != record.reason and tracked.reason_changes < MOST_REASON_CHANGES:
                 tracked.reason_changes += 1

@@ -101,8 +101,8 @@ class Observing:
     def release(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
         """An evicted workload has stopped and is as it was: it waits again, as its object now asks."""
         reading = self._read(tracked, seen, obj)
-        held, reason, message = _bar(seen, reading, tracked)
-        self._desk.release(tracked, reading, held=held, reason=reason, message=message)
+        on_hold, reason, message = _bar(seen, reading, tracked)
+        self._desk.release(tracked, reading, on_hold=on_hold, reason=reason, message=message)
         if not seen.queue and not _held_by_admin(tracked):
             self._desk.finish(tracked, outcome=DEQUEUED, message=sentences.UNLABELLED)
 
@@ -117,8 +117,8 @@ class Observing:
 
     def _arrive(self, seen: Observed, obj: Object) -> None:
         reading = read(self._kinds, seen, obj, self._context)
-        held, reason, message = _bar(seen, reading, None)
-        tracked = self._desk.arrive(reading, held=held, reason=reason, message=message)
+        on_hold, reason, message = _bar(seen, reading, None)
+        tracked = self._desk.arrive(reading, on_hold=on_hold, reason=reason, message=message)
         tracked.saw(seen, obj)
         tracked.own_priority = reading.workload.priority
         self._desk.dirty[seen.uid] = None
@@ -143,15 +143,15 @@ class Observing:
         """A waiting workload was seen: does it wait for something else now?"""
         record = tracked.record
         reading = self._read(tracked, seen, obj)
-        held, reason, message = _bar(seen, reading, tracked)
+        on_hold, reason, message = _bar(seen, reading, tracked)
         came_late = self._came_late(tracked, seen, obj)
         if came_late:
-            held, reason, message = True, PENDING_EVALUATION, sentences.START_CAME_LATE
-        same = reading.workload == record.workload and held == tracked.held and came_late == tracked.came_late
-        if same and (not held or message == record.message):
+            on_hold, reason, message = True, PENDING_EVALUATION, sentences.START_CAME_LATE
+        same = reading.workload == record.workload and on_hold == tracked.on_hold and came_late == tracked.came_late
+        if same and (not on_hold or message == record.message):
             return
         tracked.note_late_start(came_late)
-        self._desk.requeue(tracked, reading, held=held, reason=reason, message=message)
+        self._desk.requeue(tracked, reading, on_hold=on_hold, reason=reason, message=message)
 
     def _came_late(self, tracked: Tracked, seen: Observed, obj: Object) -> bool:
         """Whether it carries what a start put in that came through after its eviction.
@@ -186,7 +186,7 @@ class Observing:
         order, queue = tracked.order, tracked.record.workload.queue
         if not tracked.record.active:
             self._desk.evict(tracked, reason=DEACTIVATED, message=sentences.deactivated())
-        elif seen.held or (order is not None and order.held):
+        elif seen.on_hold or (order is not None and order.held):
             self._desk.evict(tracked, reason=ON_HOLD, message=sentences.HELD)
         elif order is not None and order.local_queue not in (None, queue):
             self._desk.evict(tracked, reason=MOVED, message=sentences.moved(order.local_queue or queue))
@@ -315,7 +315,7 @@ def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
 
 
 def _bar(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
-    """(held, reason, message): what keeps a waiting workload out of the cycles, whatever quota there is."""
+    """(on_hold, reason, message): what keeps a waiting workload out of the cycles, whatever quota there is."""
     if tracked is not None and not tracked.record.active:
         return _deactivated(tracked.record)
     if reading.fault:
@@ -324,7 +324,7 @@ def _bar(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[boo
         return True, MISCONFIGURED, tracked.refused[1]
     if tracked is not None and tracked.order is not None and tracked.order.held:
         return True, ON_HOLD, sentences.held_by_admin(tracked.order.author, tracked.order.reason)
-    if seen.held:
+    if seen.on_hold:
         return True, ON_HOLD, sentences.HELD_BY_USER
     if seen.deleting:
         return True, BEING_DELETED, sentences.BEING_DELETED

@@ -33,7 +33,7 @@ def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> I
 def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitted | WorkloadPending:
     """The event for one workload, with an admin's order about it."""
     workload = record.workload
-    held = not record.active or record.reason in BARS
+    on_hold = not record.active or record.reason in BARS
     if order is not None:
         workload = replace(
             workload,
@@ -42,10 +42,10 @@ def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitte
             rank_priority=order.rank_priority,
             rank_at=order.rank_at,
         )
-        held = order.held or not (record.active if order.active is None else order.active)
-        held = held or record.reason == MISCONFIGURED
-    held = held or not workload.pod_sets
+        on_hold = order.held or not (record.active if order.active is None else order.active)
+        on_hold = on_hold or record.reason == MISCONFIGURED
+    on_hold = on_hold or not workload.pod_sets
     if record.admission is None:
-        return WorkloadPending(workload, held=held, not_before=record.not_before or 0.0)
+        return WorkloadPending(workload, on_hold=on_hold, not_before=record.not_before or 0.0)
     at = record.queued_at if record.admitted_at is None else record.admitted_at
     return WorkloadAdmitted(workload, record.admission, at=at, evicting=record.state is State.EVICTING)
