@@ -18,14 +18,14 @@ JOBSET = ("jobset.x-k8s.io", "JobSet")
 KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"))
 
 
-def definition(kind: Any) -> Object:
-    """The definition of a kind, which lets any fields pass."""
+def definition(kind: Any, version: str | None = None) -> Object:
+    """The definition of a kind, in all versions or one, which lets any fields pass."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     versions = [
         {"name": version, "served": True, "storage": number == 0, "schema": {"openAPIV3Schema": schema},
          "subresources": {"status": {}}}
-        for number, version in enumerate(kind.versions)
+        for number, version in enumerate(kind.versions if version is None else (version,))
     ]  # fmt: skip
     names = {"plural": kind.plural, "kind": kind.kind, "singular": kind.kind.lower()}
     return {
@@ -37,9 +37,9 @@ def definition(kind: Any) -> Object:
 
 
 @asynccontextmanager
-async def served(sandbox: Any, kind: Any) -> AsyncIterator[None]:
+async def served(sandbox: Any, kind: Any, *, version: str | None = None) -> AsyncIterator[None]:
     """The kind is served, and its controller runs, in the block."""
-    await sandbox.local("admin").create("customresourcedefinitions", "", definition(kind))
+    await sandbox.local("admin").create("customresourcedefinitions", "", definition(kind, version))
     operator = Operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind)
     async with background(operator=operator.run()):
         yield

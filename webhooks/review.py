@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from admission.kinds.base import DEFAULT_QUEUE, EMPTY, SUBMITTED_BY, Kind, Object
+from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
+from admission.kinds.children import claimed_owner
 from admission.kinds.patches import pointer
+from admission.kinds.registry import Kinds
 from webhooks.errors import MalformedReview
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ class Reviewer:
         own_usernames: Iterable[str],
         queue_exists: Callable[[str, str], bool] | None = None,
     ) -> None:
-        self._kinds = {(kind.group, kind.plural): kind for kind in kinds}
+        self._kinds = Kinds(kinds)
+        self._by_resource = {(kind.group, kind.plural): kind for kind in self._kinds}
         self._own = frozenset(own_usernames)
         self._queue_exists = queue_exists
 
@@ -87,7 +90,7 @@ class Reviewer:
         request = review["request"]
         resource, operation = request["resource"], request["operation"]
         username = request["userInfo"].get("username") or ""
-        kind = self._kinds.get((resource["group"], resource["resource"]))
+        kind = self._by_resource.get((resource["group"], resource["resource"]))
         deleting = operation == "UPDATE" and "deletionTimestamp" in request["object"]["metadata"]
         # Sluice changes objects but never creates any: what its user creates is somebody's who shares that user.
         ours = operation == "UPDATE" and username in self._own
@@ -108,12 +111,13 @@ class Reviewer:
     def _decide(self, request: _Request, kind: Kind) -> _Answer:
         answer = _Answer()
         new, old = request.new, request.old
+        is_child = claimed_owner(kind, new, self._kinds) is not None
         if request.managed:
             new = _keep_queued(new, old, kind, answer)
         if old is not None and not kind.gate(old):
             was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
             if was_queued or is_queued:
-                _keep_waiting(new, kind, answer, was_queued=was_queued, is_queued=is_queued)
+                _keep_waiting(new, kind, answer, was_queued=was_queued, is_queued=is_queued, is_child=is_child)
             if is_queued:
                 _note_submitter(new, _submitter(old) if was_queued else request.username, answer)
         elif old is not None:
@@ -122,7 +126,7 @@ class Reviewer:
                 _keep_size(new, old, kind, answer)
                 _note_submitter(new, _submitter(old), answer)
         elif kind.queue_name(new):
-            _keep_waiting(new, kind, answer, was_queued=False, is_queued=True)
+            _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
             _note_submitter(new, request.username, answer)
         self._judge(new, request, kind, answer)
         return answer
@@ -170,11 +174,18 @@ def _keep_queued(new: Object, old: Object | None, kind: Kind, answer: _Answer) -
     return labelled
 
 
-def _keep_waiting(new: Object, kind: Kind, answer: _Answer, *, was_queued: bool, is_queued: bool) -> None:
-    """Gate it; a new object that asks to run at once is the normal case, one that waited was let in by someone."""
+def _keep_waiting(
+    new: Object, kind: Kind, answer: _Answer, *, was_queued: bool, is_queued: bool, is_child: bool
+) -> None:
+    """Gate it; a new object that asks to run at once is the normal case, one that waited was let in by someone.
+
+    `is_child`: it claims an owner that may be queued. If that is true, and the owner may run, the controller starts it.
+    """
     gate = kind.gate(new)
     answer.patch += gate
-    if gate and not is_queued:
+    if gate and is_child and is_queued:
+        _annotate(new, START_WITH_OWNER, "true", answer)
+    elif gate and not is_queued:
         answer.warnings.append(
             f"a {kind.kind} leaves its queue suspended: it was suspended again; unsuspend it in another request"
         )
@@ -212,9 +223,15 @@ def _note_submitter(new: Object, user: str | None, answer: _Answer) -> None:
         return
     if given is not None:
         answer.warnings.append(f"only Sluice writes the annotation {SUBMITTED_BY}: the given value was not kept")
-    if "annotations" not in new["metadata"]:
-        answer.patch.append({"op": "add", "path": "/metadata/annotations", "value": {}})
-    answer.patch.append(_set("annotations", SUBMITTED_BY, user))
+    _annotate(new, SUBMITTED_BY, user, answer)
+
+
+def _annotate(new: Object, key: str, value: str | None, answer: _Answer) -> None:
+    """None: without the annotation."""
+    added = {"op": "add", "path": "/metadata/annotations", "value": {}}
+    if "annotations" not in new["metadata"] and added not in answer.patch:
+        answer.patch.append(added)
+    answer.patch.append(_set("annotations", key, value))
 
 
 def _set(field: str, key: str, value: str | None) -> Object:

@@ -299,7 +299,7 @@ class Controller:
             for tracked in self._desk.registry
             if tracked.seen is not None and tracked.raw is not None
         }
-        return self._uncompared | seen
+        return self._uncompared | self._leader.children.objects() | seen
 
     async def _begin_anew(self) -> None:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from admission.controller.state.workload_state import Desk
     from admission.controller.workloads.acting import Acting
     from admission.controller.workloads.admitted import Upkeep
+    from admission.controller.workloads.children import Children
     from admission.controller.workloads.observing import Observing
     from admission.kinds.base import Kind, Object, Observed
     from admission.store.records import QueueObjectVersion
@@ -38,6 +39,7 @@ class Dispatcher:
         faults: Faults,
         acting: Acting,
         upkeep: Upkeep,
+        children: Children,
     ) -> None:
         self._isolation = isolation
         self._faults = faults
@@ -46,6 +48,7 @@ class Dispatcher:
         self._observing = observing
         self._acting = acting
         self._upkeep = upkeep
+        self._children = children
 
     def messages(self, messages: Iterable[Message]) -> None:
         """What was in the inbox."""
@@ -81,6 +84,7 @@ class Dispatcher:
                 if change.object is not None:
                     tracked.seen = self._last(kind, change.object)
                 self._observing.gone(tracked)
+        self._children.gone(change.uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:
         """The last state of an object that is gone; None if that cannot be read."""

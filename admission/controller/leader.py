@@ -10,6 +10,7 @@ from admission.controller.state.isolation import Isolation
 from admission.controller.state.workload_state import Desk
 from admission.controller.workloads.acting import Acting
 from admission.controller.workloads.admitted import Upkeep
+from admission.controller.workloads.children import Children
 from admission.controller.workloads.observing import Observing
 from admission.engine import Engine
 
@@ -56,7 +57,17 @@ class Leader:
             clock=clock,
             isolated=self.isolation.of,
         )
-        self.observing = Observing(kinds, context, self.desk, pod_waiter, self.upkeep)
+        self.children = Children(
+            kinds=kinds,
+            client=client,
+            writer=writer,
+            events=events,
+            inbox=inbox,
+            context=context,
+            desk=self.desk,
+            reads=reads,
+        )
+        self.observing = Observing(kinds, context, self.desk, pod_waiter, self.upkeep, self.children)
         self.acting = Acting(
             kinds=kinds,
             client=client,
@@ -77,6 +88,7 @@ class Leader:
             faults=faults,
             acting=self.acting,
             upkeep=self.upkeep,
+            children=self.children,
         )
 
         self.scheduler = Scheduler(

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.kinds import paths
+from admission.kinds.children import Child
 from admission.kinds.places import Place
 from admission.model.errors import Misconfigured
 
@@ -39,6 +40,18 @@ def places(obj: Object) -> list[Place]:
             name = f"component-{number}-{index}"
             found.append(Place(name, f"{where}.{path}", template, max(replicas, 0), info, flat=True, numbers=numbers))
     return found
+
+
+def wrapped(obj: Object) -> Iterator[Child]:
+    """The objects that its components are."""
+    first = 0
+    for number, component in enumerate(obj["spec"].get("components") or ()):
+        pod_sets = tuple(range(first, first := first + len(list(_pod_sets(component, number)))))
+        template = component.get("template") or {}
+        name = (template.get("metadata") or {}).get("name")
+        if isinstance(name, str):
+            group = str(template.get("apiVersion", "")).rpartition("/")[0]
+            yield Child(group, str(template.get("kind", "")), name, "", 0, pod_sets)
 
 
 def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:

@@ -14,6 +14,7 @@ from admission.model.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from admission.kinds.children import Part
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -30,6 +31,8 @@ HOLD: Final = "sluice.dev/hold"
 """Label or annotation; `"true"` keeps the workload out of every cycle."""
 SUBMITTED_BY: Final = "sluice.dev/submitted-by"
 """Annotation that only the webhook writes."""
+START_WITH_OWNER: Final = "sluice.dev/start-with-owner"
+"""Annotation on what was gated though its controlling owner may run: it is started if it is part of that owner."""
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: how long the workload may run, over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
@@ -248,6 +251,12 @@ class Kind(Protocol):
 
     def restored(self, obj: Object, original: Object) -> Object:
         """The object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
+
+    def makes(self, group: str, kind: str) -> bool:
+        """Whether its controller makes objects of another kind, of which there may be queued ones, too."""
+
+    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
+        """How `child`, whose controller `obj` is, belongs to it: see `admission.kinds.children`."""
 
     def templates(self, obj: Object) -> list[Object]:
         """Its pod templates, in the order of its pod sets."""

@@ -8,13 +8,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds.base import EMPTY, HOLD, SUBMITTED_BY, Conventions, Observed
+from admission.kinds.children import Part
 from admission.model import names
 from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from admission.kinds.base import KindStatus, Object
+    from admission.kinds.base import Kind, KindStatus, Object
+    from admission.kinds.limits import NamespaceContext
 
 NOTHING: Final[dict[str, Any]] = {}
 _LONGEST_USER: Final = 250
@@ -47,6 +49,14 @@ class CommonKind(ABC):
         if not queue or self.is_managed_elsewhere(obj):
             return ""
         return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
+
+    def makes(self, group: str, kind: str) -> bool:
+        """It makes pods only."""
+        return False
+
+    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
+        """It has none."""
+        return Part.NONE
 
     def observe(self, obj: Object) -> Observed:
         """The object's present state."""

@@ -11,6 +11,7 @@ import orjson
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
 from admission.kinds.base import HOLD, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds.children import Part, children, find_part
 from admission.kinds.common import CommonKind, same_generation
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import additions, merged, pointer
@@ -22,9 +23,10 @@ from admission.model.quantity import UNLIMITED
 from admission.model.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from admission.kinds.base import Object
+    from admission.kinds.base import Kind, Object
+    from admission.kinds.children import Child, ChildForm
     from admission.kinds.limits import NamespaceContext
     from admission.kinds.paths import Path
     from admission.kinds.places import Place
@@ -50,6 +52,8 @@ class Form:
     plural: str
     versions: tuple[str, ...]
     suspend: Path
+    suspend_older: tuple[Path, ...]
+    """Where that field was in older versions of the definition."""
     pod_sets: tuple[PodSetForm, ...]
     active: tuple[Predicate, ...] = ()
     """One of these holds while there are pods."""
@@ -61,8 +65,12 @@ class Form:
     managed_by: Path = ()
     manager: str = ""
     """The field that names another controller, and the value by which it is the kind's own."""
+    children: tuple[ChildForm, ...] = ()
+    """What its controller makes of other kinds than Pod."""
     places: Callable[[Object], list[Place]] | None = None
     """The pod sets, where paths are not enough."""
+    wrapped: Callable[[Object], Iterable[Child]] | None = None
+    """The children, of any kinds, where the object itself says what they are."""
     faults: Callable[[Object], list[tuple[str, str]]] | None = None
     """(field path, message) of what its controller would not run, beyond its resources."""
 
@@ -126,7 +134,7 @@ class DeclaredKind(CommonKind):
     @property
     def gated_by(self) -> SuspendField:
         """Its suspend field."""
-        return SuspendField(self.form.suspend)
+        return SuspendField(self.form.suspend, self.form.suspend_older)
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether the field for another controller names one."""
@@ -211,6 +219,22 @@ class DeclaredKind(CommonKind):
             merged(place.template, as_template(paths.at(obj, place.into) or {})) if place.flat else place.template
             for place in self.places(obj)
         ]
+
+    def makes(self, group: str, kind: str) -> bool:
+        """By the form."""
+        made = any((child.group, child.kind) == (group, kind) for child in self.form.children)
+        return made or self.form.wrapped is not None
+
+    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
+        """By names, numbers of pods and requests."""
+        try:
+            places = self.places(obj)
+            given = list(zip(places, self.templates(obj), strict=True))
+        except Misconfigured:
+            return Part.NONE
+        made = [each for form in self.form.children for each in children(form, obj, places)]
+        made += () if self.form.wrapped is None else self.form.wrapped(obj)
+        return find_part(made, given, child_kind, child, context)
 
     # --- patches
 

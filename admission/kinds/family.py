@@ -36,6 +36,7 @@ _JOBSET: Final = {
     ],
     "succeeded": [{"condition": "Completed"}],
     "failed": [{"condition": "Failed"}],
+    "children": [{"group": "batch", "kind": "Job", "name": "{owner}-{podSet}-{number}"}],
 }
 
 
@@ -65,6 +66,7 @@ def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], mana
 
 
 _TRAINING: Final = "kubeflow.org/training-operator"
+_MPI: Final = "kubeflow.org/mpi-operator"
 _RAY_STATUS: Final = "status.jobDeploymentStatus"
 
 DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
@@ -74,7 +76,10 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
     _kubeflow("XGBoostJob", "xgbReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
     _kubeflow("PaddleJob", "paddleReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
     _kubeflow("JAXJob", "jaxReplicaSpecs", ["Worker"], ["v1"], _TRAINING),
-    _kubeflow("MPIJob", "mpiReplicaSpecs", ["Launcher", "Worker"], ["v2beta1", "v1"], "kubeflow.org/mpi-operator"),
+    {
+        **_kubeflow("MPIJob", "mpiReplicaSpecs", ["Launcher", "Worker"], ["v2beta1", "v1"], _MPI),
+        "children": [{"group": "batch", "kind": "Job", "name": "{owner}-launcher", "podSet": "launcher"}],
+    },
     {
         "group": "ray.io",
         "kind": "RayCluster",
@@ -102,6 +107,26 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
             {"all": [{"path": _RAY_STATUS, "in": ["Complete"]}, {"path": "status.jobStatus", "in": ["SUCCEEDED"]}]},
         ],
         "failed": [{"path": _RAY_STATUS, "in": ["Complete", "Failed"]}],
+        "children": [
+            {"group": "ray.io", "kind": "RayCluster", "nameFrom": "status.rayClusterName"},
+            {"group": "batch", "kind": "Job", "name": "{owner}", "podSet": "submitter"},
+        ],
+    },
+    {
+        "group": "ray.io",
+        "kind": "RayService",
+        "plural": "rayservices",
+        "versions": ["v1"],
+        # KubeRay 1.6 has the second only, and drops the first; from 1.7 on the second counts for new clusters alone.
+        "suspend": ["spec.suspend", "spec.rayClusterConfig.suspend"],
+        "managedBy": {"path": "spec.managedBy", "value": "ray.io/kuberay-operator"},
+        "podSets": ray.pod_sets("spec.rayClusterConfig"),
+        "active": [{"condition": "Ready"}, {"condition": "Suspending"}],
+        "ready": [{"condition": "Ready"}],
+        "children": [
+            {"group": "ray.io", "kind": "RayCluster", "nameFrom": "status.activeServiceStatus.rayClusterName"},
+            {"group": "ray.io", "kind": "RayCluster", "nameFrom": "status.pendingServiceStatus.rayClusterName"},
+        ],
     },
     {
         "group": "workload.codeflare.dev",
@@ -143,7 +168,8 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     "ray.io/raycluster": {"places": ray.cluster_places},
     "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults},
-    "workload.codeflare.dev/appwrapper": {"places": appwrapper.places},
+    "ray.io/rayservice": {"places": ray.service_places},
+    "workload.codeflare.dev/appwrapper": {"places": appwrapper.places, "wrapped": appwrapper.wrapped},
     "sparkoperator.k8s.io/sparkapplication": {"places": spark.places, "faults": spark.faults},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.kinds import paths
+from admission.kinds.children import PLACEHOLDERS, ChildForm
 from admission.kinds.declared import Form
 from admission.kinds.places import Ended, PodSetForm
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 _FORM = (
     "group", "kind", "plural", "versions", "suspend", "managedBy", "podSets", "active", "ready", "succeeded", "failed",
+    "children",
 )  # fmt: skip
+_CHILD = ("group", "kind", "name", "nameFrom", "podSet")
 _POD_SET = (
     "path", "name", "nameFrom", "template", "replicas", "minimum", "maximum", "times", "parallelism", "completions",
     "unless", "ended",
@@ -55,13 +58,15 @@ class _Reader:
         ):
             self._fault("versions", "must be a list of API versions, the preferred one first, such as [v1]")
             versions = []
+        suspend = self._suspend(body)
         managed = self._object(body.get("managedBy", {}), "managedBy", ("path", "value")) or {}
-        form = Form(
+        return Form(
             group=self._name(body, "group", is_dns_subdomain, "an API group such as example.com"),
             kind=self._name(body, "kind", str.isalnum, "the kind's name, such as TrainingRun"),
             plural=self._name(body, "plural", is_dns_label, "the resource's name, such as trainingruns"),
             versions=tuple(versions),
-            suspend=self._path(body, "suspend"),
+            suspend=suspend[0],
+            suspend_older=suspend[1:],
             pod_sets=tuple(self._pod_sets(body.get("podSets"))),
             active=self._predicates(body, "active"),
             ready=self._predicates(body, "ready"),
@@ -69,10 +74,19 @@ class _Reader:
             failed=self._predicates(body, "failed"),
             managed_by=self._path(managed, "path", of="managedBy.", needed=bool(managed)),
             manager=str(managed.get("value", "")),
+            children=tuple(self._children(body.get("children", []))),
         )
-        if paths.EACH in form.suspend:
+
+    def _suspend(self, body: Mapping[str, Any]) -> tuple[Path, ...]:
+        """The newest place of the field first."""
+        given = body.get("suspend")
+        if isinstance(given, list) and given:
+            found = tuple(self._parse(text, "suspend") for text in given)
+        else:
+            found = (self._path(body, "suspend"),)
+        if any(paths.EACH in path for path in found):
             self._fault("suspend", "must be one field, without [*]")
-        return form
+        return found
 
     def _pod_sets(self, items: Any) -> Iterable[PodSetForm]:
         if not isinstance(items, list) or not items:
@@ -101,6 +115,30 @@ class _Reader:
                     field: self._path(body, key, of=at, needed=False)
                     for field, key in (("name_from", "nameFrom"), *((key, key) for key in _NUMBERS))
                 },
+            )
+
+    def _children(self, items: Any) -> Iterable[ChildForm]:
+        if not isinstance(items, list):
+            self._fault("children", "must be a list of objects, each with group, kind and name")
+            return
+        for number, item in enumerate(items):
+            at = f"children[{number}]."
+            body = self._object(item, at[:-1], _CHILD)
+            if body is None:
+                continue
+            if ("name" in body) == ("nameFrom" in body):
+                self._fault(f"{at}name", "give name, or nameFrom with the path of the field that has it")
+            pattern, name = str(body.get("name", "")), str(body.get("name", ""))
+            for placeholder in PLACEHOLDERS:
+                name = name.replace(placeholder, "", 1)
+            if "{" in name or "}" in name:
+                self._fault(f"{at}name", f"may hold {', '.join(PLACEHOLDERS)}, each once, and no other braces")
+            yield ChildForm(
+                group=self._name(body, "group", is_dns_subdomain, "an API group such as batch", of=at),
+                kind=self._name(body, "kind", str.isalnum, "the child's kind, such as Job", of=at),
+                name=pattern,
+                name_from=self._path(body, "nameFrom", of=at, needed=False),
+                pod_set=str(body.get("podSet", "")),
             )
 
     def _predicates(self, body: Mapping[str, Any], field: str, *, at: str = "") -> tuple[Predicate, ...]:
@@ -142,10 +180,10 @@ class _Reader:
                 self._fault(f"{at}.{key}" if at else str(key), f"is not known here; the fields are {', '.join(known)}")
         return value
 
-    def _name(self, body: Mapping[str, Any], field: str, is_valid: Any, what: str) -> str:
+    def _name(self, body: Mapping[str, Any], field: str, is_valid: Any, what: str, *, of: str = "") -> str:
         value = body.get(field)
         if not isinstance(value, str) or not is_valid(value):
-            self._fault(field, f"must be {what}")
+            self._fault(f"{of}{field}", f"must be {what}")
             return ""
         return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from admission.kinds import paths
 from admission.kinds.patches import pointer
 
 if TYPE_CHECKING:
@@ -16,30 +17,31 @@ class SuspendField:
     """A boolean field of the object, such as `spec.suspend`; its controller ends all pods while it is true."""
 
     path: tuple[str, ...]
+    older: tuple[tuple[str, ...], ...] = ()
+    """Where the field was in older versions of the definition, that drop the newer one: they are set with it."""
 
     def is_closed(self, obj: Object) -> bool:
-        """Whether the object is suspended."""
-        found: Any = obj
-        for key in self.path:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found is True
+        """Whether the object is suspended: by the newest of the fields that is there."""
+        found = (paths.at(obj, path) for path in (self.path, *self.older))
+        return next((value for value in found if value is not None), None) is True
 
     def close(self, obj: Object) -> list[Object]:
         """The operations that suspend it."""
-        return self._set(obj, suspend=True)
+        return [_set(obj, path, suspend=True) for path in (self.path, *self.older)]
 
     def open(self, obj: Object) -> list[Object]:
         """The operations that unsuspend it."""
-        return self._set(obj, suspend=False)
+        return [_set(obj, path, suspend=False) for path in (self.path, *self.older)]
 
-    def _set(self, obj: Object, *, suspend: bool) -> list[Object]:
-        """Parents that are not there are added with it."""
-        parent: Any = obj
-        for depth, key in enumerate(self.path[:-1], start=1):
-            parent = parent.get(key)
-            if not isinstance(parent, dict):
-                value: Any = suspend
-                for inner in reversed(self.path[depth:]):
-                    value = {inner: value}
-                return [{"op": "add", "path": pointer(*self.path[:depth]), "value": value}]
-        return [{"op": "add", "path": pointer(*self.path), "value": suspend}]
+
+def _set(obj: Object, path: tuple[str, ...], *, suspend: bool) -> Object:
+    """Parents that are not there are added with it."""
+    parent: Any = obj
+    for depth, key in enumerate(path[:-1], start=1):
+        parent = parent.get(key)
+        if not isinstance(parent, dict):
+            value: Any = suspend
+            for inner in reversed(path[depth:]):
+                value = {inner: value}
+            return {"op": "add", "path": pointer(*path[:depth]), "value": value}
+    return {"op": "add", "path": pointer(*path), "value": suspend}

@@ -56,10 +56,7 @@ class JobKind(CommonKind):
     manager: ClassVar[tuple[tuple[str, ...], str]] = (("spec", "managedBy"), _CONTROLLER)
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Whether `spec.managedBy` names another controller.
-
-        An owner exempts from nothing: users write owner references, and no kind that is queued makes Jobs.
-        """
+        """Whether `spec.managedBy` names another controller."""
         return (obj["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:

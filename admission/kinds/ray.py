@@ -1,4 +1,4 @@
-"""What paths cannot say of RayCluster and RayJob: the autoscaler beside the head, and the pod that submits a job.
+"""What paths cannot say of Ray: the autoscaler beside the head, and the pod that submits a job.
 
 Sources: KubeRay 1.7, `common/pod.go` (autoscaler container) and `common/job.go` (submitter).
 """
@@ -52,6 +52,11 @@ def pod_sets(root: str) -> list[dict[str, Any]]:
 def cluster_places(obj: Object) -> list[Place]:
     """The pod sets of a RayCluster. Raises Misconfigured."""
     return _cluster(obj, ("spec",))
+
+
+def service_places(obj: Object) -> list[Place]:
+    """The pod sets of a RayService: those of one cluster. Raises Misconfigured."""
+    return _cluster(obj, ("spec", "rayClusterConfig"))
 
 
 def job_places(obj: Object) -> list[Place]:

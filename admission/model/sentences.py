@@ -216,12 +216,20 @@ def moved(local_queue: str) -> str:
     return f"It was moved to LocalQueue {local_queue}, and queues there."
 
 
+def part_of(owner: str) -> str:
+    """It is queued as a part of another object only. `owner`: `JobSet train`."""
+    return f"It is part of {owner}, which is queued as a whole: it does not queue by itself."
+
+
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
 REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it asks now."
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold."
+STOPPED_WITH_OWNER: Final = (
+    "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
+)
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
 
 

@@ -77,6 +77,12 @@ def test_what_is_seen_in_an_object(files):
         ("{condition: Ready}", "{path: status.ready}", "ready[0]: must be condition, or path with in"),
         ("above: 0", "above: many", "active[0]: must be condition"),
         ("group: example.com", "group: Example", "group: must be an API group"),
+        (
+            "group: ex",
+            "children: [{group: batch, kind: Job, name: '{x}'}]\ngroup: ex",
+            "children[0].name: may hold {owner}",
+        ),
+        ("group: ex", "children: [{group: batch, kind: Job}]\ngroup: ex", "children[0].name: give name, or nameFrom"),
     ],
 )
 def test_what_is_wrong_in_a_description_is_told_by_its_path(files, old, new, message):

@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import jsonpatch
 import pytest
-import yaml
 from kind_jobs import FLAVORS
+from kind_manifests import GOLDEN, document
 
 from admission.kinds import NamespaceContext, all_kinds, frameworks_known
+from admission.kinds.children import Part
 from admission.model.errors import Misconfigured
 from admission.model.workload import Admission, PodSetAssignment
 
-MANIFESTS = Path(__file__).parent / "manifests"
 KINDS = all_kinds(frameworks=frameworks_known())
 CONTEXT = NamespaceContext()
-MI, GI = 2**20, 2**30
-GPU = "nvidia.com/gpu"
-
-GOLDEN = {
-    "jobset": [
-        ("driver", 1, {"cpu": 1000, "memory": GI}),
-        ("workers", 8, {"cpu": 2000, "memory": 4 * GI, GPU: 1}),
-    ],
-    "pytorchjob-v1": [
-        ("master", 1, {"cpu": 1000, "memory": GI}),
-        ("worker", 3, {"cpu": 2000, "memory": 2 * GI, GPU: 1}),
-    ],
-    "mpijob-v1": [("launcher", 1, {"cpu": 1000}), ("worker", 2, {"cpu": 2000})],
-    "mpijob-v2beta1": [
-        ("launcher", 1, {"cpu": 1000, "memory": 256 * MI}),
-        ("worker", 2, {"cpu": 1000, "memory": GI}),
-    ],
-    "raycluster": [
-        ("head", 1, {"cpu": 1500, "memory": 2560 * MI}),
-        ("gpu", 4, {"cpu": 4000, "memory": 8 * GI, GPU: 1}),
-        ("cpu", 1, {"cpu": 1000, "memory": GI}),
-    ],
-    "rayjob": [
-        ("head", 1, {"cpu": 1000, "memory": 2 * GI}),
-        ("workers", 2, {"cpu": 1000, "memory": GI}),
-        ("submitter", 1, {"cpu": 500, "memory": 200 * MI}),
-    ],
-    "appwrapper-v1beta2": [("component-0-0", 2, {"cpu": 1000, "memory": GI})],
-    "sparkapplication": [
-        ("driver", 1, {"cpu": 1000, "memory": (512 + 384) * MI}),
-        ("executor", 2, {"cpu": 1000, "memory": (512 + 384) * MI}),
-    ],
-}
 
 
 def manifest(name):
     """The first document of a file, as the API server would store it, gated."""
-    obj = next(yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()))
+    obj = document(name)
     obj["metadata"] |= {
         "uid": "u-1",
         "resourceVersion": "7",
@@ -134,6 +100,8 @@ STATUSES = [
     ("mpijob-v2beta1", {"conditions": [{"type": "Succeeded", "status": "True"}]}, "succeeded"),
     ("raycluster", {"state": "ready"}, "active ready"),
     ("raycluster", {"state": "suspended"}, ""),
+    ("rayservice", {"conditions": [{"type": "Ready", "status": "True"}]}, "active ready"),
+    ("rayservice", {"conditions": [{"type": "Suspended", "status": "True"}]}, ""),
     ("rayjob", {"jobDeploymentStatus": "Running", "rayClusterStatus": {"state": "ready"}}, "active ready"),
     ("rayjob", {"jobDeploymentStatus": "Suspended"}, ""),
     ("rayjob", {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "succeeded"),
@@ -184,6 +152,19 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert kind.limit(old, new)[0] == [{"op": "add", "path": "/spec/workerGroupSpecs/1/suspend", "value": True}]
 
 
+def test_a_rayservice_is_gated_by_the_field_that_its_definition_has():
+    kind, gated = manifest("rayservice")
+    assert (gated["spec"]["suspend"], gated["spec"]["rayClusterConfig"]["suspend"]) == (True, True)
+    older = copy.deepcopy(gated)
+    del older["spec"]["suspend"]  # KubeRay 1.6 does not know it
+    assert kind.observe(older).suspended
+    older["spec"]["rayClusterConfig"]["suspend"] = False
+    assert not kind.observe(older).suspended
+    newer = copy.deepcopy(gated)
+    newer["spec"]["suspend"] = False
+    assert not kind.observe(newer).suspended
+
+
 def test_a_gate_whose_parent_is_missing():
     kind, obj = manifest("pytorchjob-v1")
     del obj["spec"]["runPolicy"]
@@ -218,6 +199,42 @@ def test_what_cannot_be_queued_is_told_by_its_path(name, path, value, message):
         kind.pod_sets(obj, CONTEXT)
     assert kind.faults(obj)
     assert kind.observe(obj).suspended
+
+
+def child_of(obj, name, template, *, kind="Job", pods=1):
+    """A Job as the controller of an object would make it."""
+    metadata = {"name": name, "namespace": "team-a", "uid": "c-1", "resourceVersion": "1"}
+    spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": copy.deepcopy(template)}
+    return KINDS.get("batch", "Job"), {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("name", "child", "pod_set", "pods"),
+    [
+        ("jobset", "sample-jobset-driver-0", 0, 1),
+        ("jobset", "sample-jobset-workers-1", 1, 4),
+        ("mpijob-v2beta1", "sample-mpi-v2-launcher", 0, 1),
+        ("rayjob", "sample-rayjob", 2, 1),
+        ("appwrapper-v1beta2", "aw-job", 0, 2),
+    ],
+)
+def test_children_that_an_object_makes(name, child, pod_set, pods):
+    kind, obj = manifest(name)
+    template = kind.templates(obj)[pod_set]
+    assert kind.makes("batch", "Job")
+    assert kind.part(obj, *child_of(obj, child, template, pods=pods), CONTEXT) is Part.CURRENT
+    for other in (f"{child}-0", f"{child}0", f"0{child}", "", child[:-1]):
+        assert kind.part(obj, *child_of(obj, other, template, pods=pods), CONTEXT) is Part.NONE
+    assert kind.part(obj, *child_of(obj, child, template, pods=pods + 1), CONTEXT) is Part.NONE
+    more = copy.deepcopy(template)
+    more["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
+    assert kind.part(obj, *child_of(obj, child, more, pods=pods), CONTEXT) is Part.NONE
+    patch, _ = kind.start_patch(obj, admission(kind, obj), FLAVORS)
+    running = jsonpatch.apply_patch(obj, patch)
+    stale = kind.part(running, *child_of(obj, child, template, pods=pods), CONTEXT)
+    assert stale is (Part.CURRENT if name == "rayjob" else Part.OUTDATED)  # a submitter by default goes anywhere
+    current = kind.templates(running)[pod_set]
+    assert kind.part(running, *child_of(obj, child, current, pods=pods), CONTEXT) is Part.CURRENT
 
 
 def test_another_controller():

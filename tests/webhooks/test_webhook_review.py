@@ -183,6 +183,43 @@ def test_an_owner_exempts_from_nothing():
     assert mutate(owned, WAITING)[0]["spec"]["suspend"] is True
 
 
+JOBSET_OWNER = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "name": "set",
+    "uid": "u",
+    "controller": True,
+}
+
+
+def review_child(new, old=None, user="system:serviceaccount:jobset-system:jobset-controller-manager"):
+    """A Job of a JobSet as it is stored, where JobSets are queued, too; and the warnings."""
+    for obj in (new, old):
+        if obj is not None:
+            obj["metadata"]["ownerReferences"] = [JOBSET_OWNER]
+    reviewer = Reviewer(all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset")), own_usernames=[SLUICE])
+    response = reviewer.review(make_review(new, old, user=user))["response"]
+    operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return jsonpatch.apply_patch(new, operations), response.get("warnings", [])
+
+
+def test_a_child_that_may_be_part_of_its_owner_is_gated_and_marked_to_be_started_with_it():
+    stored, warnings = review_child(make_job(suspend=False))
+    assert stored["spec"]["suspend"] is True
+    assert stored["metadata"]["annotations"]["sluice.dev/start-with-owner"] == "true"
+    assert stored["metadata"]["annotations"]["sluice.dev/submitted-by"].endswith("jobset-controller-manager")
+    assert warnings == []
+    waiting = make_job(suspend=True, annotations={"sluice.dev/submitted-by": "jobsets"})
+    again, warnings = review_child({**copy.deepcopy(waiting), "spec": {**waiting["spec"], "suspend": False}}, waiting)
+    assert (again["spec"]["suspend"], warnings) == (True, [])
+    assert again["metadata"]["annotations"]["sluice.dev/start-with-owner"] == "true"
+
+
+def test_a_child_that_does_not_ask_to_run_is_not_marked():
+    stored, _ = review_child(make_job(suspend=True))
+    assert "sluice.dev/start-with-owner" not in stored["metadata"]["annotations"]
+
+
 def running(**spec):
     return make_job(annotations={"sluice.dev/submitted-by": "alice"}, **{"suspend": False, **spec})
 

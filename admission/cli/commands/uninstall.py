@@ -15,6 +15,7 @@ from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
 from admission.cluster.errors import Forbidden, NotFound
 from admission.kinds import all_kinds, frameworks_known
+from admission.kinds.base import START_WITH_OWNER, SUBMITTED_BY
 from webhooks.switch import OURS
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ _GATES: Final = (
     "validatingadmissionpolicies",
 )
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
-_SUBMITTED_BY: Final = "sluice.dev/submitted-by"
 
 
 @dataclass
@@ -113,7 +113,7 @@ async def _plan(client: Client, namespace: str) -> Plan:
             continue
         plan.objects.append(path)
     async for path, job in _jobs(client):
-        if _SUBMITTED_BY in (job["metadata"].get("annotations") or {}):
+        if SUBMITTED_BY in (job["metadata"].get("annotations") or {}):
             plan.marked.append((path, job))
             if job["spec"].get("suspend") and not _ended(job):
                 plan.waiting.append((path, job))
@@ -147,7 +147,7 @@ def _ended(job: Object) -> bool:
 
 def _lines(plan: Plan, *, start_jobs: bool) -> list[str]:
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path in plan.objects]
-    lines.append(f"take the annotation {_SUBMITTED_BY} from {len(plan.marked)} Jobs")
+    lines.append(f"take the annotation {SUBMITTED_BY} from {len(plan.marked)} Jobs")
     left = "start" if start_jobs else "leave suspended"
     lines.append(f"{left} {len(plan.waiting)} Jobs that wait")
     return lines
@@ -161,7 +161,7 @@ async def _carry_out(client: Client, plan: Plan, *, start_jobs: bool) -> None:
             continue
     waiting = {path for path, _ in plan.waiting}
     for path, _ in plan.marked:
-        body: dict[str, Any] = {"metadata": {"annotations": {_SUBMITTED_BY: None}}}
+        body: dict[str, Any] = {"metadata": {"annotations": {SUBMITTED_BY: None, START_WITH_OWNER: None}}}
         if start_jobs and path in waiting:
             body["spec"] = {"suspend": False}
         try:

@@ -36,6 +36,14 @@ def packed(obj: Object) -> bytes:
     return bytes(memoryview(orjson.dumps(obj)))  # copied, because orjson leaves its buffer as large as it was
 
 
+def is_older(version: str, known: str) -> bool:
+    """Whether a resourceVersion is older than the known one: they are numbers that grow (promised since 1.35)."""
+    try:
+        return int(version) < int(known)
+    except ValueError:
+        return False
+
+
 @dataclass(slots=True)
 class Tracked:
     """One workload. `record` is what the next commit writes, or the last one wrote."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from admission.controller.state.tracked import is_older
 from admission.controller.state.workload_reader import Reading, ordered, read
 from admission.controller.state.workload_state import DEACTIVATED
 from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_state import Desk
     from admission.controller.workloads.admitted import Upkeep
+    from admission.controller.workloads.children import Children
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.limits import NamespaceContext
@@ -34,15 +36,23 @@ PRIORITIZED = "Prioritized"
 class Observing:
     """Takes objects in as they are seen, in any order and any number of times."""
 
-    def __init__(self, kinds: Kinds, context: Context, desk: Desk, pod_waiter: PodWaiter, upkeep: Upkeep) -> None:
+    def __init__(
+        self, kinds: Kinds, context: Context, desk: Desk, pod_waiter: PodWaiter, upkeep: Upkeep, children: Children
+    ) -> None:
         self._kinds = kinds
         self._context = context
         self._desk = desk
         self._pod_waiter = pod_waiter
         self._upkeep = upkeep
+        self._children = children
 
     def see(self, kind: Kind, obj: Object) -> None:
         """An object of a kind, as it is now."""
+        if not self._children.take(kind, obj):
+            self._see(kind, obj)
+        self._children.owner_changed(kind, obj)
+
+    def _see(self, kind: Kind, obj: Object) -> None:
         seen = kind.observe(obj)
         tracked = self._desk.registry.get(seen.uid)
         if tracked is None:
@@ -52,7 +62,7 @@ class Observing:
             if seen.queue and seen.finished is None and seen.uid not in self._desk.ended:
                 self._arrive(seen, obj)
             return
-        if tracked.seen is not None and _older(seen, tracked.seen):
+        if tracked.seen is not None and is_older(seen.resource_version, tracked.seen.resource_version):
             return
         former = (tracked.object or obj) if _may_be_edited(tracked, seen) else None
         tracked.saw(seen, obj)
@@ -337,11 +347,3 @@ def _deactivated(record: WorkloadRecord) -> tuple[bool, str, str]:
     if record.reason.startswith(DEACTIVATED):
         return True, record.reason, record.message
     return True, DEACTIVATED, sentences.deactivated()
-
-
-def _older(seen: Observed, known: Observed) -> bool:
-    """Whether a version is older than the known one: versions are numbers that grow (promised since 1.35)."""
-    try:
-        return int(seen.resource_version) < int(known.resource_version)
-    except ValueError:
-        return False

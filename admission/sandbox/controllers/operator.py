@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from admission.kinds.predicates import Above, All, Condition, OneOf, Reaches
+from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
 from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_ready
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def _pod(obj: Object, name: str, template: Object) -> Object:
     owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "controller": True, "blockOwnerDeletion": True}
     owner |= {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+    for container in pod["spec"]["containers"]:  # what operators add by themselves has requests only
+        container.setdefault("image", "pause")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -142,11 +144,17 @@ def _set(status: Object, predicate: Predicate, *, holds: bool) -> None:
             conditions[:] = [each for each in conditions if each["type"] != kind]
             other = "False" if value == "True" else "True"
             conditions.append({"type": kind, "status": value if holds else other, "reason": "Sandbox", "message": ""})
-        case OneOf(path, values) if holds and path[0] == "status":
+        case OneOf(path, values) | NoneOf(path, values) if path[0] == "status":
             target = status
             for key in path[1:-1]:
                 target = target.setdefault(key, {})
-            target[path[-1]] = values[0]
+            said = target.get(path[-1], "") in values
+            if said == (holds is isinstance(predicate, OneOf)):
+                pass
+            elif not holds:
+                target.pop(path[-1], None)
+            else:
+                target[path[-1]] = values[0] if isinstance(predicate, OneOf) else "Running"
         case All(of) if holds:
             for each in of:
                 _set(status, each, holds=True)

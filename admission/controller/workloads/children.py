@@ -1,0 +1,311 @@
+"""Objects that are part of a queued one, such as the Jobs of a JobSet: they run and stop with it, and do not queue.
+
+Whether an object is part of its owner is judged anew at each change of either, by what both are now (`find_part`).
+
+| owner                                  | the child                                                           |
+| -------------------------------------- | ------------------------------------------------------------------- |
+| would make no such child               | is a workload of its own: it waits, or is stopped and waits         |
+| is not queued                          | is a workload of its own                                            |
+| holds quota and runs                   | is started if it has asked to run                                   |
+| the same, and the child is out of date | is stopped: its controller starts it again with the new template    |
+| waits, or is being stopped             | is stopped                                                          |
+| has ended                              | is left as it is                                                    |
+| is gone                                | is stopped, until Kubernetes' garbage collector deletes it          |
+| is not known yet                       | is left as it is until the API server has told of the owner         |
+
+A child that was queued by itself before, because its owner was not, leaves the queue as soon as it holds no quota.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from admission.cluster.client import PatchType
+from admission.cluster.errors import NotFound
+from admission.cluster.events import Reference
+from admission.cluster.informer import Change
+from admission.cluster.writer import Patch
+from admission.controller.state.inbox import ObjectsChanged
+from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.kinds.base import START_WITH_OWNER
+from admission.kinds.children import Part, claimed_owner
+from admission.kinds.patches import pointer
+from admission.model import sentences
+from admission.model.errors import ClusterError
+from admission.store.records import DEQUEUED, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from admission.cluster.client import Client
+    from admission.cluster.events import EventRecorder
+    from admission.cluster.writer import Writer
+    from admission.controller.state.context import Context
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.workload_state import Desk
+    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.registry import Kinds
+
+log = logging.getLogger(__name__)
+
+_PAUSE: Final = 2.0
+"""Seconds before a request that failed is tried again."""
+_MOST_OWNERS: Final = 10
+"""How many owners above each other are looked at, as in Kueue."""
+
+
+class _Verdict(Enum):
+    """What becomes of an object that claims an owner."""
+
+    WORKLOAD = "it queues by itself"
+    RUN = "its owner holds quota for it"
+    STAY_STOPPED = "its owner may not run, or it is out of date"
+    LEAVE = "its owner has ended"
+    UNKNOWN = "its owner is not known yet"
+
+
+@dataclass(slots=True)
+class _Child:
+    """One object that claims an owner that may be queued."""
+
+    kind: Kind
+    raw: bytes
+    version: str
+    owner: str
+    """The uid."""
+    in_flight: bool = False
+    """A request for it is under way."""
+
+    @property
+    def object(self) -> Object:
+        return dict(orjson.loads(self.raw))
+
+
+class Children:
+    """All objects that claim an owner of a kind that makes such objects."""
+
+    def __init__(
+        self,
+        *,
+        kinds: Kinds,
+        client: Client,
+        writer: Writer,
+        events: EventRecorder,
+        inbox: Inbox,
+        context: Context,
+        desk: Desk,
+        reads: set[asyncio.Task[None]],
+    ) -> None:
+        self._kinds = kinds
+        self._client = client
+        self._writer = writer
+        self._events = events
+        self._inbox = inbox
+        self._context = context
+        self._desk = desk
+        self._reads = reads
+        self._children: dict[str, _Child] = {}
+        self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
+        self._asked: dict[str, StoredObject | None] = {}
+        """Owners without a record that the API server was asked for, by uid; None: it is gone."""
+        self._owner_states: dict[str, tuple[Any, ...]] = {}
+        """What was last known of the owners of children, as far as it matters to them."""
+
+    def objects(self) -> dict[str, StoredObject]:
+        """All that are known, by uid."""
+        return {uid: StoredObject(child.kind, child.raw) for uid, child in self._children.items()}
+
+    def take(self, kind: Kind, obj: Object) -> bool:
+        """Take in an object as it is now; whether it is part of another one, and so no workload."""
+        metadata = obj["metadata"]
+        uid = metadata["uid"]
+        claimed = claimed_owner(kind, obj, self._kinds)
+        seen = None if claimed is None else kind.observe(obj)
+        if claimed is None or seen is None or seen.finished is not None:
+            self._forget(uid)
+            return False
+        child = self._children.get(uid)
+        if child is None or child.owner != claimed[1]["uid"]:
+            self._forget(uid)
+            child = self._children[uid] = _Child(kind, b"", "", str(claimed[1]["uid"]))
+            self._by_owner[child.owner].add(uid)
+        elif is_older(seen.resource_version, child.version):
+            kind, obj = child.kind, child.object
+            seen = kind.observe(obj)
+        child.kind, child.raw, child.version = kind, packed(obj), seen.resource_version
+        if not seen.queue and self._desk.registry.get(uid) is None:
+            return False  # it runs as its controller likes, and is known as a possible owner only
+        verdict = self._verdict(kind, obj)
+        if verdict is _Verdict.WORKLOAD or not self._leaves_the_queue(uid, obj, verdict):
+            return False
+        self._follow(child, seen, obj, verdict)
+        return True
+
+    def owner_changed(self, kind: Kind, obj: Object) -> None:
+        """An object was seen: its children, if it has any, may have to run or to stop."""
+        metadata = obj["metadata"]
+        uid = metadata["uid"]
+        if uid not in self._by_owner:
+            return
+        if uid in self._asked:
+            self._asked[uid] = StoredObject(kind, packed(obj))
+        tracked = self._desk.registry.get(uid)
+        held = None if tracked is None else (tracked.record.state, tracked.record.checks_pending)
+        state = (kind.queue_name(obj), metadata.get("generation"), held)
+        if self._owner_states.get(uid) != state:
+            self._owner_states[uid] = state
+            self._look_again_at_children(uid)
+
+    def gone(self, uid: str) -> None:
+        """An object does not exist any more."""
+        self._forget(uid)
+        if uid in self._by_owner:
+            self._owner_states.pop(uid, None)
+            self._asked[uid] = None
+            self._look_again_at_children(uid)
+
+    def _forget(self, uid: str) -> None:
+        child = self._children.pop(uid, None)
+        if child is None:
+            return
+        others = self._by_owner[child.owner]
+        others.discard(uid)
+        if not others:
+            del self._by_owner[child.owner]
+            self._asked.pop(child.owner, None)
+            self._owner_states.pop(child.owner, None)
+
+    def _look_again(self, uid: str) -> None:
+        """As if it had just changed: whatever follows is then kept apart from others as always."""
+        if (child := self._children.get(uid)) is not None:
+            self._inbox.put(ObjectsChanged(child.kind, [_change(child.object)]))
+
+    def _look_again_at_children(self, uid: str) -> None:
+        for child in self._by_owner.get(uid, ()):
+            self._look_again(child)
+
+    # --- whose it is
+
+    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MOST_OWNERS) -> _Verdict:
+        claimed = claimed_owner(kind, obj, self._kinds) if owners else None
+        if claimed is None:
+            return _Verdict.WORKLOAD
+        owner_kind, reference = claimed
+        uid = reference["uid"]
+        owner, verdict = self._owner(owner_kind, uid, owners)
+        if verdict is _Verdict.UNKNOWN and uid not in self._asked and self._desk.registry.get(uid) is None:
+            self._ask(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
+        if owner is None or verdict in (_Verdict.WORKLOAD, _Verdict.UNKNOWN):
+            return verdict
+        part = owner_kind.part(owner, kind, obj, self._context.of_namespace(obj["metadata"]["namespace"]))
+        if part is Part.NONE:
+            return _Verdict.WORKLOAD
+        outdated = part is Part.OUTDATED and verdict is _Verdict.RUN
+        return _Verdict.STAY_STOPPED if outdated else verdict
+
+    def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, _Verdict]:
+        """An owner as it is now, if there is one, and what becomes of its children, if they are really its own."""
+        tracked = self._desk.registry.get(uid)
+        if tracked is not None:
+            record, seen, owner = tracked.record, tracked.seen, tracked.object
+            if owner is None or seen is None:
+                return None, _Verdict.STAY_STOPPED if record.state is State.EVICTING else _Verdict.UNKNOWN
+            runs = record.state is State.ADMITTED and not record.checks_pending and not seen.suspended
+            return owner, _Verdict.RUN if runs else _Verdict.STAY_STOPPED
+        if (above := self._children.get(uid)) is not None:
+            owner = above.object
+            verdict = self._verdict(above.kind, owner, owners=owners - 1)
+            is_stopped = verdict is _Verdict.RUN and above.kind.observe(owner).suspended
+            return owner, _Verdict.STAY_STOPPED if is_stopped else verdict
+        if uid not in self._asked:
+            return None, _Verdict.UNKNOWN
+        known = self._asked[uid]
+        if known is None:
+            return None, _Verdict.STAY_STOPPED
+        owner = orjson.loads(known.raw)
+        if not kind.queue_name(owner):
+            return owner, _Verdict.WORKLOAD
+        has_ended = kind.observe(owner).finished is not None
+        return owner, _Verdict.LEAVE if has_ended else _Verdict.STAY_STOPPED
+
+    def _ask(self, kind: Kind, uid: str, namespace: str, name: str) -> None:
+        """Have the owner told, for what claims one that was not heard of; children are looked at again then."""
+        task = asyncio.create_task(self._read(kind, uid, self._kinds.path(kind, namespace, name)))
+        self._reads.add(task)
+        task.add_done_callback(self._reads.discard)
+
+    async def _read(self, kind: Kind, uid: str, path: str) -> None:
+        try:
+            owner: Object | None = await self._client.get(path)
+        except NotFound:
+            owner = None
+        except ClusterError as error:
+            log.warning("cannot see the owner %s: %s", path, error)
+            await asyncio.sleep(_PAUSE)
+            self._look_again_at_children(uid)
+            return
+        if owner is None or owner["metadata"]["uid"] != uid:
+            self._asked[uid] = None
+        else:
+            self._asked[uid] = StoredObject(kind, packed(owner))
+            self._inbox.put(ObjectsChanged(kind, [_change(owner)]))
+        self._look_again_at_children(uid)
+
+    # --- what becomes of it
+
+    def _leaves_the_queue(self, uid: str, obj: Object, verdict: _Verdict) -> bool:
+        """Whether it is no workload, or not any more; one that holds quota stays one until that is free."""
+        tracked = self._desk.registry.get(uid)
+        if tracked is None:
+            return True
+        if verdict is _Verdict.UNKNOWN or tracked.holds_quota or tracked.in_flight is not None:
+            return False
+        reference = next(each for each in obj["metadata"]["ownerReferences"] if each.get("controller"))
+        message = sentences.part_of(f"{reference['kind']} {reference['name']}")
+        self._desk.finish(tracked, outcome=DEQUEUED, message=message)
+        return True
+
+    def _follow(self, child: _Child, seen: Observed, obj: Object, verdict: _Verdict) -> None:
+        if child.in_flight or seen.deleting or seen.finished is not None:
+            return
+        asked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
+        annotation = pointer("metadata", "annotations", START_WITH_OWNER)
+        if verdict is _Verdict.RUN and seen.suspended and asked:
+            self._send(child, seen, [*seen.kind.resume_patch(obj), {"op": "remove", "path": annotation}])
+        elif verdict is _Verdict.STAY_STOPPED and not seen.suspended:
+            # What its controller has started once it may not start again by itself.
+            metadata: Mapping[str, Any] = obj["metadata"]
+            parent = [] if "annotations" in metadata else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+            noted = {"op": "add", "path": annotation, "value": "true"}
+            self._send(child, seen, [*seen.kind.stop_patch(obj), *parent, noted])
+            reference = Reference(
+                self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace
+            )
+            self._events.record(reference, reason="Stopped", action="Stop", note=sentences.STOPPED_WITH_OWNER)
+
+    def _send(self, child: _Child, seen: Observed, body: list[Object]) -> None:
+        child.in_flight = True
+
+        def done(result: Object | ClusterError) -> None:
+            child.in_flight = False
+            if isinstance(result, ClusterError):
+                log.debug("cannot start or stop %s: %s", seen.key, result)
+                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
+            else:
+                self._inbox.put(ObjectsChanged(seen.kind, [_change(result)]))
+
+        path = self._kinds.path(seen.kind, seen.namespace, seen.name)
+        self._writer.submit(Patch(path, body, patch_type=PatchType.JSON), done)
+
+
+def _change(obj: Object) -> Change:
+    metadata = obj["metadata"]
+    return Change("MODIFIED", f"{metadata['namespace']}/{metadata['name']}", metadata["uid"], obj)

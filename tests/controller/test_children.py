@@ -1,0 +1,317 @@
+"""Objects that are part of a queued one: they run with it, cost nothing beside it, and nobody gets in by pretending."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from custom_kinds import definition, jobset, until
+from job_examples import TOLERATION, cluster_queue, flavor, is_gated, job, local_queue, runs
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(
+    frameworks=("batch/job", "jobset.x-k8s.io/jobset", "ray.io/rayjob", "ray.io/raycluster", "kubeflow.org/mpijob")
+)
+QUEUED = {"sluice.dev/queue-name": "lq"}
+ASKED = {"sluice.dev/start-with-owner": "true"}
+"""What the webhook notes on a child that it has gated."""
+
+
+@pytest.fixture
+async def sluice(world):
+    """Sluice at work for Jobs and what makes Jobs, with 4 CPU."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    for kind in KINDS:
+        if kind.is_custom:
+            await world.user.create("customresourcedefinitions", "", definition(kind))
+    await world.start(kinds=KINDS)
+    return world
+
+
+def started(obj):
+    return obj["spec"]["suspend"] is False
+
+
+def reference(owner):
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+def made_by(owner, role=1, number=0, *, suspend=False):
+    """A Job as the JobSet controller makes it, gated by the webhook because it has a queue label."""
+    replicated = owner["spec"]["replicatedJobs"][role]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{owner['metadata']['name']}-{replicated['name']}-{number}",
+            "namespace": "team-a",
+            "labels": dict(QUEUED),
+            "annotations": {} if suspend else dict(ASKED),
+            "ownerReferences": [reference(owner)],
+        },
+        "spec": {**copy.deepcopy(replicated["template"]["spec"]), "suspend": True},
+    }
+
+
+async def running(sluice, name="set", **fields):
+    await sluice.user.create("jobsets", "team-a", jobset(name, **fields))
+    return await until(sluice.user, "jobsets", name, started)
+
+
+async def is_no_workload(sluice, name):
+    """Once all that has happened so far was decided about."""
+    await sluice.submit(job(f"after-{name}", cpu="0", seconds=1))
+    await sluice.record(f"after-{name}", "finished")
+    records = (await sluice.store.workloads.list(namespace="team-a")).workloads
+    return name not in [record.workload.name for record in records if record.state != "finished"]
+
+
+async def test_children_of_what_is_admitted_run_and_are_not_counted_again(sluice):
+    owner = await running(sluice)
+    for role in (0, 1):
+        await sluice.submit(made_by(owner, role))
+    child = await sluice.job("set-workers-0", runs)
+    await sluice.job("set-driver-0", runs)
+    assert "sluice.dev/start-with-owner" not in child["metadata"].get("annotations", {})
+    assert await is_no_workload(sluice, "set-workers-0")
+    await sluice.submit(job("beside", cpu="1"))  # with the three of the JobSet all of the quota
+    await sluice.job("beside", runs)
+    await sluice.submit(job("too-much", cpu="1"))
+    await sluice.record("too-much", "pending", reason="WaitingForQuota")
+
+
+async def test_what_its_controller_has_not_started_yet_is_not_started_for_it(sluice):
+    owner = await running(sluice)
+    await sluice.submit(made_by(owner, suspend=True))
+    assert await is_no_workload(sluice, "set-workers-0")
+    assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
+
+
+async def test_a_raycluster_that_has_the_labels_of_its_rayjob_runs_with_it(sluice):
+    pods = {"template": {"spec": {"containers": [{"name": "ray", "resources": {"requests": {"cpu": "1"}}}]}}}
+    cluster = {"headGroupSpec": pods, "workerGroupSpecs": [{"groupName": "w", "replicas": 1, **pods}]}
+    rayjob = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "ray", "namespace": "team-a", "labels": QUEUED},
+        "spec": {
+            "suspend": True, "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster,
+        },
+    }  # fmt: skip
+    await sluice.user.create("rayjobs", "team-a", rayjob)
+    owner = await until(sluice.user, "rayjobs", "ray", started)
+    child = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {
+            "name": "ray-x7k2p", "namespace": "team-a", "labels": QUEUED, "annotations": ASKED,
+            "ownerReferences": [reference(owner)],
+        },
+        "spec": {**owner["spec"]["rayClusterSpec"], "suspend": True},
+    }  # fmt: skip
+    forged = {**child, "metadata": {**child["metadata"], "name": "ray-other"}}
+    await sluice.user.patch(
+        "rayjobs", "team-a", "ray", {"status": {"rayClusterName": "ray-x7k2p"}}, subresource="status"
+    )
+    await sluice.user.create("rayclusters", "team-a", child)
+    await until(sluice.user, "rayclusters", "ray-x7k2p", started)
+    assert await is_no_workload(sluice, "ray-x7k2p")
+    await sluice.submit(job("fill", cpu="2"))
+    await sluice.job("fill", runs)
+    await sluice.user.create("rayclusters", "team-a", forged)
+    await sluice.record("ray-other", "pending", reason="WaitingForQuota")
+
+
+async def test_the_launcher_of_an_mpijob_runs_with_it(sluice):
+    template = {"spec": {"containers": [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]}}
+    replicas = {"Launcher": {"replicas": 1, "template": template}, "Worker": {"replicas": 2, "template": template}}
+    mpijob = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "mpi", "namespace": "team-a", "labels": QUEUED},
+        "spec": {"runPolicy": {"suspend": True}, "mpiReplicaSpecs": replicas},
+    }
+    await sluice.user.create("mpijobs", "team-a", mpijob)
+    owner = await until(sluice.user, "mpijobs", "mpi", lambda obj: obj["spec"]["runPolicy"]["suspend"] is False)
+    launcher = made_by({**owner, "spec": jobset("mpi")["spec"]}, 0)
+    launcher["metadata"]["name"] = "mpi-launcher"
+    launcher["spec"]["template"]["spec"] |= {"nodeSelector": {"type": "kwok"}, "tolerations": [TOLERATION]}
+    await sluice.submit(launcher)
+    await sluice.job("mpi-launcher", runs)
+    assert await is_no_workload(sluice, "mpi-launcher")
+
+
+async def test_children_wait_for_an_owner_that_waits_and_are_stopped_if_somebody_starts_them(sluice):
+    owner = await sluice.user.create("jobsets", "team-a", jobset("set", cpu="2"))  # 6 CPU of 4
+    await sluice.record("set", "pending", reason="ExceedsMaxQuota")
+    await sluice.submit(made_by(owner))
+    assert await is_no_workload(sluice, "set-workers-0")
+    await sluice.patch("set-workers-0", {"spec": {"suspend": False}})
+    child = await sluice.job("set-workers-0", lambda obj: is_gated(obj) and obj["metadata"]["generation"] == 3)
+    assert child["metadata"]["annotations"]["sluice.dev/start-with-owner"] == "true"
+
+
+def renamed(child):
+    child["metadata"]["name"] = "set-workers-7"
+
+
+def unnumbered(child):
+    child["metadata"]["name"] = "set-workers-00"
+
+
+def larger(child):
+    child["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+
+
+def hungrier(child):
+    child["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Gi"
+
+
+def wider(child):
+    child["spec"] |= {"parallelism": 3, "completions": 3}
+
+
+def of_another_kind(child):
+    child["metadata"]["ownerReferences"][0] |= {"kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1"}
+
+
+@pytest.mark.parametrize("forge", [renamed, unnumbered, larger, hungrier, wider])
+async def test_what_the_owner_would_not_make_queues_by_itself(sluice, forge):
+    owner = await running(sluice)
+    await sluice.submit(job("fill", cpu="1"))
+    await sluice.job("fill", runs)
+    forged = made_by(owner)
+    forge(forged)
+    forged["spec"]["suspend"] = False  # past the webhook
+    await sluice.submit(forged)
+    name = forged["metadata"]["name"]
+    assert (await sluice.record(name, "pending")).admission is None
+    await sluice.job(name, is_gated)
+
+
+async def test_an_owner_of_another_kind_with_the_same_uid_exempts_from_nothing(sluice):
+    owner = await running(sluice)
+    forged = made_by(owner)
+    of_another_kind(forged)
+    await sluice.submit(forged)
+    await sluice.job("set-workers-0", is_gated)
+    assert not runs(sluice.user.get("jobs", "team-a", "set-workers-0"))
+
+
+async def test_an_owner_that_is_not_queued_exempts_from_nothing(sluice):
+    free = jobset("free", suspend=False)
+    del free["metadata"]["labels"]
+    owner = await sluice.user.create("jobsets", "team-a", free)
+    child = made_by(owner)
+    child["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
+    await sluice.submit(child)
+    await sluice.record("free-workers-0", "pending", reason="ExceedsMaxQuota")
+    await sluice.patch("free-workers-0", {"spec": {"suspend": False}})
+    await sluice.job("free-workers-0", lambda obj: is_gated(obj) and obj["metadata"]["generation"] == 3)
+
+
+async def test_a_child_that_grows_while_it_runs_is_stopped_and_queues(sluice):
+    owner = await running(sluice)
+    await sluice.submit(made_by(owner))
+    await sluice.job("set-workers-0", runs)
+    await sluice.patch("set-workers-0", {"spec": {"parallelism": 3}})  # of 2 completions: no more pods than before
+    assert await is_no_workload(sluice, "set-workers-0")
+    await sluice.submit(job("fill", cpu="1"))
+    await sluice.job("fill", runs)
+    elastic = made_by(owner, 0)
+    elastic["spec"]["completionMode"] = "Indexed"
+    await sluice.submit(elastic)
+    await sluice.job("set-driver-0", runs)
+    await sluice.patch("set-driver-0", {"spec": {"parallelism": 2, "completions": 2}})
+    await sluice.job("set-driver-0", is_gated)
+    assert (await sluice.record("set-driver-0", "pending", reason="WaitingForQuota")).admission is None
+
+
+async def test_children_stop_with_their_owner_and_start_with_it_again(sluice):
+    owner = await running(sluice)
+    await sluice.submit(made_by(owner))
+    await sluice.job("set-workers-0", runs)
+    await sluice.order("set", held=True)
+    await sluice.job("set-workers-0", is_gated)
+    assert (await sluice.record("set", "pending", reason="OnHold")).admission is None
+    assert not [pod for pod in sluice.user.list("pods") if pod["status"].get("phase") == "Running"]
+    await sluice.order("set", held=False)
+    await sluice.job("set-workers-0", runs)
+    assert await is_no_workload(sluice, "set-workers-0")
+
+
+async def test_a_child_that_would_go_elsewhere_waits_for_its_controller(sluice):
+    owner = await running(sluice)
+    child = made_by(owner)
+    child["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "fast"}
+    await sluice.submit(child)
+    assert await is_no_workload(sluice, "set-workers-0")
+    assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
+    selector = owner["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"]
+    await sluice.patch("set-workers-0", {"spec": {"template": {"spec": {"nodeSelector": selector}}}})
+    await sluice.job("set-workers-0", runs)
+
+
+async def test_a_child_that_is_orphaned_queues_by_itself(sluice):
+    owner = await running(sluice)
+    await sluice.submit(made_by(owner))
+    await sluice.job("set-workers-0", runs)
+    await sluice.submit(job("fill", cpu="1"))
+    await sluice.job("fill", runs)
+    await sluice.user.delete("jobsets", "team-a", "set", propagation="Orphan")
+    await sluice.job("set-workers-0", is_gated)
+    assert (await sluice.record("set", "finished")).outcome == "Deleted"
+    record = await sluice.record("set-workers-0", "admitted")  # with the quota that was the JobSet's
+    assert record.admission.pod_sets[0].usage == {"cpu": 2000}
+
+
+async def test_children_that_were_queued_before_their_owner_was_leave_the_queue(sluice):
+    free = jobset("set", cpu="1")
+    del free["metadata"]["labels"]
+    owner = await sluice.user.create("jobsets", "team-a", free)
+    await sluice.submit(job("fill", cpu="3"))
+    await sluice.job("fill", runs)
+    await sluice.submit(made_by(owner))
+    await sluice.record("set-workers-0", "pending", reason="WaitingForQuota")
+    await sluice.user.patch("jobsets", "team-a", "set", {"metadata": {"labels": QUEUED}})
+    left = await sluice.record("set-workers-0", "finished")
+    assert left.outcome == "Dequeued"
+    assert left.message == "It is part of JobSet set, which is queued as a whole: it does not queue by itself."
+    await sluice.record("set", "pending", reason="WaitingForQuota")
+
+
+async def test_children_are_known_again_after_a_restart_in_each_state(sluice):
+    owner = await running(sluice)
+    await sluice.submit(made_by(owner))
+    await sluice.job("set-workers-0", runs)
+    await sluice.end()
+    await sluice.submit(made_by(owner, 0))
+    await sluice.start(kinds=KINDS)
+    await sluice.job("set-driver-0", runs)
+    await sluice.order("set", held=True)
+    await sluice.job("set-driver-0", is_gated)
+    await sluice.end()
+    await sluice.patch("set-driver-0", {"spec": {"suspend": False}})
+    await sluice.start(kinds=KINDS)
+    await sluice.job("set-driver-0", is_gated)
+    assert await is_no_workload(sluice, "set-driver-0")
+    await sluice.order("set", held=False)
+    await sluice.job("set-driver-0", runs)
+    await sluice.job("set-workers-0", runs)
+
+
+async def test_what_has_ended_exempts_no_new_child(sluice):
+    owner = await running(sluice)
+    done = {"conditions": [{"type": "Completed", "status": "True"}]}
+    await sluice.user.patch("jobsets", "team-a", "set", {"status": done}, subresource="status")
+    await sluice.record("set", "finished")
+    await sluice.submit(made_by(owner))
+    assert await is_no_workload(sluice, "set-workers-0")
+    assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))

@@ -1,0 +1,189 @@
+"""The whole way of each kind: its manifest is queued, explained, admitted, evicted, admitted again and ended."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import jsonpatch
+import orjson
+import pytest
+from custom_kinds import pods_of, served, until
+from job_examples import TOLERATION, flavor, job, local_queue, runs
+from kind_manifests import GOLDEN, GPU, document
+
+from admission.kinds import all_kinds, frameworks_known
+from admission.kinds.paths import at
+from webhooks.review import Reviewer
+
+KINDS = all_kinds(frameworks=frameworks_known())
+PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
+COLUMNS = "| kind | manifest | pod sets | gate | what it went through |"
+RESOURCES = ("cpu", "memory", GPU, "pods")
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for JobSet and a user's own kind."""
+    return "sqlite"
+
+
+def total(name):
+    """All that the pods of a manifest request."""
+    amounts = Counter()
+    for _, count, requests in GOLDEN[name]:
+        amounts.update({resource: count * amount for resource, amount in {**requests, "pods": 1}.items()})
+    return {resource: amounts[resource] for resource in RESOURCES}
+
+
+def queue_of(amounts):
+    """A ClusterQueue that has just that."""
+    units = {"cpu": "m"}
+    quotas = [{"name": key, "nominalQuota": f"{amounts[key]}{units.get(key, '')}"} for key in RESOURCES]
+    groups = [{"coveredResources": list(RESOURCES), "flavors": [{"name": "default", "resources": quotas}]}]
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "cq"},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+    }
+
+
+def node(number):
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "16"}
+    return {
+        "metadata": {
+            "name": f"large-{number}",
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"type": "kwok", "kubernetes.io/hostname": f"large-{number}"},
+        },
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def through_the_webhook(obj, kind):
+    """As the webhook has it stored."""
+    review = {
+        "request": {
+            "uid": "r",
+            "resource": {"group": kind.group, "version": kind.versions[0], "resource": kind.plural},
+            "operation": "CREATE",
+            "namespace": "team-a",
+            "userInfo": {"username": "alice"},
+            "object": obj,
+        }
+    }
+    response = Reviewer(KINDS, own_usernames=["sluice"]).review(review)["response"]
+    assert response["allowed"], response
+    return jsonpatch.apply_patch(obj, orjson.loads(base64.b64decode(response["patch"])))
+
+
+def whose_pods_stay(kind, obj):
+    """The manifest, but its pods run until they are ended."""
+    for place in kind.places(obj):
+        target = at(obj, place.into) if place.flat and place.into[0] == "spec" and at(obj, place.into) else None
+        metadata = target if target is not None else place.template.setdefault("metadata", {})
+        metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
+    return obj
+
+
+def held_by(record):
+    """The quota that a workload holds."""
+    held = Counter()
+    for each in record.admission.pod_sets:
+        held.update({"pods": 0, **each.usage})
+    return {resource: held[resource] for resource in RESOURCES}
+
+
+async def end_pods(world, obj):
+    for pod in pods_of(world.user, obj):
+        status = {"phase": "Succeeded"}
+        name = pod["metadata"]["name"]
+        await world.user.patch("pods", "team-a", name, {"status": status}, subresource="status")
+
+
+def row(kind, version, name, steps):
+    """One of the table in docs/kinds.md."""
+    pod_sets = ", ".join(f"{pod_set} {count}" for pod_set, count, _ in GOLDEN[name])
+    gate = " and ".join(f"`{'.'.join(path)}`" for path in (kind.form.suspend, *kind.form.suspend_older))
+    return f"| {kind.kind} {version} | `{name}.yaml` | {pod_sets} | {gate} | {', '.join(steps)} |"
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+async def test_its_whole_way(world, name):
+    obj = document(name)
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind, user, plural = KINDS.get(group, obj["kind"]), world.user, KINDS.get(group, obj["kind"]).plural
+    key, amounts, steps = obj["metadata"]["name"], total(name), []
+    for number in range(2):
+        await user.create("nodes", "", node(number))
+    await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
+    async with AsyncExitStack() as stack:
+        kinds = all_kinds(frameworks=("batch/job", kind.form.name))
+        served_kind = kinds.get(group, obj["kind"])
+        await stack.enter_async_context(served(world.sandbox, served_kind, version=version))
+        await world.start(kinds=kinds)
+        await world.submit(job("before", queue="user-queue", cpu=f"{amounts['cpu']}m"))
+        await world.job("before", runs)
+
+        stored = through_the_webhook(whose_pods_stay(kind, obj), kind)
+        created = await user.create(plural, "team-a", stored)
+        waiting = await world.record(key, "pending", reason="WaitingForQuota")
+        assert waiting.workload.api_version == obj["apiVersion"]
+        steps.append("queued")
+        assert "does not fit in ClusterQueue cq" in waiting.message
+        steps.append("explained")
+
+        async def admitted(*said):
+            running = await until(user, plural, key, lambda each: not kind.observe(each).suspended)
+            record = await world.record(key, "admitted")
+            assert held_by(record) == amounts
+            places = [place for place in kind.places(created) if place.into]
+            templates = [at(running, place.into) for place in places]
+            for place, template in zip(places, templates, strict=True):
+                spec, metadata = (template, template) if place.flat else (template["spec"], template["metadata"])
+                assert spec["nodeSelector"] == {"type": "kwok"}
+                assert spec["tolerations"] == [TOLERATION]
+                assert metadata["labels"]["sluice.dev/workload-uid"] == created["metadata"]["uid"]
+            ready = await until(user, plural, key, lambda each: kind.observe(each).ready)
+            assert len(pods_of(user, ready)) == amounts["pods"]
+            steps.extend(said)
+
+        await user.delete("jobs", "team-a", "before", propagation="Background")
+        await admitted("admitted", "running", "ready")
+        await world.submit(job("after", queue="user-queue", cpu="1m"))
+        await world.record("after", "pending", reason="WaitingForQuota")
+        await user.patch("jobs", "team-a", "after", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+
+        await world.order(key, held=True)
+        assert (await world.record(key, "pending", reason="OnHold")).admission is None
+        steps.append("evicted")
+        stopped = user.get(plural, "team-a", key)
+        assert pods_of(user, stopped) == []
+        assert stopped["spec"] == created["spec"]
+        assert stopped["metadata"].get("labels") == created["metadata"]["labels"]
+        steps.append("given back byte for byte")
+        await world.order(key, held=False)
+        await admitted("admitted again")
+
+        if kind.form.succeeded:
+            await end_pods(world, created)
+            assert (await world.record(key, "finished")).outcome == "Succeeded"
+            steps.append("finished")
+        await user.patch("jobs", "team-a", "after", {"metadata": {"labels": {"sluice.dev/hold": None}}})
+        await user.delete(plural, "team-a", key, propagation="Background")
+        await world.record(key, "finished")
+        await world.job("after", runs)
+        steps.append("deleted")
+    found = row(kind, version, name, steps)
+    assert found in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{found}"
+
+
+def test_each_kind_that_is_described_as_data_has_its_row():
+    played = {f"{document(name)['apiVersion'].rpartition('/')[0]}/{document(name)['kind'].lower()}" for name in GOLDEN}
+    assert played == {name for name in frameworks_known() if name != "batch/job"}
+    lines = PAGE.read_text().splitlines()
+    table = lines[lines.index(COLUMNS) + 2 :]
+    assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(GOLDEN)

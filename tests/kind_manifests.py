@@ -1,0 +1,64 @@
+"""A manifest of each kind that is described as data, and the requests of its pods, computed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+FOLDER = Path(__file__).parent / "kinds" / "manifests"
+MI, GI = 2**20, 2**30
+GPU = "nvidia.com/gpu"
+
+GOLDEN = {
+    "jobset": [
+        ("driver", 1, {"cpu": 1000, "memory": GI}),
+        ("workers", 8, {"cpu": 2000, "memory": 4 * GI, GPU: 1}),
+    ],
+    "tfjob": [
+        ("chief", 1, {"cpu": 1000, "memory": GI}),
+        ("ps", 2, {"cpu": 2000, "memory": GI}),
+        ("worker", 3, {"cpu": 3000, "memory": GI}),
+    ],
+    "xgboostjob": [("master", 1, {"cpu": 1000, "memory": GI}), ("worker", 2, {"cpu": 2000, "memory": GI})],
+    "paddlejob": [("master", 1, {"cpu": 1000, "memory": GI}), ("worker", 2, {"cpu": 2000, "memory": GI})],
+    "jaxjob": [("worker", 1, {"cpu": 1000, "memory": GI})],
+    "pytorchjob-v1": [
+        ("master", 1, {"cpu": 1000, "memory": GI}),
+        ("worker", 3, {"cpu": 2000, "memory": 2 * GI, GPU: 1}),
+    ],
+    "mpijob-v1": [("launcher", 1, {"cpu": 1000}), ("worker", 2, {"cpu": 2000})],
+    "mpijob-v2beta1": [
+        ("launcher", 1, {"cpu": 1000, "memory": 256 * MI}),
+        ("worker", 2, {"cpu": 1000, "memory": GI}),
+    ],
+    "raycluster": [
+        ("head", 1, {"cpu": 1500, "memory": 2560 * MI}),
+        ("gpu", 4, {"cpu": 4000, "memory": 8 * GI, GPU: 1}),
+        ("cpu", 1, {"cpu": 1000, "memory": GI}),
+    ],
+    "rayjob": [
+        ("head", 1, {"cpu": 1000, "memory": 2 * GI}),
+        ("workers", 2, {"cpu": 1000, "memory": GI}),
+        ("submitter", 1, {"cpu": 500, "memory": 200 * MI}),
+    ],
+    "rayservice": [
+        ("head", 1, {"cpu": 1000, "memory": 2 * GI}),
+        ("workers", 1, {"cpu": 1000, "memory": GI}),
+    ],
+    "appwrapper-v1beta2": [("component-0-0", 2, {"cpu": 1000, "memory": GI})],
+    "sparkapplication": [
+        ("driver", 1, {"cpu": 1000, "memory": (512 + 384) * MI}),
+        ("executor", 2, {"cpu": 1000, "memory": (512 + 384) * MI}),
+    ],
+}
+"""By file: (pod set, number of pods, requests of one)."""
+
+
+def document(name: str) -> Object:
+    """The first document of a file, as a user submits it."""
+    found: Object = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+    return found
