@@ -193,7 +193,7 @@ class Controller:
                 await self._compare()
                 await self._first_list()
                 log_start(self._desk.registry)
-                self._leader.acting.look_for_the_unseen()
+                self._leader.acting.look_for_the_unseen(self.watches.forbidden())
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -312,7 +312,7 @@ class Controller:
             await self._find_undecidable(before)
         self._doubtful = self._undecidable = False
         await self._compare(before)
-        self._leader.acting.look_for_the_unseen()
+        self._leader.acting.look_for_the_unseen(self.watches.forbidden())
         log.info("deciding again")
 
     async def _find_undecidable(self, workloads: Registry) -> None:

@@ -196,6 +196,14 @@ def kind_off(integration: str) -> str:
     return f"{integration} is not among the integrations: its object is left as it is. An admin can add it to them."
 
 
+def kind_forbidden(integration: str) -> str:
+    """Sluice has no right to see objects of its kind. `integration`: `jobset.x-k8s.io/jobset`."""
+    return (
+        f"Sluice is not allowed to list {integration}: its object is left as it is. "
+        "An admin can grant that; `sluice kinds rbac` prints the rights."
+    )
+
+
 HELD_BY_USER: Final = "It is held by its label or annotation sluice.dev/hold. Remove that to let it queue."
 BEING_DELETED: Final = "It is being deleted and does not queue any more."
 RUNS_WITHOUT_QUOTA: Final = "It runs without quota: it is being stopped first, and queues then."

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from admission.cluster.errors import NotFound
+from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.informer import Informer
 from admission.cluster.pulse import Pulse
 from admission.controller.intake.served import served_versions
@@ -91,11 +91,11 @@ class ClusterWatches:
             return self.pulse.failure
         informers = (*self._context_informers.values(), *self._objects.values())
         for informer in informers:
-            if informer.failure is not None and not self._is_gone(informer):
+            if informer.failure is not None and not self._holds_nobody_up(informer):
                 return str(informer.failure)
         if self._custom and self._undiscovered is not None and not self.objects_synced.is_set():
             return str(self._undiscovered)
-        if all(informer.synced.is_set() or self._is_gone(informer) for informer in informers):
+        if all(informer.synced.is_set() or self._holds_nobody_up(informer) for informer in informers):
             return None
         return "the first lists from the API server are not complete yet"
 
@@ -104,6 +104,10 @@ class ClusterWatches:
         objects = {kind.plural: informer for kind, informer in self._objects.items()}
         informers = {**self._context_informers, **objects}
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
+
+    def forbidden(self) -> frozenset[Kind]:
+        """The kinds whose objects Sluice has no right to see."""
+        return frozenset(kind for kind, informer in self._objects.items() if isinstance(informer.failure, Forbidden))
 
     def hand_over(self, inbox: Inbox) -> dict[str, StoredObject]:
         """All objects that are known, by uid; from now on all that changes is put into `inbox`."""
@@ -168,15 +172,20 @@ class ClusterWatches:
     def _name(self, kind: Kind) -> str:
         return f"{kind.plural}.{self._version(kind)}.{kind.group}"
 
-    def _is_gone(self, informer: Informer) -> bool:
-        """Whether the API server says that there is no such resource: of a custom one that is no failure."""
-        return isinstance(informer.failure, NotFound) and any(
+    def _holds_nobody_up(self, informer: Informer) -> bool:
+        """Whether the API server says that there is no such custom resource, or that Sluice may not see it.
+
+        Nothing is decided about objects of that kind then, and about all others as always.
+        """
+        return isinstance(informer.failure, NotFound | Forbidden) and any(
             self._objects.get(kind) is informer for kind in self._custom
         )
 
     def _note_synced(self) -> None:
         known = not self._custom or self._undiscovered is None
-        if known and all(informer.synced.is_set() or self._is_gone(informer) for informer in self._objects.values()):
+        if known and all(
+            informer.synced.is_set() or self._holds_nobody_up(informer) for informer in self._objects.values()
+        ):
             self.objects_synced.set()
 
     # --- objects

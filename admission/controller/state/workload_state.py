@@ -95,6 +95,14 @@ class Desk:
         if tracked.record.message != message:
             self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
 
+    def bar_kind_forbidden(self, tracked: Tracked) -> None:
+        """It waits, but Sluice may not see objects of its kind; as soon as it is seen it queues again."""
+        workload = tracked.record.workload
+        message = sentences.kind_forbidden(f"{workload.group}/{workload.kind.lower()}")
+        tracked.on_hold = True
+        self.write(tracked.change(reason=MISCONFIGURED, message=message), message=message)
+        self.tell_pending(tracked)
+
     def arrive(self, reading: Reading, *, on_hold: bool, reason: str, message: str) -> Tracked:
         """An object was queued that was not known before."""
         now = self._clock()

@@ -20,7 +20,7 @@ from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_state import Desk
     from admission.controller.workloads.observing import Observing
-    from admission.kinds.base import Observed
+    from admission.kinds.base import Kind, Observed
     from admission.kinds.registry import Kinds
     from admission.model.workload import Admission, Workload
 
@@ -144,10 +144,15 @@ class Acting:
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
-    def look_for_the_unseen(self) -> None:
-        """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows."""
+    def look_for_the_unseen(self, forbidden: Collection[Kind]) -> None:
+        """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows.
+
+        `forbidden`: kinds that it does not tell of. What waits of them is on hold until it does.
+        """
         for tracked in self._desk.registry:
-            if tracked.seen is None and tracked.in_flight is None and self._kinds.of(tracked.record.workload):
+            if tracked.seen is None and tracked.in_flight is None and (kind := self._kinds.of(tracked.record.workload)):
+                if kind in forbidden and tracked.record.state is State.PENDING:
+                    self._desk.bar_kind_forbidden(tracked)
                 self.look(tracked)
 
     def _do(self, step: Step, tracked: Tracked, seen: Observed, obj: Object) -> None:
@@ -220,7 +225,7 @@ class Acting:
         if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2:
             self.look(tracked)
             return
-        if tracked.attempts == 1 or isinstance(error, Forbidden):
+        if tracked.attempts == 1 or (isinstance(error, Forbidden) and step is not Step.WAIT):
             log.warning("cannot %s %s: %s", step.value, tracked.record.workload.key, error)
         pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tracked.attempts, LONGEST_PAUSE)
         asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))

@@ -1,0 +1,60 @@
+"""A kind that is on, but whose objects Sluice has no right to see: it alone waits, and its admin is told."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import JOBSET, KINDS, jobset, served, until
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+JOBSETS = KINDS.get(*JOBSET)
+
+
+@pytest.fixture
+async def cluster(world):
+    """A cluster with JobSets, and queues of 4 CPU."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with served(world.sandbox, JOBSETS):
+        yield world
+
+
+def forbid(world):
+    match = {"resource": ["jobsets"], "user": ["sluice"]}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
+
+
+async def test_the_leader_decides_about_all_others(cluster, caplog):
+    forbid(cluster)
+    await cluster.start(kinds=KINDS)
+    assert await cluster.controller.health() is None
+    assert cluster.controller.watches.informers()["jobsets"] is False
+    assert "jobsets" in caplog.text
+    await cluster.submit(job("a"))
+    await cluster.job("a", runs)
+    await cluster.user.create("jobsets", "team-a", jobset("set"))
+    cluster.sandbox.faults.remove()
+    await until(cluster.user, "jobsets", "set", lambda obj: obj["spec"]["suspend"] is False)
+
+
+async def test_what_waits_is_on_hold_and_what_runs_keeps_its_quota_until_the_rights_are_there(cluster):
+    await cluster.start(kinds=KINDS)
+    await cluster.user.create("jobsets", "team-a", jobset("runs"))
+    await until(cluster.user, "jobsets", "runs", lambda obj: JOBSETS.observe(obj).ready)
+    await cluster.user.create("jobsets", "team-a", jobset("waits"))
+    await cluster.record("waits", "pending", reason="WaitingForQuota")
+    await cluster.end()
+    forbid(cluster)
+    await cluster.start(kinds=KINDS)
+    waits = await cluster.record("waits", "pending", reason="Misconfigured")
+    assert waits.message == (
+        "Sluice is not allowed to list jobset.x-k8s.io/jobset: its object is left as it is. "
+        "An admin can grant that; `sluice kinds rbac` prints the rights."
+    )
+    assert (await cluster.record("runs", "admitted")).admission is not None
+    await cluster.submit(job("one", cpu="1"))
+    await cluster.job("one", runs)
+    await cluster.submit(job("more", cpu="1"))
+    await cluster.record("more", "pending", reason="WaitingForQuota")
+    cluster.sandbox.faults.remove()
+    await cluster.record("waits", "pending", reason="WaitingForQuota")
+    await cluster.user.delete("jobsets", "team-a", "runs")
+    await until(cluster.user, "jobsets", "waits", lambda obj: obj["spec"]["suspend"] is False)
