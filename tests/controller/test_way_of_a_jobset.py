@@ -65,7 +65,7 @@ async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is
 
 async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
     async with served(sluice.sandbox, JOBSETS):
-        await sluice.submit(job("first", cpu="2", seconds=120))
+        await sluice.submit(job("first", cpu="2"))
         await sluice.job("first", runs)
         await sluice.user.create("jobsets", "team-a", jobset("second"))
         waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
@@ -73,6 +73,7 @@ async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
             "Pod set workers does not fit in ClusterQueue cq: 3 cpu in flavor default, of which less is free now "
             "(at most 4 can be used). It starts as soon as enough becomes free."
         )
+        await sluice.user.delete("jobs", "team-a", "first", propagation="Background")
         await until(sluice.user, "jobsets", "second", started)
 
 
