@@ -68,6 +68,9 @@ class Order:
     """The names of the kinds that are on."""
     kinds: tuple[dict[str, Any], ...] = ()
     """Users' descriptions of their own."""
+    queue_labels: tuple[str, ...] = ()
+    priority_labels: tuple[str, ...] = ()
+    """Labels of other systems that are read."""
 
     def dump(self) -> str:
         """JSON, for `load`."""
@@ -77,7 +80,7 @@ class Order:
     def load(cls, text: str) -> Order:
         """The order that was dumped."""
         content: dict[str, Any] = orjson.loads(text)
-        sequences = ("own_usernames", "descriptors", "frameworks", "kinds")
+        sequences = ("own_usernames", "descriptors", "frameworks", "kinds", "queue_labels", "priority_labels")
         return cls(**content | {field: tuple(content[field]) for field in sequences})
 
 
@@ -126,7 +129,13 @@ async def _answer(
     expose: Expose | None = None,
 ) -> NoReturn:
     own = [parse_form(document) for document in order.kinds]
-    kinds = all_kinds(kueue_labels=order.kueue_labels, frameworks=order.frameworks, own=own)
+    kinds = all_kinds(
+        kueue_labels=order.kueue_labels,
+        frameworks=order.frameworks,
+        own=own,
+        queue_labels=order.queue_labels,
+        priority_labels=order.priority_labels,
+    )
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists)
     context = await _context(Path(order.certificate_directory))
     async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose):

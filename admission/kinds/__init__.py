@@ -49,13 +49,21 @@ def all_kinds(
     excluded_namespaces: Iterable[str] = ("kube-system",),
     frameworks: Iterable[str] = (BATCH_JOB,),
     own: Iterable[Form] = (),
+    queue_labels: Iterable[str] = (),
+    priority_labels: Iterable[str] = (),
 ) -> Kinds:
     """The registry of the kinds that are on. `kueue_labels` says whether Kueue's labels count beside our own.
 
+    `queue_labels` and `priority_labels` are those of other systems that count where none of these is there.
     `frameworks` are names such as `jobset.x-k8s.io/jobset`, `own` what users have described beside them. In
     `excluded_namespaces` nothing is queued. Raises InvalidObject for a name that is not known.
     """
-    conventions = Conventions.of(kueue_labels=kueue_labels, excluded_namespaces=excluded_namespaces)
+    conventions = Conventions.of(
+        kueue_labels=kueue_labels,
+        excluded_namespaces=excluded_namespaces,
+        queue_labels=queue_labels,
+        priority_labels=priority_labels,
+    )
     kinds: list[Kind] = []
     known = forms()
     for number, name in enumerate(frameworks):

@@ -55,12 +55,22 @@ class Conventions:
     """Nothing in them is queued, whatever its labels say: the webhook never sees it."""
 
     @classmethod
-    def of(cls, *, kueue_labels: bool, excluded_namespaces: Iterable[str]) -> Conventions:
-        """Our own labels and, if wanted, Kueue's after them."""
-        excluded = frozenset(excluded_namespaces)
-        if kueue_labels:
-            return cls(excluded_namespaces=excluded)
-        return cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), excluded)
+    def of(
+        cls,
+        *,
+        kueue_labels: bool,
+        excluded_namespaces: Iterable[str],
+        queue_labels: Iterable[str] = (),
+        priority_labels: Iterable[str] = (),
+    ) -> Conventions:
+        """Our own labels and, if wanted, Kueue's after them; after those the given ones of other systems."""
+        known = cls() if kueue_labels else cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,))
+        return cls(
+            (*known.queue_labels, *queue_labels),
+            (*known.priority_labels, *priority_labels),
+            known.time_labels,
+            frozenset(excluded_namespaces),
+        )
 
 
 @dataclass(frozen=True, slots=True)

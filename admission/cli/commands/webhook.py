@@ -113,6 +113,8 @@ def webhook(
         log_format,
         frameworks=integrations.frameworks,
         kinds=integrations.kinds,
+        queue_labels=integrations.queue_labels,
+        priority_labels=integrations.priority_labels,
     )
     run(order, sockets=sockets, alone=True, expose=exposition)
 

@@ -69,6 +69,8 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         kueue_labels=settings.accept_kueue_labels,
         frameworks=settings.integrations.frameworks,
         kinds=settings.integrations.kinds,
+        queue_labels=settings.integrations.queue_labels,
+        priority_labels=settings.integrations.priority_labels,
         log_level=settings.log_level,
         log_format=settings.log_format,
         descriptors=tuple(one.fileno() for one in sockets),

@@ -1,0 +1,109 @@
+"""Queue and priority labels of other systems: read in a configured order, behind Sluice's own, and never written."""
+
+from __future__ import annotations
+
+import base64
+
+import jsonpatch
+import orjson
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+
+from admission.cli.configuration.settings import load_settings
+from admission.cli.errors import InvalidSettings
+from admission.kinds import all_kinds
+from webhooks.gate import Order
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.review import Reviewer
+
+KAI, YUNIKORN, GENERIC = "kai.scheduler/queue", "yunikorn.apache.org/queue", "queue"
+KINDS = all_kinds(queue_labels=(KAI, YUNIKORN), priority_labels=("priorityClassName",))
+JOBS = KINDS.get("batch", "Job")
+
+
+def labelled(**labels):
+    obj = job("a", queue=None)
+    obj["metadata"] |= {
+        "labels": labels,
+        "uid": "u",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+    }
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("labels", "queue"),
+    [
+        ({KAI: "a"}, "a"),
+        ({YUNIKORN: "b"}, "b"),
+        ({YUNIKORN: "b", KAI: "a"}, "a"),
+        ({KAI: "a", "kueue.x-k8s.io/queue-name": "k"}, "k"),
+        ({KAI: "a", "kueue.x-k8s.io/queue-name": "k", "sluice.dev/queue-name": "s"}, "s"),
+        ({KAI: ""}, ""),
+        ({GENERIC: "c"}, ""),
+    ],
+)
+def test_the_first_label_that_names_a_queue_counts(labels, queue):
+    assert JOBS.queue_name(labelled(**labels)) == queue
+    plain = all_kinds().get("batch", "Job")
+    assert plain.queue_name(labelled(**{KAI: "a", YUNIKORN: "b", GENERIC: "c"})) == ""
+
+
+def test_a_priority_label_of_another_system_names_a_workload_priority_class():
+    assert JOBS.observe(labelled(priorityClassName="train")).priority_class == "train"
+    own = {"priorityClassName": "train", "sluice.dev/priority-class": "high"}
+    assert JOBS.observe(labelled(**own)).priority_class == "high"
+
+
+def test_the_gate_knows_them_and_writes_none():
+    order = Order("certificates", ("sluice",), kueue_labels=True, log_level="INFO", queue_labels=(KAI,))
+    assert Order.load(order.dump()) == order
+    review = {
+        "request": {
+            "uid": "r",
+            "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+            "operation": "CREATE",
+            "namespace": "team-a",
+            "userInfo": {"username": "alice"},
+            "object": {**labelled(**{KAI: "a"}), "spec": job("a", suspend=False)["spec"]},
+        }
+    }
+    response = Reviewer(KINDS, own_usernames=["sluice"]).review(review)["response"]
+    stored = jsonpatch.apply_patch(review["request"]["object"], orjson.loads(base64.b64decode(response["patch"])))
+    assert stored["spec"]["suspend"] is True
+    assert stored["metadata"]["labels"] == {KAI: "a"}
+    scope = Scope(("sluice",))
+    (entry,) = Registration(tuple(KINDS), "https://192.0.2.1:9443", scope).configuration(b"")["webhooks"]
+    queued = next(each["expression"] for each in entry["matchConditions"] if each["name"] == "queued")
+    assert f"'{KAI}' in object.metadata.labels" in queued
+
+
+async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(world):
+    await world.apply(flavor(), cluster_queue(), local_queue("team.train"))
+    await world.start(kinds=KINDS)
+    manifest = job("a", queue=None)
+    manifest["metadata"]["labels"] = {KAI: "team.train"}
+    await world.submit(manifest)
+    running = await world.job("a", runs)
+    assert running["metadata"]["labels"] == {KAI: "team.train"}
+
+
+@pytest.mark.parametrize(
+    ("integrations", "message"),
+    [
+        (
+            "{queueLabels: [kueue.x-k8s.io/queue-name]}",
+            'queueLabels[0] in {file}:1: "kueue.x-k8s.io/queue-name" is read',
+        ),
+        ("{queueLabels: [queue, queue]}", 'queueLabels[1] in {file}:1: "queue" is read already: leave it out'),
+        ("{priorityLabels: [a b]}", "priorityLabels[0] in {file}:1: "),
+    ],
+)
+def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):
+    file = tmp_path / "sluice.yaml"
+    file.write_text(f"integrations: {integrations}\n")
+    with pytest.raises(InvalidSettings) as told:
+        load_settings({}, config=file)
+    assert f"integrations.{message.replace('{file}', str(file))}" in str(told.value)
