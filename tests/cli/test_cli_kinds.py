@@ -110,6 +110,80 @@ def test_what_is_wrong_in_an_object_is_told_by_its_path(files, old, new, message
     assert message in output
 
 
+def text(**properties):
+    return {"type": "object", "properties": properties}
+
+
+def definition():
+    """What the description above describes."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    role = text(role={"type": "string"}, count={"type": "integer"}, template=anything)
+    spec = text(paused={"type": "boolean"}, roles={"type": "array", "items": role})
+    roles = {"type": "object", "additionalProperties": text(running={"type": "integer"})}
+    status = text(roles=roles, phase={"type": "string"}, conditions={"type": "array", "items": anything})
+    schema = {"openAPIV3Schema": text(spec=spec, status=status)}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "spec": {
+            "group": "example.com",
+            "names": {"kind": "TrainingRun", "plural": "trainingruns"},
+            "versions": [
+                {"name": "v1", "served": True, "schema": schema},
+                {"name": "v0", "served": False, "schema": {"openAPIV3Schema": text()}},
+            ],
+        },
+    }
+
+
+@pytest.fixture
+def crd(tmp_path):
+    file = tmp_path / "crd.yaml"
+    file.write_text(yaml.safe_dump(definition()))
+    return file
+
+
+def test_a_description_that_is_as_its_definition(files, crd):
+    assert run("check", files[0], "--crd", crd)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "spec.paused",
+            "spec.pause",
+            "suspend: spec.pause is not in version v1 of the definition: spec has no pause; did you mean paused?",
+        ),
+        (
+            "suspend: spec.paused",
+            "suspend: spec.roles",
+            "suspend: spec.roles is of type array in version v1, and must be",
+        ),
+        ("spec.roles[*]", "spec.rolls[*]", "podSets[0].path: spec.rolls[*] is not in version v1"),
+        ("replicas: count", "replicas: copies", "podSets[0].replicas: spec.roles[*].copies is not in version v1"),
+        ("status.phase", "status.fase", "failed[0]: status.fase is not in version v1"),
+        ("plural: trainingruns", "plural: runs", "plural: is runs, but the definition says trainingruns"),
+        ("versions: [v1]", "versions: [v0]", "versions: has none of the versions that are served: v1"),
+    ],
+)
+def test_what_is_not_in_the_definition_is_told_in_one_sentence(files, crd, old, new, message):
+    files[0].write_text(FORM.replace(old, new))
+    code, output = run("check", files[0], "--crd", crd)
+    assert code == 1
+    assert message in output
+
+
+@pytest.mark.parametrize("content", ["kind: Pod", "{kind: CustomResourceDefinition, spec: {versions: 3}}"])
+def test_a_file_that_is_no_definition(files, tmp_path, content):
+    file = tmp_path / "crd.yaml"
+    file.write_text(content)
+    code, output = run("check", files[0], "--crd", file)
+    assert code == 1
+    assert f"{file}: " in output
+    assert "CustomResourceDefinition" in output
+
+
 def test_rights_follow_from_the_configuration(tmp_path):
     config = tmp_path / "sluice.yaml"
     integrations = {

@@ -12,6 +12,7 @@ from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
 from admission.kinds import BATCH_JOB, DeclaredKind, NamespaceContext, all_kinds, parse_form
+from admission.kinds.definitions import differences
 from admission.model.errors import InvalidObject, Misconfigured
 from admission.model.manifests import parse_documents
 from admission.model.quantity import format_amount
@@ -19,7 +20,7 @@ from admission.model.quantity import format_amount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.kinds import Kind, Kinds, Object
+    from admission.kinds import Form, Kind, Kinds, Object
 
 _VERBS: Final = ("get", "list", "watch", "patch")
 _SERVED: Final = {"uid": "", "resourceVersion": "0", "generation": 1, "creationTimestamp": "1970-01-01T00:00:00Z"}
@@ -42,21 +43,30 @@ def kinds() -> None:
 @click.option(
     "--object", "example", type=click.Path(dir_okay=False, path_type=Path), help="A manifest of that kind to look at."
 )
-def check(file: Path, example: Path | None) -> None:
+@click.option(
+    "--crd",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The CustomResourceDefinition: `kubectl get crd NAME -o yaml`.",
+)
+def check(file: Path, example: Path | None, crd: Path | None) -> None:
     """Say what is wrong in the description of a kind, and what Sluice sees in an object.
 
     FILE holds one description, as it stands in integrations.kinds of the configuration.
-    The exit code is 1 if something is wrong with it or with the object.
+    With --crd its names, versions and paths are looked for in the definition. The exit code
+    is 1 if something is wrong with it or with the object.
 
     \b
-    Example:
+    Examples:
       sluice kinds check trainingrun.yaml --object example.yaml
+      sluice kinds check trainingrun.yaml --crd definition.yaml
     """
     document = _document(file)
     try:
         form = parse_form(document)
     except InvalidObject as error:
         raise CommandError(f"{file}: {InvalidObject(error.causes)}") from error
+    if crd is not None:
+        _compare(form, file, crd)
     print_line(f"{file}: {form.name}, gated by {'.'.join(form.suspend)}")
     if example is None:
         return
@@ -67,6 +77,19 @@ def check(file: Path, example: Path | None) -> None:
     metadata = {"namespace": "default", "name": "example", **_SERVED, **(obj.get("metadata") or {})}
     for line in _seen(kind, {"spec": {}, **obj, "metadata": metadata}):
         print_line(f"  {line}")
+
+
+def _compare(form: Form, file: Path, crd: Path) -> None:
+    """Raises CommandError if the definition has something otherwise."""
+    definition = _document(crd)
+    if definition.get("kind") != "CustomResourceDefinition":
+        raise CommandError(f"{crd}: is a {definition.get('kind')}, not a CustomResourceDefinition")
+    try:
+        found = list(differences(form, definition))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CommandError(f"{crd}: is no complete CustomResourceDefinition: {error!r}") from error
+    if found:
+        raise CommandError(f"{file}: {InvalidObject(found)}")
 
 
 @kinds.command()
