@@ -208,6 +208,14 @@ async def test_workloads_are_a_table_of_kueues_columns(store, commit):
     ]  # fmt: skip
 
 
+async def test_an_age_is_true_though_the_clock_of_the_api_server_is_ahead(store, commit):
+    """As that of a sandbox that runs faster than time."""
+    async with serving(store, options={"now": lambda: NOW + 90}) as api:
+        await commit(record("u1", "train", created=NOW + 7200), record("u2", "old", created=NOW - 60))
+        table = (await api.get("workloads", **as_form(TABLE))).body
+    assert [row["cells"][-1] for row in table["rows"]] == ["2m30s", "90s"]
+
+
 async def test_metadata_alone_is_given_to_who_asks(api):
     created = (await api.post("cohorts", cohort("one"))).body
     form = "application/json;as=PartialObjectMetadata{};v=v1;g=meta.k8s.io"

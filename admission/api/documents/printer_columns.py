@@ -24,8 +24,7 @@ def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: fl
     columns = _COLUMNS[kind]
     rows = []
     for obj in objects:
-        age = duration(now - _seconds(obj["metadata"]["creationTimestamp"]))
-        cells = [obj["metadata"]["name"], *(column.cell(obj, now) for column in columns), age]
+        cells = [obj["metadata"]["name"], *(column.cell(obj, now) for column in columns), _age(obj, now)]
         rows.append({"cells": cells, "object": _included(obj, include)})
     return {
         "kind": "Table",
@@ -39,6 +38,12 @@ def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: fl
 def definitions(kind: str) -> list[Document]:
     """What a Table says about its columns."""
     return [column.definition() for column in (_NAME, *_COLUMNS[kind], _AGE)]
+
+
+def _age(document: Document, now: float) -> str:
+    """Since its creation; where the API server's clock, which tells that, is ahead of this one: since it queues."""
+    times = (document["metadata"]["creationTimestamp"], document.get("status", {}).get("queuedAt"))
+    return duration(now - min(_seconds(time) for time in times if time))
 
 
 def _included(obj: Document, include: str) -> Document | None:
