@@ -55,7 +55,8 @@ class Refused(ClientError):
 
     `code` is the HTTP status, `reason` the machine-readable word of the Kubernetes Status, `causes` are its
     (field path, message) pairs, `about` the resource (plural) and the name of the object in question (empty: not
-    said), `retry_after` the seconds that the server asks to wait (None: it does not ask).
+    said), `namespace` that of the request (empty: of none), `retry_after` the seconds that the server asks to wait
+    (None: it does not ask).
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Refused(ClientError):
         reason: str = "",
         causes: tuple[tuple[str, str], ...] = (),
         about: tuple[str, str] = ("", ""),
+        namespace: str = "",
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
@@ -73,6 +75,7 @@ class Refused(ClientError):
         self.reason = reason
         self.causes = causes
         self.about = about
+        self.namespace = namespace
         self.retry_after = retry_after
 
 
@@ -128,8 +131,18 @@ _BY_CODE: dict[int, type[Refused]] = {
 }
 
 
-def refusal(code: int, status: Mapping[str, Any], *, retry_after: float | None = None, hint: str = "") -> Refused:
-    """The error for a failure, by the code and reason of its Status object; `hint` is for those who are not let in."""
+def refusal(
+    code: int,
+    status: Mapping[str, Any],
+    *,
+    retry_after: float | None = None,
+    hint: str = "",
+    path: str = "",
+) -> Refused:
+    """The error for a failure, by the code and reason of its Status object; `hint` is for those who are not let in.
+
+    `path` is that of the request.
+    """
     kind = _BY_CODE.get(code, ServerError if code >= 500 else Refused)
     reason = str(status.get("reason") or "")
     if reason == "AlreadyExists":
@@ -145,5 +158,6 @@ def refusal(code: int, status: Mapping[str, Any], *, retry_after: float | None =
             (str(cause.get("field", "")), str(cause.get("message", ""))) for cause in details.get("causes") or ()
         ),
         about=(str(details.get("kind") or ""), str(details.get("name") or "")),
+        namespace=path.partition("/namespaces/")[2].partition("/")[0],
         retry_after=retry_after,
     )

@@ -200,7 +200,8 @@ class Transport:
         after = response.headers.get("Retry-After", "")
         retry_after = float(after) if after.isdecimal() else None
         if isinstance(status, dict) and status.get("kind") == "Status":
-            return refusal(response.status, status, retry_after=retry_after, hint=self.door.login)
+            path = response.url.path
+            return refusal(response.status, status, retry_after=retry_after, hint=self.door.login, path=path)
         if response.status in (429, 503):
             # From what stands between: a proxy, or the API server before an aggregated Sluice that is down.
             text = " ".join(body[:200].decode(errors="replace").split()) or str(response.reason)

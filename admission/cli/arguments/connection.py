@@ -87,7 +87,7 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
         try:
             yield sluice
         except NotFound as error:
-            hint = await similar_name(sluice, *error.about)
+            hint = await similar_name(sluice, *error.about, asked_in=error.namespace)
             if not hint:
                 raise
             raise CommandError(f"{error}; {hint}") from error

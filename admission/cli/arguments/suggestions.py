@@ -17,16 +17,24 @@ _MOST = 1000
 """So many objects are looked at: the hint is not worth reading a hundred thousand workloads."""
 
 
-async def similar_name(sluice: Sluice, plural: str, name: str, namespace: str | None = None) -> str:
+async def similar_name(
+    sluice: Sluice, plural: str, name: str, namespace: str | None = None, *, asked_in: str = ""
+) -> str:
     """`did you mean "team-a"?`, or that it is in another namespace; empty if nothing is like it, or may not be read.
 
-    Without a `namespace`, names of all namespaces are looked at.
+    Without a `namespace`, names of all namespaces are looked at; by who may not read them, those of `asked_in`.
     """
+    from admission.client import Forbidden
+
     resource = by_name(plural)
     if resource is None or not name:
         return ""
     try:
         places = await _places(sluice, resource, namespace)
+    except Forbidden:
+        if namespace is not None or not asked_in:
+            return ""
+        return await similar_name(sluice, plural, name, asked_in)
     except SluiceError:
         return ""
     if name in places:
