@@ -145,6 +145,37 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
         assert len(sandbox.local("admin").list("jobs")) == 2
 
 
+def test_a_name_or_a_file_is_not_taken_for_the_command_of_the_container():
+    for words, says in (
+        (["train", *FLAGS, "--", "python", "train.py"], 'what is "train"? Did you mean --name train?'),
+        ([*FLAGS, "python", "train.py"], 'what is "python"? Did you mean --name python?'),
+        (["job.yaml"], 'what is "job.yaml"? Did you mean -f job.yaml?'),
+    ):
+        done = Sluice().run("submit", "--dry-run", *words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"{says} What the container runs stands after --" in done.stderr
+    done = Sluice().run("submit", "--dry-run", *FLAGS, "-o", "json", "--", "sh", "--", "-c", "x")
+    assert json.loads(done.stdout)["spec"]["template"]["spec"]["containers"][0]["command"] == ["sh", "--", "-c", "x"]
+
+
+def test_a_dry_run_needs_no_kubeconfig(tmp_path):
+    nowhere = Sluice({"KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)})
+    done = nowhere.run("submit", "--dry-run", *FLAGS, "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["metadata"] == {
+        "labels": {"sluice.dev/queue-name": "lq"},
+        "generateName": "trainer-",
+    }
+    printed = nowhere.run("submit", "--dry-run", "-f", "-", "-q", "lq", stdin=done.stdout)
+    assert "namespace" not in yaml.safe_load(printed.stdout)["metadata"]
+    named = nowhere.run("submit", "--dry-run", *FLAGS, "-o", "json", "-n", "team-a")
+    assert json.loads(named.stdout)["metadata"]["namespace"] == "team-a"
+    given = nowhere.run("submit", "--dry-run", *FLAGS, "--kubeconfig", str(tmp_path / "none"))
+    assert (given.exit_code, given.stdout) == (1, "")
+    assert "none" in given.stderr
+    assert nowhere.run("submit", *FLAGS).exit_code == 1
+
+
 def test_manifests_of_other_kinds_get_their_queue_too():
     file = Path(__file__).parents[1] / "kinds" / "manifests" / "jobset.yaml"
     flags = ("--queue", "batch", "--dry-run", "-o", "json", "-n", namespace_in(file))
@@ -178,6 +209,8 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
             assert done.exit_code == 0, done.stderr
             name_of(await alice("submit", *FLAGS, "--cpu", "1", "--name", "mine", "--", "sleep", "100000"))
 
+            for wrong in (["submit", "--queue", "l", "--image", "i"], ["get", "lq", "l"]):
+                assert 'did you mean "lq"?' in (await alice(*wrong)).stderr  # she may read no other namespace
             held = await alice("hold", "mine")
             assert held.exit_code == 0, held.stderr
             assert held.stdout.endswith(" held\n")

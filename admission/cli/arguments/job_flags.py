@@ -44,8 +44,9 @@ class JobFlags:
 
 
 def job_manifest(flags: JobFlags, *, queue: str, namespace: str) -> dict[str, Any]:
-    """The Job, suspended, with the labels by which it is queued. Raises BadFlag."""
-    metadata: dict[str, Any] = {"namespace": namespace, "labels": _labels(flags, queue)}
+    """The Job, suspended, with the labels by which it is queued; in no `namespace` if that is empty. Raises BadFlag."""
+    metadata: dict[str, Any] = {"namespace": namespace} if namespace else {}
+    metadata["labels"] = _labels(flags, queue)
     if flags.name:
         if len(flags.name) > _LONGEST_NAME or not is_dns_subdomain(flags.name):
             raise BadFlag(

@@ -42,7 +42,23 @@ class _Wanted:
     follow: bool
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+class _CommandAfterDashes(click.Command):
+    """Takes words after `--` alone as the container's command, so that a name or a file is not taken for one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        after = len(args) - args.index("--") - 1 if "--" in args else 0
+        rest = super().parse_args(ctx, args)
+        words: tuple[str, ...] = ctx.params.get("command", ())
+        if len(words) > after and not ctx.resilient_parsing:
+            first = words[0]
+            flag = "-f" if first.endswith((".yaml", ".yml", ".json")) else "--name"
+            raise click.UsageError(
+                f'what is "{first}"? Did you mean {flag} {first}? What the container runs stands after --', ctx
+            )
+        return rest
+
+
+@click.command(cls=_CommandAfterDashes, context_settings={"ignore_unknown_options": False})
 @click.argument("command", metavar="[-- COMMAND [ARG]...]", nargs=-1, type=click.UNPROCESSED)
 @filename_option(required=False)
 @click.option("-q", "--queue", default="", help="The LocalQueue; in manifests it replaces the one that they name.")
@@ -79,18 +95,19 @@ def submit(
 ) -> None:
     """Create a Job and queue it: from flags, or from manifests of any kind that can be queued.
 
+    COMMAND is what the container runs, always after `--`; the Job's name is given by --name.
     It is created in Kubernetes by your own rights. Memory and devices are limits, too.
 
     \b
     Examples:
-      sluice submit -q batch --image python:3.13 --cpu 2 --memory 4Gi -- python train.py
+      sluice submit --name train -q batch --image python:3.13 --cpu 2 -- python train.py
       sluice submit -q batch --image trainer --gpu 1 --time-limit 8h --follow -- ./go.sh
       sluice submit -f job.yaml --queue batch -n team-a --wait
     """
     wanted = _Wanted(output, dry_run, wait, follow)
 
     async def run() -> None:
-        where = namespace_of(connection, namespace)
+        where = _namespace(connection, namespace, dry_run=dry_run)
         if paths:
             if command or any(value not in ("", (), 0, 1, False) for value in flags.values()):
                 raise click.UsageError("flags about the Job do not go with -f; write them into the manifest")
@@ -107,6 +124,16 @@ def submit(
                 await _submit(client, sluice, connection, manifest, wanted)
 
     asyncio.run(until_signal(run()) if wait or follow else run())
+
+
+def _namespace(connection: Connection, given: str | None, *, dry_run: bool) -> str:
+    """Where the Job is to be; empty if nothing says so and nothing is sent. Raises CommandError."""
+    try:
+        return namespace_of(connection, given)
+    except CommandError:
+        if dry_run and connection.kubeconfig is None and connection.context is None:
+            return ""
+        raise
 
 
 def _flags(
@@ -160,7 +187,9 @@ def _from_files(paths: Sequence[str], queue: str, namespace: str, *, is_given: b
             raise BadFlag(f"{document.source}: no label {QUEUE_NAME}; add it, or write --queue NAME")
         if metadata.get("namespace", namespace) != namespace and is_given:
             raise BadFlag(f'{document.source}: is for namespace "{metadata["namespace"]}", not "{namespace}"')
-        metadata |= {"labels": labels, "namespace": metadata.get("namespace", namespace)}
+        metadata["labels"] = labels
+        if namespace:
+            metadata.setdefault("namespace", namespace)
         yield manifest | {"metadata": metadata}
 
 
