@@ -86,6 +86,16 @@ async def test_jobs_from_why_to_history(tmp_path):
         await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
         assert [item.name.split("-")[1] async for item in client.pending(cluster_queue="cq")] == ["second", "first"]
 
+        back = await sluice("prioritize", "first", "--before", "second")
+        assert (back.exit_code, back.stdout.endswith(" stands before second\n")) == (0, True), back.stderr
+        await until(sluice, ["position", "first"], "number 1 in ClusterQueue cq")
+        refused = await sluice("prioritize", "first", "--before", "big")
+        assert refused.exit_code == 1
+        assert 'workload "default/big" does not wait in the same ClusterQueue; name one that does' in refused.stderr
+        assert (await client.workloads.get("big")).uid not in refused.stderr
+        assert (await sluice("prioritize", "second", "--top")).exit_code == 0
+        await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
+
         assert "NAME  FLAVOR   RESOURCE  USED  NOMINAL  BORROWED  USE" in (await sluice("top", "queues")).stdout
         assert (await sluice("top", "queues")).stdout.splitlines()[1].split() == [
             "cq", "default", "cpu", "3", "4", "0", "75%",
