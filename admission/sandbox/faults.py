@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -63,7 +64,8 @@ class Rule(_Written):
     code: int = Field(default=500, ge=400, le=599)
     retry_after: int | None = Field(default=None, ge=0)
     seconds: float = Field(default=0.02, ge=0, le=600)
-    """For delay: how long; for reorder: how long events are held back, to have some to reorder."""
+    """For delay: how long, unless the rules are replaced or removed before; for reorder: how long events are held back,
+    to have some to reorder."""
     events: int = Field(default=5, ge=1)
     """For duplicate: how many events a watch that goes on begins too early."""
     abrupt: bool = False
@@ -111,6 +113,8 @@ class Faults:
         self._seed = 0
         self._rules: list[_Running] = []
         self._wakes: set[Callable[[], None]] = set()
+        self._over = asyncio.Event()
+        """Set when the rules are not in force any more."""
 
     def install(self, document: Any) -> None:
         """Replace all rules. Raises ApiError (400)."""
@@ -120,14 +124,17 @@ class Faults:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"]) or "the document"
             raise bad_request(f"{place}: {first['msg']}") from error
+        self.remove()
         self._seed = plan.seed
         self._rules = [_Running(rule, index) for index, rule in enumerate(plan.rules)]
         for wake in self._wakes:
             wake()
 
     def remove(self) -> None:
-        """Have no more faults."""
+        """Have no more faults. What is being delayed goes on."""
         self._rules = []
+        self._over.set()
+        self._over = asyncio.Event()
 
     def shown(self) -> Object:
         """The rules, with how many requests each one matched and how many of them it struck."""
@@ -156,7 +163,7 @@ class Faults:
         is_early = [rule.when == "before" or asked.verb == "watch" for rule in struck]
         early = [rule for rule, is_so in zip(struck, is_early, strict=True) if is_so]
         late = [rule for rule, is_so in zip(struck, is_early, strict=True) if not is_so]
-        return Struck(request, early, late)
+        return Struck(request, early, late, self._over)
 
     def disturbance(self, request: web.BaseRequest, asked: Attributes, user: User) -> Disturbance:
         """What may go wrong with a watch, as long as it lives."""
@@ -177,16 +184,17 @@ class Struck:
     _request: web.BaseRequest
     _early: list[Rule]
     _late: list[Rule]
+    _over: asyncio.Event
 
     async def before(self) -> None:
         """What comes before it is served. Raises ApiError, ConnectionResetError."""
         for rule in self._early:
-            await _strike(rule, self._request)
+            await _strike(rule, self._request, self._over)
 
     async def after(self) -> None:
         """What comes when all is done but the answer. Raises ApiError, ConnectionResetError."""
         for rule in self._late:
-            await _strike(rule, self._request)
+            await _strike(rule, self._request, self._over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +249,11 @@ def reordered(events: list[Event]) -> list[Event]:
     return [*(next(turns[key]) for key in order), last]
 
 
-async def _strike(rule: Rule, request: web.BaseRequest) -> None:
+async def _strike(rule: Rule, request: web.BaseRequest, over: asyncio.Event) -> None:
     match rule.do:
         case "delay":
-            await asyncio.sleep(rule.seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), rule.seconds)
         case "drop":
             cut_off(request)
         case _:

@@ -85,6 +85,20 @@ async def test_a_delayed_write_is_done_though_the_client_has_gone(sandbox, http,
     sending.cancel()
 
 
+async def test_what_is_delayed_goes_on_when_the_rules_are_removed(sandbox, http, cause):
+    await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600})
+    sending = asyncio.create_task(http.post(MAPS, json=config_map("a")))
+    struck = 0
+    while not struck:
+        async with http.get(FAULTS) as response:
+            struck = (await response.json())["rules"][0]["struck"]
+    assert not exists(sandbox, "a")
+    sandbox.faults.remove()
+    async with await sending as response:
+        assert response.status == 201
+    assert exists(sandbox, "a")
+
+
 async def test_a_refused_write_stays_refused(http, cause):
     await cause({"do": "error", "when": "after"})
     async with http.get(f"{MAPS}/none") as response:
