@@ -6,6 +6,7 @@ Fields and their limits: the events.k8s.io/v1 API (reason and action 128 charact
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import socket
 import time
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
+from admission.cluster.errors import AlreadyExists
 from admission.model.errors import ClusterError
 from admission.model.text import clean
 
@@ -99,8 +101,12 @@ class EventRecorder:
         action: str,
         note: str,
         warning: bool = False,
+        occasion: str = "",
     ) -> bool:
-        """Queue an event; False if it repeats one of late, or too many wait already."""
+        """Queue an event; False if it repeats one of late, or too many wait already.
+
+        Of one `occasion` of an object, if it is named, the API server keeps one event, whoever writes how many.
+        """
         said, at = (regarding.uid, reason, note), self._now()
         if at - self._said.get(said, float("-inf")) < REPEAT_SECONDS:
             self.outcomes["repeated"] += 1
@@ -113,6 +119,9 @@ class EventRecorder:
         if len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
         event = self._event(regarding, at, "Warning" if warning else "Normal", reason, action, note)
+        if occasion:
+            digest = hashlib.blake2b(f"{regarding.uid} {occasion}".encode(), digest_size=8).hexdigest()
+            event["metadata"]["name"] = f"{regarding.name[:220]}.{digest}"
         self._queue.put_nowait((at, event))
         return True
 
@@ -139,6 +148,8 @@ class EventRecorder:
             namespace = event["metadata"]["namespace"]
             try:
                 await self._client.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
+            except AlreadyExists:
+                outcome = "repeated"
             except ClusterError as error:
                 outcome = type(error).__name__
                 if not self.outcomes[outcome]:

@@ -37,6 +37,7 @@ from admission.controller.state.timer import Timer
 from admission.controller.state.tracked import StoredObject
 from admission.controller.state.work_log import WorkLog
 from admission.controller.state.workload_events import WorkloadEvents
+from admission.controller.state.workload_state import QUOTA_RESERVED
 from admission.controller.workloads.acting import reference
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
@@ -189,6 +190,7 @@ class Controller:
                 group.create_task(self._pod_obstacles.run(), name="pod obstacles")
                 await self.watches.context_synced()
                 await self._load()
+                self._workload_events.begin(tracked.record for tracked in self._desk.registry)
                 group.create_task(self._follow_orders(), name="orders")
                 await self._compare()
                 await self._first_list()
@@ -415,10 +417,11 @@ class Controller:
         self._work_log.tell(changes, unwritten=unwritten)
         self._workload_events.tell(changes, unwritten=unwritten)
 
-    def _emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool) -> None:
+    def _emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
         """Write an Event about a workload's object, and a line of the log if it tells why the workload waits."""
-        self.events.record(reference(record.workload), reason=reason, action=reason, note=note, warning=warning)
-        if record.state is not State.EVICTING:
+        regarding = reference(record.workload)
+        self.events.record(regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion)
+        if record.state is not State.EVICTING and reason != QUOTA_RESERVED:  # those have their line already
             self._work_log.tell_waiting(record, note)
 
     def _unwritten(self, error: Unwritable) -> None:

@@ -163,3 +163,21 @@ async def test_an_event_is_accepted_and_lies_beside_its_job(sandbox, client):
     (event,) = (await client.get("/apis/events.k8s.io/v1/namespaces/default/events"))["items"]
     assert event["regarding"]["uid"] == made["metadata"]["uid"]
     assert event["reportingController"] == "sluice.dev/sluice"
+
+
+async def test_an_event_of_one_occasion_is_kept_once_whoever_writes_it(client):
+    regarding = Reference("batch/v1", "Job", "a", "uid-a", "default")
+    recorders = [EventRecorder(client, instance=name) for name in ("first", "second")]
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(recorder.run()) for recorder in recorders]
+        for number, recorder in enumerate(recorders):
+            for occasion in ("waits since 1", "waits since 2"):
+                note = f"WaitingForQuota: {occasion}, {number}"
+                assert recorder.record(regarding, reason="Pending", action="Queue", note=note, occasion=occasion)
+            await recorder.idle()
+        for task in running:
+            task.cancel()
+    assert [recorder.outcomes for recorder in recorders] == [{"ok": 2}, {"repeated": 2}]
+    events = (await client.get("/apis/events.k8s.io/v1/namespaces/default/events"))["items"]
+    assert {event["reportingInstance"] for event in events} == {"first"}
+    assert len(events) == 2

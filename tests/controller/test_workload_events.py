@@ -18,10 +18,12 @@ class Told:
         self.now = 1000.0
         self.events = WorkloadEvents(self.emit, clock=lambda: self.now)
         self.told: list[tuple[str, str, bool]] = []
+        self.occasions: list[str] = []
 
-    def emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool) -> None:
+    def emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
         assert note
         self.told.append((record.workload.name, reason, warning))
+        self.occasions.append(occasion)
 
     def commit(self, *records: WorkloadRecord) -> None:
         story = tuple(Transition(each.workload.uid, self.now, each.state, each.reason) for each in records)
@@ -90,3 +92,35 @@ def test_an_eviction_is_a_warning(told, cause, event):
 def test_what_was_not_written_is_not_told(told):
     told.events.tell(Changes(workloads=(waits(reason="OnHold"),)), unwritten={"w"})
     assert told.take(LONG) == []
+
+
+def test_one_that_has_waited_for_long_is_not_warned_of_with_each_new_reason(told):
+    told.commit(waits())
+    assert told.take(LONG) == [("w", "PendingForLong", True)]
+    told.commit(waits(reason="WaitingForPreemptedWorkloads"))
+    told.commit(waits())
+    assert told.take(AGAIN_AFTER) == [], "it was told so already"
+    told.commit(waits(reason="ExceedsMaxQuota"))
+    assert told.take(AGAIN_AFTER) == [("w", "Pending", False)]
+    assert told.take(LONG) == [("w", "PendingForLong", True)]
+
+
+def test_another_leader_tells_nothing_again(told):
+    """Who waits was told why by the leader before; what follows is told as if that one had gone on."""
+    told.now += 1.5 * LONG
+    told.events.begin([waits(), replace(waits("runs"), state=State.ADMITTED)])
+    assert told.take() == []
+    told.commit(waits(reason="ExceedsMaxQuota"))
+    assert told.take() == [("w", "Pending", False)]
+    assert told.take(LONG / 2) == [("w", "PendingForLong", True)]
+
+
+def test_what_was_due_when_the_leader_changed_is_one_occasion_for_both(told):
+    told.commit(waits())
+    assert told.take(WAITS_AFTER) == [("w", "Pending", False)]
+    successor = Told()
+    successor.now = told.now + 5
+    successor.events.begin([waits()])
+    assert successor.take() == [("w", "Pending", False)]
+    assert successor.occasions == told.occasions != [""]
+    assert successor.take(LONG - 1000) == []

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from admission.controller.state.workload_state import DEACTIVATED
+from admission.controller.state.workload_state import DEACTIVATED, QUOTA_RESERVED
 from admission.engine.vocabulary import (
     PENDING_EVALUATION,
     PODS_UNSCHEDULED,
@@ -21,7 +21,7 @@ from admission.engine.vocabulary import (
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from admission.store.records import Changes, WorkloadRecord
 
@@ -34,6 +34,14 @@ AGAIN_AFTER: Final = 60.0
 LONG: Final = 3600.0
 """Seconds of waiting after which a Warning tells so, and again whenever that time has doubled."""
 
+IN_DOUBT: Final = 300.0
+"""What was due in so many seconds before a lead began may not have been told by the leader before. It is told again,
+as of the same occasion, so that it is there once in either case."""
+
+Emit: TypeAlias = "Callable[[WorkloadRecord, str, str, bool, str], object]"
+"""Called with a record, and of an Event: reason, note, whether it is a Warning, and its occasion or nothing (see
+`EventRecorder.record`)."""
+
 _LOOK_SECONDS: Final = 1.0
 _PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_FOR_PREEMPTED, "WaitingForPodsReady"})
 """Reasons that often go away by themselves within moments."""
@@ -42,7 +50,7 @@ _PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_
 class _Waiting:
     """What was told of one waiting workload."""
 
-    __slots__ = ("due", "record", "told", "told_at")
+    __slots__ = ("due", "long_from", "record", "told", "told_at")
 
     def __init__(self, record: WorkloadRecord) -> None:
         self.record = record
@@ -50,23 +58,43 @@ class _Waiting:
         """When something is to be told next."""
         self.told = ""
         self.told_at = 0.0
+        self.long_from = record.queued_at + LONG
+        """When it has waited for long, or for twice as long as when that was told last."""
 
 
 class WorkloadEvents:
-    """Told what is committed; calls `emit` with a record, and reason, note and whether it is a Warning of an Event.
+    """Told what is committed; `clock` gives seconds since the epoch."""
 
-    `clock` gives seconds since the epoch.
-    """
-
-    def __init__(self, emit: Callable[[WorkloadRecord, str, str, bool], object], *, clock: Callable[[], float]) -> None:
+    def __init__(self, emit: Emit, *, clock: Callable[[], float]) -> None:
         self._emit = emit
         self._clock = clock
         self._waiting: dict[str, _Waiting] = {}
         self._due: list[tuple[float, str]] = []
 
+    def begin(self, records: Iterable[WorkloadRecord]) -> None:
+        """A lead begins: of those that wait already, the leader before has told what was due then."""
+        self._waiting.clear()
+        self._due.clear()
+        now = self._clock()
+        for record in records:
+            if record.state is not State.PENDING:
+                continue
+            waiting = self._waiting[record.workload.uid] = _Waiting(record)
+            first = record.queued_at + WAITS_AFTER
+            if first > now - IN_DOUBT:
+                self._schedule(waiting, first)
+                continue
+            waiting.told, waiting.told_at = _text(record), first
+            long = LONG
+            while record.queued_at + long <= now:
+                long *= 2
+            waiting.long_from = record.queued_at + long
+            self._schedule(waiting, waiting.long_from)
+
     def tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         """Take in what is committed, but not of the workloads `unwritten`, by uid."""
         evicted = {line.uid for line in changes.transitions if line.state is State.EVICTING}
+        reserved = {line.uid for line in changes.transitions if line.reason == QUOTA_RESERVED}
         for record in changes.workloads:
             uid = record.workload.uid
             if uid in unwritten:
@@ -76,9 +104,11 @@ class WorkloadEvents:
                 continue
             self._waiting.pop(uid, None)
             if record.state is State.EVICTING and uid in evicted:
-                self._emit(record, _eviction_reason(record.evict_reason), record.message, True)
+                self._emit(record, _eviction_reason(record.evict_reason), record.message, True, "")
+            elif record.checks_pending and uid in reserved:
+                self._emit(record, QUOTA_RESERVED, record.message, False, "")
             elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:
-                self._emit(record, PODS_UNSCHEDULED, record.message, True)
+                self._emit(record, PODS_UNSCHEDULED, record.message, True, "")
 
     def _follow(self, record: WorkloadRecord) -> None:
         uid, now = record.workload.uid, self._clock()
@@ -90,7 +120,8 @@ class WorkloadEvents:
             return
         known.record = record
         earliest = record.queued_at + WAITS_AFTER if record.reason in _PASSING else now
-        self._schedule(known, max(earliest, known.told_at + AGAIN_AFTER if known.told else 0.0))
+        again = known.told_at + AGAIN_AFTER if known.told else 0.0
+        self._schedule(known, min(max(earliest, again), known.long_from))
 
     def _schedule(self, waiting: _Waiting, due: float) -> None:
         waiting.due = due
@@ -104,21 +135,27 @@ class WorkloadEvents:
             waiting = self._waiting.get(uid)
             if waiting is None or waiting.due != due:
                 continue
-            record = waiting.record
-            waited = now - record.queued_at
-            text = f"{record.reason}: {record.message}"
-            if waited >= LONG:
-                self._emit(record, "PendingForLong", f"It has waited for {waited / 3600:.0f} h. {text}", True)
+            record, text = waiting.record, _text(waiting.record)
+            if now >= waiting.long_from:
+                waited = now - record.queued_at
+                waiting.long_from = record.queued_at + 2 * waited
+                self._emit(record, "PendingForLong", f"It has waited for {waited / 3600:.0f} h. {text}", True, "")
+                waiting.told, waiting.told_at = text, now
             elif text != waiting.told and record.message:
-                self._emit(record, "Pending", text, False)
-            waiting.told, waiting.told_at = text, now
-            self._schedule(waiting, record.queued_at + max(LONG, 2 * waited if waited >= LONG else 0.0))
+                occasion = "" if waiting.told else f"waits since {record.queued_at:.0f}"
+                self._emit(record, "Pending", text, False, occasion)
+                waiting.told, waiting.told_at = text, now
+            self._schedule(waiting, waiting.long_from)
 
     async def run(self) -> NoReturn:
         """Tell what is due, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self.tell_due()
+
+
+def _text(record: WorkloadRecord) -> str:
+    return f"{record.reason}: {record.message}"
 
 
 def _eviction_reason(reason: str) -> str:

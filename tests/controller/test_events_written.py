@@ -1,0 +1,117 @@
+"""Kubernetes Events about Jobs as the API server has them: how many, and what does not wait for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue
+
+from admission.cluster.events import IN_FLIGHT
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/team-a/events"
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"  # what is written to the cluster is not a matter of the database
+
+
+async def events(world) -> list[tuple[str, str]]:
+    """(name of the Job, reason) of all that Sluice has written."""
+    found = (await world.client.get(EVENTS))["items"]
+    assert all(each["reportingController"] == "sluice.dev/sluice" for each in found)
+    return sorted((each["regarding"]["name"], each["reason"]) for each in found)
+
+
+@pytest.fixture
+def controllers() -> bool:
+    return False  # pods are not the subject, and have events of their own
+
+
+async def test_a_thousand_jobs_have_one_event_each_and_no_start_waits_for_one(world):
+    """While the API server answers no event at all, everything is started."""
+    await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())
+    match = {"verb": "create", "group": "events.k8s.io", "resource": "events"}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "seconds": 600}]})
+    await world.start()
+
+    async def started(number: int) -> bool:
+        return sum(not obj["spec"]["suspend"] for obj in world.user.list("jobs", "team-a")) == number
+
+    async def all_events_are_held_up() -> bool:
+        return world.sandbox.faults.shown()["rules"][0]["struck"] == IN_FLIGHT
+
+    for number in range(IN_FLIGHT):
+        await world.submit(job(f"j{number}", cpu="1m"))
+    await world.eventually(all_events_are_held_up)
+    for number in range(IN_FLIGHT, 1000):
+        await world.submit(job(f"j{number}", cpu="1m"))
+    await world.eventually(lambda: started(1000))
+    assert world.controller.events.outcomes["ok"] == 0
+    assert await events(world) == []
+
+    world.sandbox.faults.remove()
+
+    async def all_told() -> bool:
+        return world.controller.events.outcomes["ok"] >= 1000
+
+    await world.eventually(all_told)
+    await world.controller.events.idle()
+    assert await events(world) == sorted((f"j{number}", "Admitted") for number in range(1000))
+
+
+async def test_what_waits_is_told_once_whoever_leads(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    await world.submit(job("too-large", cpu="5"))
+    await world.submit(job("first", cpu="4"))
+    await world.record("first", "admitted")
+    await world.submit(job("waits", cpu="1"))
+    await world.record("waits", "pending", reason="WaitingForQuota")
+    world.pass_time(20)
+    expected = [("first", "Admitted"), ("too-large", "Pending"), ("waits", "Pending")]
+
+    async def all_told() -> bool:
+        return await events(world) == expected
+
+    await world.eventually(all_told)
+    for later, outcomes in ((0, {"repeated": 2}), (1000, {})):
+        await world.end()
+        world.clock.advance(later)
+        await world.start()
+        controller = world.controller
+
+        async def told_again(controller=controller, outcomes=outcomes) -> bool:
+            return controller.events.outcomes == outcomes and not controller.events.pending
+
+        await world.eventually(told_again)
+        # Something new, behind which all that was to be written has been written.
+        await world.submit(job(f"new-{later}", cpu="6"))
+        expected = sorted([*expected, (f"new-{later}", "Pending")])
+        await world.eventually(all_told)
+    world.pass_time(3600)
+    expected = sorted([*expected, *((name, "PendingForLong") for name in ("too-large", "waits", "new-0", "new-1000"))])
+    await world.eventually(all_told)
+
+
+async def test_a_start_and_a_wait_have_each_their_event(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    await world.submit(job("first", cpu="4"))
+    await world.record("first", "admitted")
+    await world.submit(job("second", cpu="4"))
+    await world.record("second", "pending", reason="WaitingForQuota")
+    world.pass_time(20)
+
+    async def is_told() -> bool:
+        return ("second", "Pending") in await events(world)
+
+    await world.eventually(is_told)
+    await world.user.delete("jobs", "team-a", "first", propagation="Background")
+    await world.record("second", "admitted")
+    await world.eventually(lambda: _told(world, "second", {"Pending": 1, "Admitted": 1}))
+
+
+async def _told(world, name: str, wanted: dict[str, int]) -> bool:
+    return Counter(reason for job_name, reason in await events(world) if job_name == name) == wanted
