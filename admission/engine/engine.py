@@ -132,6 +132,8 @@ class Engine:
                 admitted.append(admit)
             evicted += result.evicted
             parked += result.parked
+        if registry.policies.take_changes():
+            self._review.usage_changed(registry.forest.queues.values())
         flaps = self._preemptions.note(admitted, evicted)
         if not self._moving():
             flaps += self._preemptions.in_vain()

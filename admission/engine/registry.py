@@ -111,6 +111,8 @@ class Registry:
         if known is not None:
             same = known.workload == workload and known.fault == fault and known.not_before == not_before
             if same and (workload.uid in self._on_hold) is on_hold:
+                known.last_reason = None  # who tells it again may have lost what was said of it
+                self.unreviewed[workload.uid] = None
                 return
             self._withdraw(known)
         item = Item(workload, self._shapes.of(workload))

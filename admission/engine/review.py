@@ -86,7 +86,11 @@ class Review:
                 return False
             queue = next(iter(self._queues))
             del self._queues[queue]
-            self._buckets = queue.pending.buckets()
+            if self._registry.policies.filtering:
+                # What a policy says goes by the workload, and not by its shape.
+                self._registry.unreviewed.update((item.uid, None) for item in queue.pending.items())
+            else:
+                self._buckets = queue.pending.buckets()
             self._review_preempting()
             return True
         bucket = self._buckets.pop()

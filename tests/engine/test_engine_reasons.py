@@ -21,6 +21,7 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.engine.vocabulary import WAITING_FOR_PREEMPTED
+from tests.engine.max_running import MaxRunning
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 FLAVORS = ("default", "spot")
@@ -42,9 +43,9 @@ class Reasons(RuleBasedStateMachine):
         self.namespaces: dict[str, dict[str, str]] = {}
         self.number = 0
 
-    @initialize(fair=st.booleans())
-    def begin(self, fair):
-        self.policy = Policy(fair_sharing=fair)
+    @initialize(fair=st.booleans(), limit=st.sampled_from((0, 0, 1, 2)))
+    def begin(self, fair, limit):
+        self.policy = Policy(fair_sharing=fair, policies=(MaxRunning(limit),) if limit else ())
         self.engine = Engine(self.policy)
         self.label("team-a")
         for name in FLAVORS:
@@ -71,13 +72,14 @@ class Reasons(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         selector=st.sampled_from(({}, {}, {"zone": "x"}, {"zone": "y"})),
         more=st.sampled_from((1, 1, 3)),
+        user=st.sampled_from(("ada", "bob")),
     )
-    def submit(self, queue, cpu, priority, selector, more):
+    def submit(self, queue, cpu, priority, selector, more, user):
         for _ in range(more):
             self.number += 1
             pods = {"node_selector": selector}
             item = workload(f"w{self.number}", queue, cpu, priority=priority, created=float(self.number), pods=pods)
-            self.wait(WorkloadPending(item))
+            self.wait(WorkloadPending(replace(item, user=user)))
 
     def wait(self, event):
         self.waiting[event.workload.uid] = event

@@ -35,6 +35,8 @@ class ActivePolicies:
         """Waiting workloads that a policy has refused, by uid; some of them may be gone or moved."""
         self._stale = False
         """Whether something has changed that may let them in."""
+        self._untold = False
+        """Whether what they say of waiting workloads may be another than it was when that was last asked for."""
 
     def _with(self, method: str) -> tuple[AdmissionPolicy, ...]:
         """Those that override the method."""
@@ -93,7 +95,12 @@ class ActivePolicies:
 
     def changed(self) -> None:
         """Something has changed that the policies may go by."""
-        self._stale = True
+        self._stale = self._untold = True
+
+    def take_changes(self) -> bool:
+        """Whether refusals, or the numbers in them, may have changed; answers True once for each change."""
+        changed, self._untold = self._untold, False
+        return changed and bool(self.filtering)
 
     def retry_due(self) -> bool:
         """Whether those that are refused have to be asked about again; answers True once for each change."""
@@ -102,7 +109,9 @@ class ActivePolicies:
         if not self.refused:
             return False
         at = None if due else self.wake_at()
-        return due or (at is not None and at <= self._view.now)
+        is_time = at is not None and at <= self._view.now
+        self._untold |= is_time
+        return due or is_time
 
     def wake_at(self) -> float | None:
         """Unix time (s) at which a policy may let in a workload that it has refused; None: at none."""
@@ -116,6 +125,7 @@ class ActivePolicies:
         """A cycle has admitted a workload: for the policies that filter."""
         for policy in self._charged_at_decision:
             policy.charge(held, restored=False)
+        self._untold = True
 
     def charge_after_cycle(self, held: Held) -> None:
         """The same for the others, once the cycle is over."""
@@ -126,9 +136,10 @@ class ActivePolicies:
         """A workload holds quota already."""
         for policy in (*self._charged_at_decision, *self._charged_after_cycle):
             policy.charge(held, restored=True)
+        self._untold = True
 
     def release(self, held: Held) -> None:
         """A workload holds quota no more."""
         for policy in self._released:
             policy.release(held)
-        self._stale = True
+        self._stale = self._untold = True

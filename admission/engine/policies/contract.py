@@ -47,7 +47,8 @@ class Refusal(NamedTuple):
     reason: str
     """One word of the vocabulary of reasons, such as `WaitingForQuota`; reported as the reason of the condition."""
     message: str
-    """One sentence for the user, with the numbers: what is used, and what the limit is."""
+    """One sentence for the user, with the numbers: what is used, and what the limit is. It is stored, and brought up to
+    date after `charge` and `release`: no number in it may change with time alone."""
 
 
 class EngineView(Protocol):
