@@ -370,9 +370,11 @@ class Registry:
                 continue
             local_queue = self.local_queues.get(held.local_queue)
             if held.queue.spec.stop_policy == "HoldAndDrain":
-                evicted.append(Evict(held.workload, CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"))
+                text = sentences.drained("ClusterQueue", held.queue.name)
+                evicted.append(Evict(held.workload, CLUSTER_QUEUE_STOPPED, text))
             elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
-                evicted.append(Evict(held.workload, LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"))
+                text = sentences.drained("LocalQueue", held.local_queue[1])
+                evicted.append(Evict(held.workload, LOCAL_QUEUE_STOPPED, text))
             else:
                 continue
             held.evicting = True

@@ -133,7 +133,10 @@ def _overhead(spec: Mapping[str, Any], context: NamespaceContext, path: str) -> 
     if name := spec.get("runtimeClassName"):
         found = context.runtime_classes.get(name)
         if found is None:
-            raise Misconfigured(f'{path}.runtimeClassName: there is no RuntimeClass "{name}" in the cluster')
+            raise Misconfigured(
+                f'{path}.runtimeClassName: there is no RuntimeClass "{name}" in the cluster: name another one, or have '
+                "it created"
+            )
         if overhead is None:
             overhead = (found.get("overhead") or {}).get("podFixed")
     return parse_amounts(overhead, f"{path}.overhead")

@@ -58,6 +58,11 @@ def stopped(kind: str, name: str, policy: str) -> str:
     return f"{kind} {name} is stopped (stopPolicy {policy}). An admin can open it by setting stopPolicy to None."
 
 
+def drained(kind: str, name: str) -> str:
+    """A LocalQueue or ClusterQueue takes back the quota of what runs (`stopPolicy: HoldAndDrain`)."""
+    return f"{kind} {name} is stopped (stopPolicy HoldAndDrain). It queues again when an admin sets stopPolicy to None."
+
+
 def incomplete(cluster_queue: str, fault: str) -> str:
     """A ClusterQueue is not active; `fault` follows its name: `names ResourceFlavor spot, which does not exist`."""
     return f"ClusterQueue {cluster_queue} {fault}, so that it admits nothing. An admin has to correct that."
@@ -229,6 +234,11 @@ def part_of(owner: str) -> str:
     return f"It is part of {owner}, which is queued as a whole: it does not queue by itself."
 
 
+def taken_back(text: str) -> str:
+    """Its quota went to others, or back; `text` says to whom and why, without a full stop, as Kueue does."""
+    return f"{text}. It queues again by itself."
+
+
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
 REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it asks now."
@@ -288,7 +298,6 @@ def checks_pending(names: Sequence[str]) -> str:
 
 PODS_READY: Final = "All pods are ready, or have succeeded."
 POD_LOST: Final = "At least one pod is not ready any more."
-PODS_STARTING: Final = "Not all of its pods are ready yet."
 
 
 def unscheduled(count: int, wanted: int, scheduler: str) -> str:

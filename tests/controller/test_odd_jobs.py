@@ -31,7 +31,10 @@ async def test_a_job_of_a_runtime_class_that_does_not_exist(world, fields):
     await _start(world)
     await world.submit(job("odd", runtimeClassName="nope", **fields))
     record = await world.record("odd", "pending", reason="Misconfigured")
-    assert record.message == 'spec.template.spec.runtimeClassName: there is no RuntimeClass "nope" in the cluster'
+    assert record.message == (
+        'spec.template.spec.runtimeClassName: there is no RuntimeClass "nope" in the cluster: name another one, or '
+        "have it created"
+    )
     assert record.workload.pod_sets == ()
     await _others_run(world)
     await _again(world)

@@ -75,6 +75,7 @@ STATES = {
     ),
     "no-class": Said("pending", "Misconfigured", 'WorkloadPriorityClass "none" does not exist', "create it", "Pending"),
     "no-pod-class": Said("pending", "Misconfigured", 'PriorityClass "none" does not exist', "create it", "Pending"),
+    "no-runtime": Said("pending", "Misconfigured", 'there is no RuntimeClass "none"', "name another one", "Pending"),
     "no-queue": Said("pending", "Misconfigured", "LocalQueue team-a/nowhere does not exist", "Correct", "Pending"),
     "no-cluster-queue": Said("pending", "Misconfigured", "points to ClusterQueue gone", "Use another", "Pending"),
     "queue-stopped": Said("pending", "Suspended", "LocalQueue shut is stopped", "stopPolicy to None", "Pending"),
@@ -83,14 +84,23 @@ STATES = {
     "namespace": Said("pending", "Misconfigured", "only namespaces with team=x", "label the namespace", "Pending"),
     "label": Said("pending", "NoMatchingFlavor", "node label type=kwok, and the pods ask for type=gpu", "change nodeS",
                   "Pending"),
+    "affinity": Said("pending", "NoMatchingFlavor", "type=kwok, which the required node affinity", "change nodeS",
+                     "Pending"),
     "taint": Said("pending", "NoMatchingFlavor", "the taint gpu=true:NoSchedule", "tolerations", "Pending"),
     "undeclared": Said("pending", "NoMatchingFlavor", "there is no quota for example.com/licence", "ask only for",
                        "Pending"),
     "too-large": Said("pending", "ExceedsMaxQuota", "of which at most 4 can ever be used", "by 5 cpu", "Pending"),
     "preemptor": Said("pending", "WaitingForPreemptedWorkloads", "1 workload being preempted has stopped", "as soon as",
                       "Pending"),
-    "victim": Said("evicting", "Preempted", "Preempted to accommodate workload team-a/preemptor", "", "Preempted"),
-    "asked": Said("admitted", "QuotaReserved", "when all admission checks are ready: budget", "It starts when"),
+    "preempted": Said("pending", "WaitingForQuota", "4 cpu in flavor default", "as soon as", "Preempted"),
+    "going": Said("pending", "BeingDeleted", "It is being deleted", "", "Pending"),
+    "victim": Said("evicting", "Preempted", "Preempted to accommodate workload team-a/preemptor",
+                   "It queues again by itself", "Preempted"),
+    "stops-for-user": Said("evicting", "OnHold", "It was put on hold", "", "EvictedDueToOnHold"),
+    "drained": Said("evicting", "ClusterQueueStopped", "ClusterQueue draining is stopped", "stopPolicy to None",
+                    "EvictedDueToClusterQueueStopped"),
+    "asked": Said("admitted", "QuotaReserved", "when all admission checks are ready: budget", "It starts when",
+                  "QuotaReserved"),
     "runs": Said("admitted", "Admitted", "Admitted by ClusterQueue wide on default.", "", "Admitted"),
     "partial": Said("admitted", "Admitted", "It was given 2 of 3 pods, because there was no quota for more", "",
                     "Admitted"),
@@ -98,6 +108,7 @@ STATES = {
     "unpullable": Said("admitted", "PodsUnscheduled", "Its pod does not start: container", "ImagePull",
                        "PodsUnscheduled"),
     "ended": Said("finished", "Succeeded", "", "", "Admitted"),
+    "failed": Said("finished", "Failed", "", "", "Admitted"),
     "gone": Said("finished", "Deleted", "", "", ""),
 }  # fmt: skip
 
@@ -106,6 +117,12 @@ UNREADY = {
                    "EvictedDueToPodsReadyTimeout"),
     "given-up": Said("pending", "DeactivatedDueToRequeuingLimitExceeded", "requeuingStrategy allows",
                      "`sluice activate`", "DeactivatedDueToRequeuingLimitExceeded"),
+}  # fmt: skip
+
+BLOCKED = {
+    "unready": Said("admitted", "Admitted", "Admitted by ClusterQueue wide on default.", "", "Admitted"),
+    "next": Said("pending", "WaitingForPodsReady", "the pods of all workloads that are admitted", "It waits until",
+                 "Pending"),
 }  # fmt: skip
 
 
@@ -138,7 +155,7 @@ async def begin(world: World) -> None:
     tainted["spec"] = {"nodeTaints": [{"key": "gpu", "value": "true", "effect": "NoSchedule"}]}
     gpus = {"name": "tainted", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
     absent = {"name": "absent", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
-    asked = {"admissionChecks": [{"name": "budget"}]}
+    lower = {"withinClusterQueue": "LowerPriority"}
     shut = local_queue("shut", "wide")
     shut["spec"]["stopPolicy"] = "Hold"
     await world.apply(
@@ -150,49 +167,68 @@ async def begin(world: World) -> None:
         *queue("strict", queueingStrategy="StrictFIFO"),
         *queue("stopped", stopPolicy="Hold"),
         *queue("picky", namespaceSelector={"matchLabels": {"team": "x"}}),
-        *queue("checked", "100", admissionChecksStrategy=asked),
-        *queue("preempting", preemption={"withinClusterQueue": "LowerPriority"}),
+        *queue("checked", "100", admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}),
+        *queue("preempting", preemption=lower),
+        *queue("contested", preemption=lower),
+        *queue("draining"),
         *queue("partly", "2"),
         *queue("gpus", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [gpus]}]),
         *queue("incomplete", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [absent]}]),
         shut,
+        local_queue("astray", "gone"),
         {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9},
     )
 
 
-async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
-    caplog.set_level(logging.INFO, "admission")
-    await begin(world)
-    await world.start()
+def stops_late(name: str, queue: str) -> dict[str, Any]:
+    """One whose pod takes longer to end than the test."""
+    return pods_that(job(name, queue=queue, cpu="4", terminationGracePeriodSeconds=1_000_000), stop_seconds="1000000")
+
+
+def those_that_are_admitted() -> list[dict[str, Any]]:
     few = job("partial", queue="partly", pods=3)
     few["metadata"]["annotations"] = {"sluice.dev/job-min-parallelism": "1"}
-    first = [
+    failing = pods_that(job("failed", queue="wide", seconds=1), exit_code="1")
+    failing["spec"]["backoffLimit"] = 0
+    return [
         job("fills", queue="small", cpu="3"),
         job("first", queue="strict", cpu="2"),
-        pods_that(job("victim", queue="preempting", cpu="4", terminationGracePeriodSeconds=1_000_000),
-                  stop_seconds="1000000"),
+        stops_late("victim", "preempting"),
+        stops_late("stops-for-user", "wide"),
+        stops_late("drained", "draining"),
+        job("preempted", queue="contested", cpu="4"),
         job("runs", queue="wide"),
-        job("ended", queue="wide", seconds=1),
         few,
         labelled(job("ran-too-long", queue="wide"), max_exec_time_seconds="3000"),
         pods_that(job("unscheduled", queue="wide"), start="unscheduled"),
         pods_that(job("unpullable", queue="wide"), start="unpullable"),
         job("rejected", queue="checked"),
         job("asked", queue="checked"),
-    ]  # fmt: skip
-    for obj in first:
-        await world.submit(obj)
-        await world.record(obj["metadata"]["name"], "finished" if obj is first[4] else "admitted")
-    await world.job("victim", lambda obj: (obj.get("status") or {}).get("ready") == 1)
-    second = [
+        job("ended", queue="wide", seconds=1),
+        failing,
+    ]
+
+
+def those_that_wait() -> list[dict[str, Any]]:
+    term = {"matchExpressions": [{"key": "type", "operator": "In", "values": ["gpu"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    undeclared = job("undeclared", queue="wide")
+    resources = undeclared["spec"]["template"]["spec"]["containers"][0]["resources"]
+    resources["requests"] |= {"example.com/licence": "1"}
+    resources["limits"] = {"example.com/licence": "1"}
+    going = held(job("going", queue="small", cpu="4"))
+    going["metadata"]["finalizers"] = ["example.com/keep"]
+    return [
         job("waits", queue="small", cpu="2"),
         job("large-head", queue="strict", cpu="3"),
         job("behind", queue="strict"),
         labelled(job("preemptor", queue="preempting", cpu="4"), priority_class="high"),
         held(job("held-by-user", queue="wide")),
         job("gone", queue="small", cpu="4"),
+        going,
         labelled(job("no-class", queue="wide"), priority_class="none"),
         job("no-pod-class", queue="wide", priorityClassName="none"),
+        job("no-runtime", queue="wide", runtimeClassName="none"),
         job("no-queue", queue="nowhere"),
         job("no-cluster-queue", queue="astray"),
         job("queue-stopped", queue="shut"),
@@ -200,28 +236,56 @@ async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
         job("cq-incomplete", queue="incomplete"),
         job("namespace", queue="picky"),
         job("label", queue="wide", nodeSelector={"type": "gpu"}),
+        job("affinity", queue="wide", affinity={"nodeAffinity": required}),
         job("taint", queue="gpus"),
         job("too-large", queue="small", cpu="9"),
-        job("undeclared", queue="wide"),
+        undeclared,
         job("deactivated", queue="small", cpu="4"),
         job("held-by-admin", queue="small", cpu="4"),
     ]
-    limits = second[-3]["spec"]["template"]["spec"]["containers"][0]["resources"]
-    limits["requests"] |= {"example.com/licence": "1"}
-    limits["limits"] = {"example.com/licence": "1"}
-    await world.apply(local_queue("astray", "gone"))
-    for obj in second:
+
+
+async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
+    caplog.set_level(logging.INFO, "admission")
+    await begin(world)
+    await world.start()
+    for obj in those_that_are_admitted():
+        name = obj["metadata"]["name"]
+        await world.submit(obj)
+        await world.record(name, "finished" if name in ("ended", "failed") else "admitted")
+    for name in ("victim", "stops-for-user", "drained"):
+        await world.job(name, lambda obj: (obj.get("status") or {}).get("ready") == 1)
+    for obj in those_that_wait():
         await world.submit(obj)
         await world.record(obj["metadata"]["name"], "pending")
+    await world.submit(labelled(job("displaces", queue="contested", cpu="4"), priority_class="high"))
+    await world.record("displaces", "admitted")
     await world.order("held-by-admin", held=True)
     await world.order("deactivated", active=False)
     await world.report("rejected", {"name": "budget", "state": "Rejected", "message": "too dear"})
+    await world.patch("stops-for-user", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    await world.apply(cluster_queue("draining", stopPolicy="HoldAndDrain"))
     await world.user.delete("jobs", "team-a", "gone")
+    await world.patch("going", {"metadata": {"labels": {"sluice.dev/hold": None}}})
+    await world.user.delete("jobs", "team-a", "going")
     world.pass_time(20)
     await world.record("waits", "pending", reason="WaitingForQuota")
     world.pass_time(3000)
     await world.record("ran-too-long", "pending")
     await check_all(world, sluice, caplog, STATES)
+
+
+async def test_what_waits_for_the_pods_of_another_says_so(world, sluice, caplog):
+    caplog.set_level(logging.INFO, "admission")
+    await begin(world)
+    one_by_one = WaitForPodsReady(timeout=1e6, recovery_timeout=None, block_admission=True)
+    await world.start(Policy(pods_ready=one_by_one))
+    await world.submit(pods_that(job("unready", queue="wide"), start="unready"))
+    await world.record("unready", "admitted")
+    await world.submit(job("next", queue="wide"))
+    await world.record("next", "pending", reason="WaitingForPodsReady")
+    world.pass_time(20)
+    await check_all(world, sluice, caplog, BLOCKED)
 
 
 async def test_what_was_not_ready_in_time_says_so(world, sluice, caplog):
@@ -289,16 +353,17 @@ async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, 
     table = await sluice.workloads.documents.table(namespace="team-a", name=name)
     cells = dict(zip((column["name"] for column in table.columns), table.rows[0]["cells"], strict=True))
     assert (cells["Message"] or "") == sentence
-    running = said.reason in ("Admitted", "Succeeded", "Deleted")
+    running = said.reason in ("Admitted", "Succeeded", "Failed", "Deleted")
     assert cells["Waits for"] == (None if running else shown.get(said.reason, said.reason))
 
     if said.event:
-        notes = [
-            event["note"]
-            for event in (await world.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
-            if event["regarding"]["uid"] == record.workload.uid and event["reason"] == said.event
-        ]
-        assert any(sentence in note for note in notes) or said.state == "finished" or said.event != "Pending", notes
+        events = (await world.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        of_it = [event for event in events if event["regarding"]["uid"] == record.workload.uid]
+        notes = [event["note"] for event in of_it if event["reason"] == said.event]
+        # What is said of its eviction, if it waits again since then.
+        eviction = record.eviction if said.state == "pending" and said.event != "Pending" else None
+        told = sentence if eviction is None else eviction.message
         assert notes
+        assert any(told in note for note in notes) or said.state == "finished", (told, notes)
         lines = [line.getMessage() for line in caplog.records if f"team-a/{name}" in line.getMessage()]
-        assert lines
+        assert any(told in line for line in lines) or said.state == "finished", (told, lines)

@@ -134,8 +134,8 @@ def test_a_backoff_that_is_over_wakes_nobody_who_left_or_sleeps_longer(world):
 @pytest.mark.parametrize(
     ("stopped", "message"),
     [
-        (cluster_queue("cq", 3, stopPolicy="HoldAndDrain"), "The ClusterQueue is stopped"),
-        (local_queue("cq", stopPolicy="HoldAndDrain"), "The LocalQueue is stopped"),
+        (cluster_queue("cq", 3, stopPolicy="HoldAndDrain"), "ClusterQueue cq is stopped (stopPolicy HoldAndDrain)."),
+        (local_queue("cq", stopPolicy="HoldAndDrain"), "LocalQueue cq is stopped (stopPolicy HoldAndDrain)."),
     ],
 )
 def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, message):
@@ -144,7 +144,8 @@ def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, message):
         assert world.admitted() == [name]
     world.tell(stopped)
     (evict,) = world.engine.settle(world.now).evicted
-    assert (evict.workload.uid, evict.message) == ("goes", message)
+    assert evict.workload.uid == "goes"
+    assert evict.message == f"{message} It queues again when an admin sets stopPolicy to None."
     assert [world.engine.explain(uid).state for uid in ("stays", "goes")] == ["Admitted", "Evicting"]
     world.tell(local_queue("new", to="cq"))
     assert victims(world) == []

@@ -13,7 +13,7 @@ from admission.controller.state.commit_batch import Batch
 from admission.controller.state.tracked import Registry, Tracked
 from admission.controller.state.workload_reader import describe
 from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
-from admission.engine.vocabulary import MISCONFIGURED, PENDING_EVALUATION, PODS_UNSCHEDULED
+from admission.engine.vocabulary import MISCONFIGURED, OVER_QUOTA, PENDING_EVALUATION, PODS_UNSCHEDULED, PREEMPTED
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
 from admission.store.records import CheckRecord, Eviction, State, Transition, WorkloadRecord
@@ -350,10 +350,11 @@ class Desk:
         """The engine takes quota back."""
         tracked = self.registry.get(decision.workload.uid)
         if tracked is not None and tracked.record.state is State.ADMITTED:
+            is_taken = decision.reason in (PREEMPTED, OVER_QUOTA)
             self.evict(
                 tracked,
                 reason=decision.reason,
-                message=decision.message,
+                message=sentences.taken_back(decision.message) if is_taken else decision.message,
                 preemption=decision.preemption_reason,
                 decided_by_engine=True,
             )
