@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import ssl
 from collections import Counter, defaultdict
@@ -30,6 +31,15 @@ Object = dict[str, Any]
 
 APART = 0.5
 """Seconds between two recorded states of different objects beyond which their order is no accident."""
+_SOON = {"jobs": APART}
+"""How long a Job's controller takes to tell what has happened, in recorded seconds; the others take `_AT_ONCE`."""
+_AT_ONCE = 0.02
+_KEPT = ("deployments", "replicasets", "statefulsets")
+_HERE_AT_ONCE = {
+    "statefulsets par": "wants=1 generation=2 replicas=2 updatedReplicas=1 currentReplicas=1 readyReplicas=2 "
+    "availableReplicas=2 observedGeneration=2"
+}
+"""States between two pods that were gone 15 ms apart when recorded, and are gone at the same time here."""
 _STEP = 0.02
 _SETTLED = 3.0
 """Recorded seconds after which nothing more was to come."""
@@ -48,7 +58,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Seen:
-    """One state of one object. `who` is its kind, and its owner and number instead of a random name."""
+    """One state of one object. `who` is its resource, and its owner and number instead of a name that is made up."""
 
     t: float
     who: str
@@ -62,25 +72,36 @@ class Life:
     seen: list[Seen] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """`who` of each pod, by its name."""
-    _pods: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """`who` of each object, by its name."""
+    _numbers: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def note(self, t: float, change: str, plural: str, obj: Object) -> None:
-        who = f"{plural} {obj['metadata']['name']}" if plural != "pods" else self._pod(obj)
-        state = "gone" if change == "DELETED" else (_pod_state if plural == "pods" else _job_state)(obj)
+        who = self._who(plural, obj)
+        state = "gone" if change == "DELETED" else _STATES.get(plural, _kept_state)(obj)
         if next((each.state for each in reversed(self.seen) if each.who == who), None) != state:
             self.seen.append(Seen(t, who, state))
 
-    def _pod(self, pod: Object) -> str:
-        name = pod["metadata"]["name"]
+    def _who(self, plural: str, obj: Object) -> str:
+        metadata = obj["metadata"]
+        owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+        kind = "pod" if plural == "pods" else plural
+        if owner.get("kind") == "Deployment":
+            return self._numbered(metadata["name"], f"{kind} of {owner['name']}")
+        if kind == "pod" and "generateName" in metadata and owner.get("kind") != "StatefulSet":
+            base = metadata["generateName"].removesuffix("-")
+            if owner.get("kind") == "ReplicaSet":  # its pods may be seen first
+                base = self._numbered(base, f"replicasets of {base.rpartition('-')[0]}")
+            return self._numbered(metadata["name"], f"pod of {self.names.get(base, base)}")
+        return self.names.setdefault(metadata["name"], f"{kind} {metadata['name']}")
+
+    def _numbered(self, name: str, base: str) -> str:
         if name not in self.names:
-            base = pod["metadata"].get("generateName", name)
-            self._pods[base] += 1
-            self.names[name] = f"pod {base}{self._pods[base]}"
+            self._numbers[base] += 1
+            self.names[name] = f"{base} {self._numbers[base]}"
         return self.names[name]
 
     def states(self) -> dict[str, list[str]]:
-        """Of each Job, and of pods that nobody can tell apart in the order of their states."""
+        """Of each object, and of pods that nobody can tell apart in the order of their states."""
         by_who: dict[str, list[str]] = {}
         for each in self.seen:
             by_who.setdefault(each.who, []).append(each.state)
@@ -129,6 +150,24 @@ def _pod_state(pod: Object) -> str:
     return " ".join(str(each) for each in told if each)
 
 
+def _kept_state(obj: Object) -> str:
+    """Of what keeps pods: how many are still ending is told one by one or all at once, so only whether any are."""
+    status, metadata = obj.get("status") or {}, obj["metadata"]
+    counts = ("replicas", "updatedReplicas", "currentReplicas", "readyReplicas", "availableReplicas",
+              "unavailableReplicas", "observedGeneration")  # fmt: skip
+    told = [f"wants={obj['spec']['replicas']}", f"generation={metadata['generation']}"]
+    told += [f"{name}={status[name]}" for name in counts if name in status]
+    told += sorted(f"{c['type']}={c['status']}:{c['reason']}" for c in status.get("conditions") or ())
+    notes = {key.rpartition("/")[2]: value for key, value in (metadata.get("annotations") or {}).items()}
+    told += [f"{key}={notes[key]}" for key in ("revision", "desired-replicas", "max-replicas") if key in notes]
+    told += ["terminating"] * bool(status.get("terminatingReplicas"))
+    told += ["rolling"] * (status.get("currentRevision") != status.get("updateRevision"))
+    return " ".join([*told, *["deleted"] * ("deletionTimestamp" in metadata)])
+
+
+_STATES = {"pods": _pod_state, "jobs": _job_state}
+
+
 def read(file: Path) -> tuple[list[Object], Life]:
     """The requests of a recording, and the life that it shows."""
     requests, life = [], Life()
@@ -138,10 +177,11 @@ def read(file: Path) -> tuple[list[Object], Life]:
             if entry["status"] >= 400:
                 life.refused[len(requests)] = _first_line(entry["answer"])
             requests.append({"t": entry["t"], **entry["request"]})
-        elif entry["plural"] in ("jobs", "pods"):
+        elif entry["plural"] in ("jobs", "pods", *_KEPT):
             if entry["seen"] == "ADDED" and _of_cronjob(entry["object"]):
                 requests.append({"t": entry["t"], **_made_by_cronjob(entry["object"])})
             life.note(entry["t"], entry["seen"], entry["plural"], entry["object"])
+    life.seen = [each for each in life.seen if _HERE_AT_ONCE.get(each.who) != each.state]
     return requests, life
 
 
@@ -164,7 +204,7 @@ def _made_by_cronjob(job: Object) -> Object:
 
 
 async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Life:
-    """The same requests to a sandbox, none sooner than recorded, nor before Jobs have come as far as they had then."""
+    """The same requests to a sandbox, none sooner than recorded, nor before all have come as far as they had then."""
     async with Sandbox(speed=speed) as sandbox:
         admin = sandbox.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": _NAMESPACE}})
@@ -183,38 +223,43 @@ async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Lif
                     life.note(now(), change, plural, obj)
 
         async def reached(until: float) -> None:
-            """Wait for the Jobs; if they never get there, the comparison is to tell how far they came."""
+            """Wait for all but the pods; if they never get there, the comparison is to tell how far they came."""
             wanted = _steps(recorded, until)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
-                    while not wanted <= _steps(life, now()):  # noqa: ASYNC110  the watch moves it
+                    while not wanted <= _steps(life, math.inf):  # noqa: ASYNC110  the watch moves it
                         await asyncio.sleep(_STEP)
 
-        with closing(admin.watch("jobs", "pods")) as watcher:
+        with closing(admin.watch("jobs", "pods", *_KEPT)) as watcher:
             watching = asyncio.create_task(watch())
             async with aiohttp.ClientSession(sandbox.url, connector=connector, headers=headers) as session:
                 before = sent = 0.0
                 for number, request in enumerate(requests):
-                    await reached(request["t"] - APART)
+                    await reached(request["t"])
                     await asyncio.sleep(max(0.0, sent + request["t"] - before - now()) / speed)
                     before, sent = request["t"], now()
                     message = await _send(session, request, recorded, life)
                     if message:
                         life.refused[number] = message
-            await reached(recorded.seen[-1].t)
+            await reached(math.inf)
             await asyncio.sleep(_SETTLED / speed)
             watching.cancel()
         return life
 
 
 def _steps(life: Life, t: float) -> Counter[str]:
-    """How many states each Job has gone through until `t`."""
-    return Counter(each.who for each in life.seen if each.t <= t and each.who.startswith("jobs "))
+    """How many states each object but pods has gone through until `t`, and what was then about to be told."""
+    found: Counter[str] = Counter()
+    for each in life.seen:
+        plural = each.who.partition(" ")[0]
+        if plural != "pod" and each.t <= t - _SOON.get(plural, _AT_ONCE):
+            found[each.who] += 1
+    return found
 
 
 async def _send(session: aiohttp.ClientSession, request: Object, recorded: Life, life: Life) -> str:
     """The message of a refusal, empty if there was none."""
-    path = re.sub(r"(?<=/pods/)[^/]+$", lambda name: _named(name[0], recorded, life), request["path"])
+    path = re.sub(r"(?<=/pods/)[^/]+$|(?<=/jobs/)[^/]+$", lambda name: _named(name[0], recorded, life), request["path"])
     body = json.loads(json.dumps(request["body"]))
     if request["method"] == "POST":
         _translate(body)

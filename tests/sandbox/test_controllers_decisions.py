@@ -14,6 +14,8 @@ def job(status=None, **spec):
     defaults = {"backoffLimit": 6, "completions": 2, "parallelism": 2, "podReplacementPolicy": "TerminatingOrFailed"}
     template = {"spec": {"containers": [{"name": "main"}]}}
     return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
         "metadata": {"name": "a", "namespace": "d", "uid": "j"},
         "spec": {**defaults, "template": template, **spec},
         "status": status or {},

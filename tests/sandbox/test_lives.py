@@ -22,6 +22,8 @@ NAMES = (
     "job-deletions",
     "job-deadline-and-replacement",
     "pod-gates",
+    "deployment-gated",
+    "statefulset-gated",
     "cronjob",
 )
 

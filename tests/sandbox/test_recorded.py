@@ -13,8 +13,6 @@ RECORDED = Path(__file__).parents[2].parent / "shared" / "apiserver"
 # The cases that do not pass, or are not played, with the reasons that the sandbox's README gives.
 DIFFERENT = {
     "core/03-events-k8s-io",
-    "core/10-deployments-and-scale",
-    "core/12-statefulsets",
     "core/13-configmaps-and-secrets",
     "customresources/04-patch-and-update",
     "discovery/03-resource-lists",

@@ -43,6 +43,11 @@ _MESSAGES: dict[str, str] = {
     "CronJobSpec": "1 schedule str, 2 startingDeadlineSeconds int, 3 concurrencyPolicy str, 4 suspend bool, "
     "5 jobTemplate JobTemplateSpec, 6 successfulJobsHistoryLimit int, 7 failedJobsHistoryLimit int, 8 timeZone str",
     "JobTemplateSpec": "1 metadata ObjectMeta, 2 spec JobSpec",
+    "Deployment": "1 metadata ObjectMeta, 2 spec DeploymentSpec, 3 status Empty",
+    "DeploymentSpec": "1 replicas int, 2 selector LabelSelector, 3 template PodTemplateSpec, 4 strategy "
+    "DeploymentStrategy, 5 minReadySeconds int, 6 revisionHistoryLimit int, 7 paused bool, "
+    "9 progressDeadlineSeconds int",
+    "DeploymentStrategy": "1 type str",
     "LabelSelector": "1 matchLabels {}str",
     "PodTemplateSpec": "1 metadata ObjectMeta, 2 spec PodSpec",
     "PodSpec": "2 containers []Container, 3 restartPolicy str, 4 terminationGracePeriodSeconds int, "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from admission.sandbox.apiserver.errors import invalid, unprocessable
+
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.resources import Resource
@@ -28,8 +30,11 @@ def scale_of(resource: Resource, obj: Object) -> Object:
 
 
 def with_scale(resource: Resource, obj: Object, scale: Object) -> Object:
-    """The object with the replicas of a Scale; its resourceVersion is the precondition."""
+    """The object with the replicas of a Scale; its resourceVersion is the precondition. Raises ApiError (422)."""
     replicas = scale.get("spec", {}).get("replicas", 0)
+    if replicas < 0:
+        cause = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise unprocessable("autoscaling", "Scale", obj["metadata"]["name"], [cause])
     new = {**obj, "metadata": dict(obj["metadata"])}
     version = scale.get("metadata", {}).get("resourceVersion")
     if version:

@@ -103,6 +103,15 @@ def _job_duration(obj: Object, now: float) -> str:
     return duration(end - parse_rfc3339(status["startTime"]))
 
 
+def _replicas(ready: str) -> Callable[[Object, float], str]:
+    return lambda obj, now: f"{obj.get('status', {}).get(ready, 0)}/{obj['spec'].get('replicas', 0)}"
+
+
+def _last_schedule(obj: Object, now: float) -> str:
+    last = obj.get("status", {}).get("lastScheduleTime")
+    return duration(now - parse_rfc3339(last)) if last else "<none>"
+
+
 def _selector(obj: Object, now: float) -> str:
     labels = obj["spec"].get("selector", {}).get("matchLabels", {})
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
@@ -150,6 +159,18 @@ def _field(path: str, default: object = "<none>") -> Callable[[Object, float], A
     return cell
 
 
+def _count(path: str) -> Callable[[Object, float], Any]:
+    return _field(path, 0)
+
+
+def _controller(obj: Object, now: float) -> str:
+    owner = next((each for each in obj["metadata"].get("ownerReferences", ()) if each.get("controller")), None)
+    if owner is None:
+        return "<none>"
+    group = owner["apiVersion"].rpartition("/")[0]
+    return f"{owner['kind'].lower()}{'.' if group else ''}{group}/{owner['name']}"
+
+
 def _last_seen(obj: Object, now: float) -> str:
     seen = obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
     return duration(now - parse_rfc3339(seen))
@@ -174,6 +195,7 @@ def _api_available(obj: Object, now: float) -> str:
 
 
 _NAME, _AGE = Column("Name", _field("metadata.name"), _NAME_TEXT), Column("Age", _age, _AGE_TEXT)
+_TEMPLATE = (Column("Containers", _containers("name"), "", 1), Column("Images", _containers("image"), "", 1))
 _COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
     ("batch", "jobs"): (
         _NAME,
@@ -204,6 +226,35 @@ _COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
         Column("Node", _field("spec.nodeName"), _NODE_TEXT, 1),
         Column("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, 1),
         Column("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, 1),
+    ),
+    ("apps", "deployments"): (
+        _NAME,
+        Column("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"),
+        Column("Up-to-date", _count("status.updatedReplicas"), "", 0, "integer"),
+        Column("Available", _count("status.availableReplicas"), "", 0, "integer"),
+        _AGE, *_TEMPLATE, Column("Selector", _selector, "", 1),
+    ),
+    ("apps", "replicasets"): (
+        _NAME,
+        Column("Desired", _count("spec.replicas"), "", 0, "integer"),
+        Column("Current", _count("status.replicas"), "", 0, "integer"),
+        Column("Ready", _count("status.readyReplicas"), "", 0, "integer"),
+        _AGE, *_TEMPLATE, Column("Selector", _selector, "", 1),
+    ),
+    ("apps", "statefulsets"): (
+        _NAME, Column("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"), _AGE, *_TEMPLATE,
+    ),
+    ("apps", "controllerrevisions"): (
+        _NAME, Column("Controller", _controller), Column("Revision", _count("revision"), "", 0, "integer"), _AGE,
+    ),
+    ("batch", "cronjobs"): (
+        _NAME,
+        Column("Schedule", _field("spec.schedule", "")),
+        Column("Timezone", _field("spec.timeZone")),
+        Column("Suspend", lambda obj, now: str(obj["spec"].get("suspend", False))),
+        Column("Active", lambda obj, now: len(obj.get("status", {}).get("active", ())), "", 0, "integer"),
+        Column("Last Schedule", _last_schedule),
+        _AGE,
     ),
     ("", "namespaces"): (_NAME, Column("Status", _field("status.phase"), "The status of the namespace"), _AGE),
     ("", "nodes"): (

@@ -19,7 +19,14 @@ _REVIEWS = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
 _NAMESPACED = {
     "": ["configmaps", "events", "pods", "pods/log", "pods/status", "serviceaccounts", "services"],
     "batch": ["cronjobs", "cronjobs/status", "jobs", "jobs/status"],
-    "apps": ["deployments", "deployments/scale", "deployments/status", "statefulsets", "statefulsets/scale"],
+    "apps": [
+        "controllerrevisions",
+        *(
+            f"{plural}{part}"
+            for plural in ("deployments", "replicasets", "statefulsets")
+            for part in ("", "/scale", "/status")
+        ),
+    ],
     "policy": ["poddisruptionbudgets", "poddisruptionbudgets/status"],
 }
 

@@ -16,6 +16,7 @@ from admission.sandbox.apiserver.resources import ALL_VERBS, SCALE, STATUS, Reso
 from admission.sandbox.apiserver.schema import Schema
 from admission.sandbox.apiserver.strategy import Strategy
 from admission.sandbox.auth.rbac import ClusterRoles, RoleBindings, Roles
+from admission.sandbox.builtin.apps import ControllerRevisions, Deployments, ReplicaSets, StatefulSets
 from admission.sandbox.builtin.jobs import Jobs
 from admission.sandbox.builtin.pods import Pods
 from admission.sandbox.builtin.podspec import default_pod_spec
@@ -93,7 +94,7 @@ class Nodes(Strategy):
 
 
 class CronJobs(Strategy):
-    """batch/v1 CronJob; nothing runs them here."""
+    """batch/v1 CronJob."""
 
     def default(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -150,16 +151,6 @@ class Leases(Strategy):
 
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
-
-
-class Workloads(Strategy):
-    """apps/v1: stored with the defaults of their pods; no controller works on them."""
-
-    def default(self, obj: Object) -> None:
-        spec = obj.get("spec", {})
-        spec.setdefault("replicas", 1)
-        if "template" in spec:
-            default_pod_spec(spec["template"]["spec"])
 
 
 class Events(Strategy):
@@ -227,11 +218,15 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
     ],
     ("apps", "v1"): [
         ("Deployment", "deployments", "V1Deployment", {
-            "short": ("deploy",), "categories": ("all",), "strategy": Workloads(), "subresources": (SCALE, STATUS),
+            "short": ("deploy",), "categories": ("all",), "strategy": Deployments(), "subresources": (SCALE, STATUS),
+        }),
+        ("ReplicaSet", "replicasets", "V1ReplicaSet", {
+            "short": ("rs",), "categories": ("all",), "strategy": ReplicaSets(), "subresources": (SCALE, STATUS),
         }),
         ("StatefulSet", "statefulsets", "V1StatefulSet", {
-            "short": ("sts",), "categories": ("all",), "strategy": Workloads(), "subresources": (SCALE, STATUS),
+            "short": ("sts",), "categories": ("all",), "strategy": StatefulSets(), "subresources": (SCALE, STATUS),
         }),
+        ("ControllerRevision", "controllerrevisions", "V1ControllerRevision", {"strategy": ControllerRevisions()}),
     ],
     ("events.k8s.io", "v1"): [
         ("Event", "events", "EventsV1Event", {"short": ("ev",), "strategy": _PLAIN, "view": EVENTS_VIEW}),

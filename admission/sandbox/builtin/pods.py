@@ -80,7 +80,7 @@ class Pods(Strategy):
             if gate["name"] not in known:
                 text = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
                 return [forbidden(f"spec.schedulingGates[{index}].name", text)]
-        causes = _deadline_causes(spec, before)
+        causes = [*_deadline_causes(spec, before), *_toleration_causes(spec, before)]
         gated = bool(before.get("schedulingGates"))
         if gated:
             causes += _tightening_causes(spec, before)
@@ -172,6 +172,18 @@ def _deadline_causes(spec: Object, before: Object) -> list[Cause]:
     if old is not None and (new is None or new > old):
         return [invalid("spec.activeDeadlineSeconds", new, "must be less than or equal to previous value")]
     return []
+
+
+def _toleration_causes(spec: Object, before: Object) -> list[Cause]:
+    """Tolerations are only added; how long one tolerates may change."""
+    known = [_kind_of_toleration(toleration) for toleration in spec.get("tolerations", ())]
+    if all(_kind_of_toleration(toleration) in known for toleration in before.get("tolerations", ())):
+        return []
+    return [forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")]
+
+
+def _kind_of_toleration(toleration: Object) -> Object:
+    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 
 def _tightening_causes(spec: Object, before: Object) -> list[Cause]:

@@ -1,4 +1,4 @@
-"""The controllers of a cluster, pretended: Jobs, garbage, namespaces, scheduling, and nodes that run pods."""
+"""The controllers of a cluster, pretended: Jobs, apps/v1, garbage, namespaces, scheduling, and nodes that run pods."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.background import background
 from admission.sandbox.controllers.collector import Collector
+from admission.sandbox.controllers.deployments import DeploymentController
 from admission.sandbox.controllers.jobs import JobController
 from admission.sandbox.controllers.kubelet import Kubelet
 from admission.sandbox.controllers.namespaces import NamespaceController
 from admission.sandbox.controllers.podlife import EXIT_CODE, RUN_SECONDS, START, STOP_SECONDS
+from admission.sandbox.controllers.replicasets import ReplicaSetController
 from admission.sandbox.controllers.scheduler import Scheduler
+from admission.sandbox.controllers.statefulsets import StatefulSetController
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,6 +40,9 @@ async def controllers(
     manager = local(_MANAGER)
     running = (
         JobController(manager, clock, keeps_start_time=before_1_36),
+        DeploymentController(manager, clock),
+        ReplicaSetController(manager, clock),
+        StatefulSetController(manager, clock),
         Collector(manager, clock),
         NamespaceController(manager, clock),
         Scheduler(local(_SCHEDULER), clock),

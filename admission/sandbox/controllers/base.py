@@ -138,6 +138,18 @@ def controller_of(obj: Object) -> Object | None:
     return None
 
 
+def owner_reference(owner: Object) -> Object:
+    """The reference by which an object says that this one controls it."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def condition(obj: Object, kind: str) -> Object | None:
     """The status condition of this type."""
     for entry in obj.get("status", {}).get("conditions") or ():

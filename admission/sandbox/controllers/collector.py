@@ -92,7 +92,8 @@ class Collector(Controller[str]):
         elif FOREGROUND in finalizers:
             for of_kind, dependent in dependents:
                 if "deletionTimestamp" not in dependent["metadata"]:
-                    await self._delete(of_kind, dependent)
+                    policy = "Foreground" if dependent["metadata"]["uid"] in self._dependents else "Background"
+                    await self.remove(of_kind, dependent, propagation=policy)
             if not any(_blocks(dependent, key) for dependent in self._remaining(key)):
                 await self._finalize(plural, owner, FOREGROUND)
 
@@ -105,7 +106,7 @@ class Collector(Controller[str]):
         references = metadata.get("ownerReferences", [])
         kept = [each for each in references if not self._is_absent(each, metadata.get("namespace", ""))]
         if references and not kept:
-            await self._delete(plural, dependent)
+            await self.remove(plural, dependent, propagation="Background")
         elif len(kept) < len(references):
             await self._set(plural, dependent, "ownerReferences", kept)
 
@@ -116,10 +117,6 @@ class Collector(Controller[str]):
             return False
         found = self.local.get(plural, namespace, name) or self.local.get(plural, "", name)
         return found is None or found["metadata"]["uid"] != reference["uid"]
-
-    async def _delete(self, plural: str, dependent: Object) -> None:
-        policy = "Foreground" if dependent["metadata"]["uid"] in self._dependents else "Background"
-        await self.remove(plural, dependent, propagation=policy)
 
     async def _disown(self, owner: str, plural: str, dependent: Object) -> None:
         references = dependent["metadata"].get("ownerReferences", [])  # its user may have taken them away just now

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from admission.sandbox.clock import parse_rfc3339
-from admission.sandbox.controllers.base import condition, is_ready
+from admission.sandbox.controllers.base import condition, is_ready, owner_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,16 +46,7 @@ def make_pod(job: Object, index: int | None, failures: tuple[int, int] | None) -
     metadata: Object = {"generateName": f"{base}-", "labels": labels, "finalizers": [TRACKING]}
     if annotations:
         metadata["annotations"] = annotations
-    metadata["ownerReferences"] = [
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": name,
-            "uid": job["metadata"]["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]
+    metadata["ownerReferences"] = [owner_reference(job)]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -110,10 +101,10 @@ def backoff(failures: int) -> float:
 def surplus(job: Object, active: list[Object], count: int) -> list[Object]:
     """The active pods to stop so that `count` fewer remain; superfluous and repeated indexes go in any case."""
     if job["spec"].get("completionMode") != "Indexed":
-        return sorted(active, key=_worth)[:count]
+        return sorted(active, key=worth)[:count]
     seen: set[int] = set()
     kept, removed = [], []
-    for pod in sorted(active, key=_worth, reverse=True):
+    for pod in sorted(active, key=worth, reverse=True):
         index = index_of(pod)
         if index is None or index >= job["spec"]["completions"] or index in seen:
             removed.append(pod)
@@ -124,7 +115,7 @@ def surplus(job: Object, active: list[Object], count: int) -> list[Object]:
     return [*removed, *kept[: max(0, count - len(removed))]]
 
 
-def _worth(pod: Object) -> tuple[bool, bool, bool, float]:
+def worth(pod: Object) -> tuple[bool, bool, bool, float]:
     """Unbound, pending, unready and young pods are stopped first."""
     running = pod.get("status", {}).get("phase") == "Running"
     created = parse_rfc3339(pod["metadata"]["creationTimestamp"])

@@ -1,0 +1,21 @@
+"""Names for versions of a pod template: equal templates have equal ones."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from admission.sandbox.apiserver.objects import Object
+
+HASH_LABEL = "pod-template-hash"
+# Without vowels and what looks like another, as in all names that Kubernetes generates.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def template_hash(template: Object) -> str:
+    """Up to ten letters and digits that depend on the content of a template alone."""
+    number = zlib.crc32(orjson.dumps(template, option=orjson.OPT_SORT_KEYS))
+    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))

@@ -1,0 +1,293 @@
+"""Deployments, ReplicaSets and StatefulSets in the sandbox, as kubectl and their users meet them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from admission.sandbox import Sandbox
+from admission.sandbox.apiserver.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from admission.sandbox.local import LocalClient
+
+Object = dict[str, Any]
+
+SPEED = 50
+KEPT = ("pods", "deployments", "replicasets", "statefulsets", "controllerrevisions")
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Sandbox, LocalClient]]:
+    """A sandbox with one pretend node, and its administrator."""
+    async with Sandbox(speed=SPEED) as sandbox:
+        admin = sandbox.local("admin")
+        room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+        metadata = {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        await admin.create("nodes", "", {"metadata": metadata, "status": {"allocatable": room, "capacity": room}})
+        yield sandbox, admin
+
+
+async def until(admin: LocalClient, holds: Callable[[], bool]) -> None:
+    """Wait for a state of what keeps pods."""
+    with closing(admin.watch(*KEPT)) as watcher:
+        async for _ in watcher:
+            if holds():
+                return
+
+
+def workload(name: str, *, image: str = "v1", pod: Object | None = None, **spec: Any) -> Object:
+    labels, containers = {"app": name}, [{"name": "c", "image": image}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers, **(pod or {})}}
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
+
+
+def status_of(admin: LocalClient, plural: str, name: str) -> Object:
+    found = admin.get(plural, "default", name)
+    assert found is not None
+    status: Object = found.get("status") or {}
+    return status
+
+
+def names(admin: LocalClient, plural: str) -> list[str]:
+    return [each["metadata"]["name"] for each in admin.list(plural, "default")]
+
+
+def images(admin: LocalClient) -> list[str]:
+    return [pod["spec"]["containers"][0]["image"] for pod in admin.list("pods", "default")]
+
+
+def new_image(image: str) -> Object:
+    return {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path) -> Callable[..., Awaitable[str]]:
+    """The real one, as the administrator of a sandbox; what it prints."""
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.fail("kubectl is not in PATH; this test is about the real one", pytrace=False)
+
+    async def run(sandbox: Sandbox, *arguments: str) -> str:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+        process = await asyncio.create_subprocess_exec(
+            program, "--kubeconfig", str(tmp_path / "kubeconfig"), "--cache-dir", str(tmp_path / "cache"),
+            *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out.decode()
+        return out.decode()
+
+    return run
+
+
+async def test_kubectl_creates_scales_rolls_back_and_deletes_a_deployment(
+    kubectl: Callable[..., Awaitable[str]],
+) -> None:
+    rollout_status = ("rollout", "status", "deployment/web", "--timeout=60s")
+    async with cluster() as (sandbox, admin):
+        await kubectl(sandbox, "create", "deployment", "web", "--image=v1", "--replicas=2")
+        assert "successfully rolled out" in await kubectl(sandbox, *rollout_status)
+        await kubectl(sandbox, "scale", "deployment/web", "--replicas=3")
+        await kubectl(sandbox, "set", "image", "deployment/web", "v1=v2")
+        assert "successfully rolled out" in await kubectl(sandbox, *rollout_status)
+        assert len(names(admin, "replicasets")) == 2
+        assert "Scaled up replica set" in await kubectl(sandbox, "describe", "deployment/web")
+        await kubectl(sandbox, "rollout", "undo", "deployment/web")
+        await kubectl(sandbox, *rollout_status)
+        history = await kubectl(sandbox, "rollout", "history", "deployment/web")
+        await until(admin, lambda: images(admin) == ["v1"] * 3)
+        table = (await kubectl(sandbox, "get", "deployment/web")).splitlines()
+        await kubectl(sandbox, "delete", "deployment/web", "--timeout=60s")
+        await until(admin, lambda: not names(admin, "pods"))
+
+    assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["2", "3"]
+    assert table[0].split() == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
+    assert table[1].split()[:4] == ["web", "3/3", "3", "3"]
+
+
+async def test_kubectl_rolls_a_statefulset_from_the_highest_number_down_and_back(
+    kubectl: Callable[..., Awaitable[str]], tmp_path: Path
+) -> None:
+    whole = {"apiVersion": "apps/v1", "kind": "StatefulSet", **workload("db", serviceName="db", replicas=2)}
+    (tmp_path / "set.json").write_text(json.dumps(whole))
+    rollout_status = ("rollout", "status", "statefulset/db", "--timeout=60s")
+    async with cluster() as (sandbox, admin):
+        await kubectl(sandbox, "apply", "-f", str(tmp_path / "set.json"))
+        await kubectl(sandbox, *rollout_status)
+        order: list[str] = []
+        with closing(admin.watch("pods")) as watcher:
+            await kubectl(sandbox, "set", "image", "statefulset/db", "c=v2")
+            async for batch in watcher:
+                order += [pod["metadata"]["name"] for _, change, pod, _ in batch if change == "DELETED"]
+                if len(order) == 2:
+                    break
+        assert "roll out complete: 2 new pods" in await kubectl(sandbox, *rollout_status)
+        assert images(admin) == ["v2", "v2"]
+        await kubectl(sandbox, "rollout", "undo", "statefulset/db")
+        await until(admin, lambda: images(admin) == ["v1", "v1"])
+        await kubectl(sandbox, "scale", "statefulset/db", "--replicas=1")
+        await until(admin, lambda: names(admin, "pods") == ["db-0"])
+
+    assert order == ["db-1", "db-0"]
+
+
+async def test_kubectl_drains_a_node_and_what_was_evicted_is_made_anew(kubectl: Callable[..., Awaitable[str]]) -> None:
+    async with cluster() as (sandbox, admin):
+        await admin.create("replicasets", "default", workload("web"))
+        await until(admin, lambda: status_of(admin, "replicasets", "web").get("readyReplicas") == 1)
+        first = names(admin, "pods")[0]
+        printed = await kubectl(sandbox, "drain", "node", "--timeout=60s")
+        await until(admin, lambda: first not in names(admin, "pods") and len(names(admin, "pods")) == 1)
+
+    assert f"pod/{first} evicted" in printed
+
+
+async def test_a_gated_statefulset_waits_with_its_first_pod_and_all_at_once_if_parallel() -> None:
+    gate = {"schedulingGates": [{"name": "example.com/gate"}]}
+    async with cluster() as (_, admin):
+        await admin.create("statefulsets", "default", workload("ordered", pod=gate, replicas=3))
+        parallel = workload("parallel", pod=gate, replicas=3, podManagementPolicy="Parallel")
+        await admin.create("statefulsets", "default", parallel)
+        await until(admin, lambda: status_of(admin, "statefulsets", "parallel").get("replicas") == 3)
+        await until(admin, lambda: status_of(admin, "statefulsets", "ordered").get("replicas") == 1)
+
+        assert names(admin, "pods") == ["ordered-0", "parallel-0", "parallel-1", "parallel-2"]
+        waits = {
+            (each["type"], each["status"], each["reason"])
+            for pod in admin.list("pods", "default")
+            for each in pod["status"]["conditions"]
+        }
+        assert waits == {("PodScheduled", "False", "SchedulingGated")}
+        with pytest.raises(ApiError, match="pod ordered-0 has non-empty"):
+            await admin.bind("default", "ordered-0", "node")
+
+
+async def test_pods_below_the_partition_are_made_anew_from_the_old_template() -> None:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    async with cluster() as (_, admin):
+        await admin.create("statefulsets", "default", workload("db", replicas=2, updateStrategy=rolling))
+        await until(admin, lambda: status_of(admin, "statefulsets", "db").get("readyReplicas") == 2)
+        await admin.patch("statefulsets", "default", "db", new_image("v2"))
+        await until(admin, lambda: sorted(images(admin)) == ["v1", "v2"])
+        await until(admin, lambda: status_of(admin, "statefulsets", "db").get("readyReplicas") == 2)
+        first = admin.get("pods", "default", "db-0")
+        assert first is not None
+        await admin.delete("pods", "default", "db-0")
+        await until(
+            admin,
+            lambda: (
+                (again := admin.get("pods", "default", "db-0")) is not None
+                and again["metadata"]["uid"] != first["metadata"]["uid"]
+            ),
+        )
+
+        assert images(admin) == ["v1", "v2"]
+
+
+async def test_a_pod_whose_label_is_taken_away_is_let_go_and_replaced_and_adopted_again_with_it() -> None:
+    async with cluster() as (_, admin):
+        await admin.create("replicasets", "default", workload("web", replicas=2))
+        await until(admin, lambda: status_of(admin, "replicasets", "web").get("readyReplicas") == 2)
+        stray = names(admin, "pods")[0]
+        await admin.patch("pods", "default", stray, {"metadata": {"labels": {"app": "mine"}}})
+        await until(admin, lambda: len(names(admin, "pods")) == 3)
+        let_go = admin.get("pods", "default", stray)
+        assert let_go is not None
+        assert not let_go["metadata"].get("ownerReferences")
+        await admin.patch("pods", "default", stray, {"metadata": {"labels": {"app": "web"}}})
+        await until(admin, lambda: len(names(admin, "pods")) == 2)
+        await until(admin, lambda: status_of(admin, "replicasets", "web").get("readyReplicas") == 2)
+        owners = [pod["metadata"]["ownerReferences"][0]["name"] for pod in admin.list("pods", "default")]
+
+    assert owners == ["web", "web"]
+
+
+async def test_recreate_makes_new_pods_when_the_old_ones_are_gone() -> None:
+    async with cluster() as (_, admin):
+        await admin.create("deployments", "default", workload("web", replicas=2, strategy={"type": "Recreate"}))
+        await until(admin, lambda: status_of(admin, "deployments", "web").get("readyReplicas") == 2)
+        mixed: list[set[str]] = []
+        with closing(admin.watch("pods")) as watcher:
+            await admin.patch("deployments", "default", "web", new_image("v2"))
+            async for _ in watcher:
+                mixed.append(set(images(admin)))
+                if mixed[-1] == {"v2"}:
+                    break
+
+    assert {"v1", "v2"} not in mixed
+
+
+async def test_a_rollout_keeps_within_surge_and_availability() -> None:
+    limits = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}
+    async with cluster() as (_, admin):
+        await admin.create("deployments", "default", workload("web", replicas=4, strategy=limits))
+        await until(admin, lambda: status_of(admin, "deployments", "web").get("readyReplicas") == 4)
+        seen: dict[str, Object] = {}
+        asked: list[int] = []
+        available: list[int] = []
+        with closing(admin.watch("replicasets")) as watcher:
+            await admin.patch("deployments", "default", "web", new_image("v2"))
+            async for batch in watcher:
+                for _, _, each, _ in batch:
+                    seen[each["metadata"]["name"]] = each
+                    asked.append(sum(other["spec"]["replicas"] for other in seen.values()))
+                    available.append(sum(other["status"].get("availableReplicas", 0) for other in seen.values()))
+                if sorted(each["status"].get("availableReplicas", 0) for each in seen.values()) == [0, 4]:
+                    break
+
+    assert max(asked) == 5
+    assert min(available) >= 3
+
+
+async def test_a_deployment_that_is_paused_scales_but_does_not_roll() -> None:
+    async with cluster() as (_, admin):
+        await admin.create("deployments", "default", workload("web", replicas=1))
+        await until(admin, lambda: status_of(admin, "deployments", "web").get("readyReplicas") == 1)
+        await admin.patch("deployments", "default", "web", {"spec": {"paused": True}})
+        await admin.patch("deployments", "default", "web", new_image("v2"))
+        await admin.patch("deployments", "default", "web", {"spec": {"replicas": 2}})
+        await until(admin, lambda: status_of(admin, "deployments", "web").get("readyReplicas") == 2)
+        paused = images(admin)
+        await admin.patch("deployments", "default", "web", {"spec": {"paused": False}})
+        await until(admin, lambda: images(admin) == ["v2", "v2"])
+
+    assert paused == ["v1", "v1"]
+
+
+async def test_a_deployment_that_gets_no_further_says_so_after_its_deadline() -> None:
+    gate = {"schedulingGates": [{"name": "example.com/gate"}]}
+    async with cluster() as (_, admin):
+        await admin.create("deployments", "default", workload("web", pod=gate, progressDeadlineSeconds=30))
+
+        def reasons() -> list[str]:
+            return [each["reason"] for each in status_of(admin, "deployments", "web").get("conditions", ())]
+
+        await until(admin, lambda: "ProgressDeadlineExceeded" in reasons())
+
+        assert "MinimumReplicasUnavailable" in reasons()
+
+
+async def test_a_gated_pods_tolerations_may_be_added_but_not_changed() -> None:
+    gate = {"schedulingGates": [{"name": "example.com/gate"}], "containers": [{"name": "c", "image": "v1"}]}
+    own = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    async with cluster() as (_, admin):
+        await admin.create("pods", "default", {"metadata": {"name": "p"}, "spec": {**gate, "tolerations": [own]}})
+        pod = admin.get("pods", "default", "p")
+        assert pod is not None
+        given = pod["spec"]["tolerations"]
+        added = [*given, {"key": "spot", "operator": "Exists"}]
+        await admin.patch("pods", "default", "p", {"spec": {"tolerations": added}})
+        with pytest.raises(ApiError) as refused:
+            await admin.patch("pods", "default", "p", {"spec": {"tolerations": added[1:]}})
+
+    text = "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"
+    assert str(refused.value) == f'Pod "p" is invalid: {text}'
