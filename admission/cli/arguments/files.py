@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from admission.cli.arguments.foreign import import_source
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_documents, parse_manifest
@@ -39,6 +40,10 @@ def read_objects(paths: Iterable[str], *, namespace: str) -> list[QueueObject]:
         body = document.body
         if body.get("apiVersion") == "v1" and body.get("kind") == "Namespace":
             click.echo(f"note: {document.source}: skipped a Namespace; the cluster has it", err=True)
+            continue
+        if source := import_source(body):
+            kind = body.get("kind", "queues.yaml")
+            faults.append(f"{document.source}: is a {kind} of another system; use sluice import {source} instead")
             continue
         try:
             found = parse_manifest(body, source=document.source, namespace=namespace)

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 _FILE: Final = "file"
 # By name: the module that has a function of that name. They are imported when they are called.
-_SOURCES: Final = {"kueue": "admission.cli.commands.import_kueue.command"}
+_QUOTAS: Final = "admission.cli.commands.import_quotas.command"
+_SOURCES: Final = {
+    "kueue": "admission.cli.commands.import_kueue.command",
+    "volcano": _QUOTAS,
+    "yunikorn": _QUOTAS,
+    "koordinator": _QUOTAS,
+    "scheduler-plugins": _QUOTAS,
+    "kai": _QUOTAS,
+    "mcad": _QUOTAS,
+}
 
 
 class _Sources(click.Group):
@@ -40,13 +49,15 @@ class _Sources(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _SOURCES:
-            return cast("click.Command", getattr(import_module(_SOURCES[cmd_name]), cmd_name))
+            return cast("click.Command", getattr(import_module(_SOURCES[cmd_name]), cmd_name.replace("-", "_")))
         return super().get_command(ctx, cmd_name)
 
 
 @click.group(name="import", cls=_Sources, subcommand_metavar="FILE | SOURCE [ARGS]...")
 def import_() -> None:
     """Read a file that `sluice export` has written into an empty database.
+
+    With the name of a SOURCE, read the queues of another system (see below) instead.
 
     \b
     Examples:

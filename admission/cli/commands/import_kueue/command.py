@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,13 +89,15 @@ def kueue(
                 found = await in_cluster(
                     await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kinds
                 )
-            door = await stack.enter_async_context(opened(connection, database.url() if database.given else None))
+            door = await stack.enter_async_context(
+                opened(connection, database.url() if database.given else None, reason="imported from Kueue")
+            )
             plan = await _plan(found, kinds, door, namespace=namespace)
             for line in plans.lines(plan):
                 print_line(line)
             if yes:
                 await _carry_out(plan, door)
-            click.echo(_summary(plan, done=yes))
+            click.echo(plans.summary(plan, done=yes))
 
     asyncio.run(run())
 
@@ -130,11 +131,3 @@ async def _carry_out(plan: Sequence[Line], door: Door) -> None:
     for line in plan:
         if line.item is not None and line.writes:
             await door.write(line.item)
-
-
-def _summary(plan: Sequence[Line], *, done: bool) -> str:
-    counts = Counter(line.action for line in plan)
-    parts = [f"{counts[action]} {action.value}" for action in Action if counts[action]]
-    if not any(line.writes for line in plan):
-        return f"{', '.join(parts) or 'nothing found'}: there is nothing to do"
-    return f"{', '.join(parts)}: {'done' if done else 'nothing was written; add --yes'}"

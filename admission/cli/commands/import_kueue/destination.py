@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from admission.client import Sluice
     from admission.model.queues import QueueObject
 
-REASON = "imported from Kueue"
-_HOLDER = "sluice import kueue"
+_HOLDER = "sluice import"
 
 
 class Door(Protocol):
@@ -50,8 +49,9 @@ class Api:
 
     takes_over = False
 
-    def __init__(self, sluice: Sluice) -> None:
+    def __init__(self, sluice: Sluice, reason: str) -> None:
         self._sluice = sluice
+        self._reason = reason
 
     async def present(self) -> list[QueueObject]:
         """See Door."""
@@ -71,7 +71,7 @@ class Api:
         """See Door."""
         from admission.client.documents import Options
 
-        await self._sluice.documents(item.plural).put(to_manifest(item), options=Options(REASON))
+        await self._sluice.documents(item.plural).put(to_manifest(item), options=Options(self._reason))
 
     async def take_over(self, takeovers: Sequence[Takeover]) -> None:
         """Not through this door."""
@@ -83,8 +83,9 @@ class Database:
 
     takes_over = True
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reason: str) -> None:
         self._store = store
+        self._reason = reason
 
     async def present(self) -> list[QueueObject]:
         """See Door."""
@@ -97,7 +98,7 @@ class Database:
 
     async def write(self, item: QueueObject) -> None:
         """See Door."""
-        await self._store.queues.write(item.key, lambda _: item, author=Author(_HOLDER, reason=REASON))
+        await self._store.queues.write(item.key, lambda _: item, author=Author(_HOLDER, reason=self._reason))
 
     async def take_over(self, takeovers: Sequence[Takeover]) -> None:
         """See Door. Raises AlreadyRunning if a Sluice decides on this database."""
@@ -111,12 +112,12 @@ class Database:
 
 
 @asynccontextmanager
-async def opened(connection: Connection, database_url: str | None) -> AsyncIterator[Door]:
-    """The door that the flags mean, for the time of the block."""
+async def opened(connection: Connection, database_url: str | None, *, reason: str) -> AsyncIterator[Door]:
+    """The door that the flags mean, for the time of the block; `reason` is kept in the history of what is written."""
     if database_url is None:
         async with connect(connection) as sluice:
-            yield Api(sluice)
+            yield Api(sluice, reason)
     else:
         await ensure_ready(database_url)
         async with Store.open(database_url, clock=time.time) as store:
-            yield Database(store)
+            yield Database(store, reason)

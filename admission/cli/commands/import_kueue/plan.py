@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def objects(
         left_out: list[str] = []
         item = parse_manifest(_users_part(body), source=document.source, namespace=namespace, unknown=left_out)
         if item.key in items:
-            raise InvalidObject([("metadata.name", "was given before; keep one of the two")], subject=_title(item))
+            raise InvalidObject([("metadata.name", "was given before; keep one of the two")], subject=title(item))
         items[item.key] = item
         notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out)
         if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
@@ -85,7 +86,7 @@ def objects(
         if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
             notes[item.key] += (f"spec.topologyName: kept, and not acted on: {_UNSUPPORTED['Topology']}",)
     lines = [
-        Line(_action(item, present.get(item.key)), _title(item), notes[item.key], item)
+        Line(action(item, present.get(item.key)), title(item), notes[item.key], item)
         for item in in_order(items.values())
     ]
     return lines + skipped
@@ -102,6 +103,15 @@ def lines(plan: Sequence[Line]) -> list[str]:
     return shown
 
 
+def summary(plan: Sequence[Line], *, done: bool) -> str:
+    """How many objects are created, updated and so on, and whether that was done."""
+    counts = Counter(line.action for line in plan)
+    parts = [f"{counts[each]} {each.value}" for each in Action if counts[each]]
+    if not any(line.writes for line in plan):
+        return f"{', '.join(parts) or 'nothing found'}: there is nothing to do"
+    return f"{', '.join(parts)}: {'done' if done else 'nothing was written; add --yes'}"
+
+
 def _users_part(body: Mapping[str, object]) -> dict[str, object]:
     """Without what Kueue's API server has added."""
     metadata = body.get("metadata")
@@ -113,14 +123,16 @@ def _users_part(body: Mapping[str, object]) -> dict[str, object]:
     return {**body, "metadata": kept}
 
 
-def _action(item: QueueObject, present: QueueObject | None) -> Action:
+def action(item: QueueObject, present: QueueObject | None) -> Action:
+    """What is to be done so that `present`, the object of that name, becomes `item`."""
     if present is None:
         return Action.CREATE
     same = comparable(to_manifest(item)) == comparable(to_manifest(present))
     return Action.SAME if same else Action.UPDATE
 
 
-def _title(item: QueueObject) -> str:
+def title(item: QueueObject) -> str:
+    """`localqueue/team-a/main`."""
     return "/".join(filter(None, (item.kind.lower(), item.metadata.namespace, item.name)))
 
 

@@ -1,0 +1,24 @@
+"""Quota objects of other schedulers: no manifests of Sluice's, but some `sluice import` reads each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SOURCES: Final = {
+    ("scheduling.volcano.sh", "Queue"): "volcano",
+    ("scheduling.run.ai", "Queue"): "kai",
+    ("scheduling.sigs.k8s.io", "ElasticQuota"): "koordinator",
+    ("scheduling.x-k8s.io", "ElasticQuota"): "scheduler-plugins",
+    ("quota.codeflare.dev", "QuotaSubtree"): "mcad",
+}
+
+
+def import_source(body: Mapping[str, Any]) -> str:
+    """The `sluice import` that reads this document; empty: none."""
+    data = body.get("data")
+    if "partitions" in body or (body.get("kind") == "ConfigMap" and isinstance(data, dict) and "queues.yaml" in data):
+        return "yunikorn"
+    return _SOURCES.get((str(body.get("apiVersion", "")).partition("/")[0], str(body.get("kind", ""))), "")

@@ -1,0 +1,101 @@
+"""KAI's Queues (`scheduling.run.ai/v2`): cpu in thousandths, memory in megabytes, -1: no limit, not set: 0."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.model.quantity import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from admission.cli.commands.import_quotas.fields import Fields
+    from admission.model.manifests import Document
+
+GROUP: Final = "scheduling.run.ai"
+_TOP: Final = "kai-queues"
+_NO_LIMIT: Final = -1
+_MOST_WEIGHT: Final = 10**9
+_RESOURCES: Final = {
+    "gpu": ("nvidia.com/gpu", Fraction(1)),
+    "cpu": ("cpu", Fraction(1, 1000)),
+    "memory": ("memory", Fraction(10**6)),
+}
+"""Field to resource, and how many units of it one of the field's is."""
+_PREEMPTION: Final = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+_LOST: Final = {
+    "priority": "queues have no priority among each other; the weight of fair sharing is the nearest",
+    "preemptMinRuntime": "what runs may be preempted from its first second",
+    "reclaimMinRuntime": "what is borrowed may be reclaimed from its first second",
+}
+
+
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    found = Found([])
+    for fields in objects_of(documents, GROUP, "Queue", found.skipped):
+        found.queues.append(_queue(fields, namespaces))
+    if found.queues:
+        found.queues.insert(0, Queue(_TOP, "KAI's queues", inner=True))
+    return found
+
+
+def _queue(fields: Fields, namespaces: Sequence[str]) -> Queue:
+    name, spec = fields.object("metadata").text("name"), fields.object("spec")
+    parent = spec.text("parentQueue") or _TOP
+    resources = spec.object("resources")
+    guaranteed: dict[str, int] = {}
+    limit: dict[str, int] = {}
+    weights: dict[str, str] = {}
+    notes: list[str] = []
+    for key, (resource, unit) in _RESOURCES.items():
+        given = resources.object(key)
+        quota, most = (_amount(given, field, resource, unit, notes) for field in ("quota", "limit"))
+        if quota == UNLIMITED:
+            notes.append(f"{given.at('quota')}: -1 guarantees nothing here: it may borrow whatever is idle")
+        else:
+            guaranteed[resource] = quota
+        limit[resource] = most
+        if not given.given("limit"):
+            notes.append(f"{given.at('limit')}: not set, which is 0 in KAI: none of {resource} can be used")
+        weight = given.number("overQuotaWeight")
+        if not 0 <= weight <= _MOST_WEIGHT:
+            given.fail("overQuotaWeight", f"must be from 0 to {_MOST_WEIGHT}, but is {weight:g}")
+        weights[key] = f"{weight:.9f}".rstrip("0").rstrip(".")
+        notes += given.losses({})
+    if len(set(weights.values())) > 1:
+        kept = f"{resources.at('gpu.overQuotaWeight')}: {weights['gpu']} is the weight for all resources"
+        notes.append(f"{kept}; those of cpu and memory are left out")
+    spec.text("displayName")
+    return Queue(
+        name,
+        fields.subject,
+        parent,
+        spec.at("parentQueue"),
+        guaranteed=guaranteed,
+        limit=limit,
+        weight=weights["gpu"],
+        preemption=_PREEMPTION,
+        doors=tuple((namespace, name) for namespace in namespaces),
+        notes=(*notes, *resources.losses({}), *spec.losses(_LOST)),
+    )
+
+
+def _amount(fields: Fields, name: str, resource: str, unit: Fraction, notes: list[str]) -> int:
+    number = fields.number(name)
+    if number == _NO_LIMIT:
+        return UNLIMITED
+    if number < 0:
+        fields.fail(name, f"must be -1 (no limit), 0 or more, but is {number:g}")
+    exact = Fraction(number) * unit
+    found = fields.amount(name, resource, exact)
+    if resource == "nvidia.com/gpu" and found < exact:
+        notes.append(f"{fields.at(name)}: {number:g} is rounded down to {found}: quota is in whole devices")
+    return found
+
+
+SYSTEM: Final = System(
+    "KAI", "Queues", "Queue of scheduling.run.ai", "kubectl get queues.scheduling.run.ai -o yaml", _read
+)

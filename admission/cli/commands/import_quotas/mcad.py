@@ -1,0 +1,83 @@
+"""MCAD's QuotaSubtrees (`quota.codeflare.dev`): parts of trees, put together by the names of nodes and a label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.model.names import is_dns_subdomain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from admission.cli.commands.import_quotas.fields import Fields
+    from admission.model.manifests import Document
+
+GROUP: Final = "quota.codeflare.dev"
+_TREE: Final = "tree"
+_PREEMPTION: Final = {"reclaimWithinCohort": "Any"}
+_LOST: Final = {
+    "disabled": "has no equivalent; MCAD itself does not read it",
+    "path": "is written by MCAD, and left out",
+    "namespace": "quota is not bound to a namespace",
+    "parentNamespace": "quota is not bound to a namespace",
+}
+
+
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    found = Found([])
+    nodes: dict[str, list[tuple[Queue, bool]]] = {}
+    for fields in objects_of(documents, GROUP, "QuotaSubtree", found.skipped):
+        labels, spec = fields.object("metadata").object("labels"), fields.object("spec")
+        tree = labels.text(_TREE)
+        if not tree:
+            labels.fail(_TREE, "is required: it names the tree that this is a part of")
+        parent = spec.text("parent")
+        nodes.setdefault(tree, []).extend(
+            _node(child, tree, parent, spec, namespaces) for child in spec.objects("children")
+        )
+    for members in nodes.values():
+        found.queues.extend(_bounded(members, trees=len(nodes)))
+    return found
+
+
+def _node(child: Fields, tree: str, parent: str, spec: Fields, namespaces: Sequence[str]) -> tuple[Queue, bool]:
+    """A node of a tree, and whether its requests are its limit."""
+    name, quotas = child.text("name"), child.object("quotas")
+    prefix = tree.lower().replace("_", "-")
+    called = f"{prefix}.{name}"
+    if not is_dns_subdomain(called):
+        child.fail("name", f'"{name}" is no name: use lower-case letters, digits, "-" and "."')
+    hard = quotas.flag("hardLimit", default=False) or not parent
+    queue = Queue(
+        called,
+        f"{child.subject}: {child.at('name')}",
+        f"{prefix}.{parent}" if parent else "",
+        spec.at("parent"),
+        guaranteed=quotas.amounts("requests"),
+        preemption=_PREEMPTION,
+        doors=tuple((namespace, called) for namespace in namespaces),
+        notes=(*quotas.losses(_LOST), *child.losses(_LOST), *spec.losses(_LOST)),
+    )
+    return queue, hard
+
+
+def _bounded(tree: list[tuple[Queue, bool]], *, trees: int) -> Iterator[Queue]:
+    """The nodes with their limits: what a limit does not name, of what others do, is limited to nothing."""
+    several = f"a workload has one queue, and so holds quota in one of the {trees} trees only"
+    nothing = {resource: 0 for queue, _ in tree for resource in queue.guaranteed}
+    for queue, hard in tree:
+        limit = nothing | dict(queue.guaranteed) if hard else {}
+        notes = queue.notes if queue.parent or trees == 1 else (several, *queue.notes)
+        yield replace(queue, limit=limit, notes=notes)
+
+
+SYSTEM: Final = System(
+    "MCAD",
+    "QuotaSubtrees",
+    "QuotaSubtree of quota.codeflare.dev",
+    "kubectl get quotasubtrees.quota.codeflare.dev -A -o yaml",
+    _read,
+)

@@ -1,0 +1,110 @@
+"""Volcano's Queues (`scheduling.volcano.sh`, all versions), in a tree by `spec.parent` or by an annotation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.model.names import is_dns_subdomain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from admission.cli.commands.import_quotas.fields import Fields
+    from admission.model.manifests import Document
+
+GROUP: Final = "scheduling.volcano.sh"
+_ROOT: Final = "root"
+_HIERARCHY: Final = "volcano.sh/hierarchy"
+_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
+_MOST_WEIGHT: Final = 65535
+_PREEMPTION: Final = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+_LOST: Final = {
+    "affinity": "groups of nodes are ResourceFlavors here; give their node labels to one, and quota in it",
+    "extendClusters": "Jobs run in this cluster only",
+    "priority": "queues have no priority among each other; the weight of fair sharing is the nearest",
+    "type": "has no equivalent",
+}
+
+
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    found = Found([])
+    inner: dict[str, Queue] = {}
+    for fields in objects_of(documents, GROUP, "Queue", found.skipped):
+        queue = _queue(fields, namespaces, inner)
+        found.queues.append(queue)
+    given = {queue.name for queue in found.queues}
+    if found.queues and _ROOT not in given:
+        found.queues.insert(0, Queue(_ROOT, 'Queue "root"', inner=True))
+    found.queues.extend(queue for name, queue in inner.items() if name not in given)
+    return found
+
+
+def _queue(fields: Fields, namespaces: Sequence[str], inner: dict[str, Queue]) -> Queue:
+    metadata, spec = fields.object("metadata"), fields.object("spec")
+    name = metadata.text("name")
+    parent, weight = spec.text("parent"), _weight(spec)
+    if name == _ROOT:
+        parent = ""
+    elif not parent:
+        parent, weight = _by_annotation(metadata.object("annotations"), inner, weight)
+    guaranteed, deserved = spec.object("guarantee").amounts("resource"), spec.amounts("deserved")
+    limit = spec.amounts("capability", limits=True)
+    notes = []
+    if not spec.flag("reclaimable", default=True):
+        notes.append(
+            f"{spec.at('reclaimable')}: what it borrows can be reclaimed all the same; "
+            "set reclaimWithinCohort: Never in the other ClusterQueues, or no borrowing in this one"
+        )
+    strict = spec.text("dequeueStrategy") == "fifo"
+    closed = fields.object("status").text("state") in ("Closed", "Closing")
+    notes += spec.losses(_LOST)
+    return Queue(
+        name,
+        fields.subject,
+        parent,
+        spec.at("parent"),
+        guaranteed={key: max(guaranteed.get(key, 0), deserved.get(key, 0)) for key in (*deserved, *guaranteed)},
+        limit=limit,
+        kept=guaranteed,
+        weight=weight,
+        preemption=_PREEMPTION,
+        strict=strict,
+        held=closed,
+        inner=name == _ROOT,
+        doors=tuple((namespace, name) for namespace in namespaces),
+        notes=tuple(notes),
+    )
+
+
+def _weight(spec: Fields) -> str:
+    weight = spec.number("weight")
+    if not 0 <= weight <= _MOST_WEIGHT or weight != int(weight):
+        spec.fail("weight", f"must be a whole number from 1 to {_MOST_WEIGHT}, but is {weight:g}")
+    return str(int(weight)) if weight else ""
+
+
+def _by_annotation(annotations: Fields, inner: dict[str, Queue], weight: str) -> tuple[str, str]:
+    """The parent and weight that `root/eng/prod` with `1/2/8` mean; the queues on the way become inner ones."""
+    path = annotations.text(_HIERARCHY)
+    if not path:
+        return _ROOT, weight
+    steps, weights = path.split("/"), (annotations.text(_WEIGHTS) or "/".join(["1"] * len(path.split("/")))).split("/")
+    if steps[0] != _ROOT or len(steps) < 2 or not all(is_dns_subdomain(step) for step in steps):
+        annotations.fail(f"[{_HIERARCHY}]", f'must be a path such as root/eng/prod, but is "{path}"')
+    if len(weights) != len(steps) or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in weights):
+        annotations.fail(f"[{_WEIGHTS}]", f"must be one whole number for each step of {path}, with / between them")
+    above = _ROOT
+    for depth in range(1, len(steps) - 1):
+        name = ".".join(steps[: depth + 1])
+        inner.setdefault(
+            name, Queue(name, f'Queue "{name}"', above, f"[{_HIERARCHY}]", weight=weights[depth], inner=True)
+        )
+        above = name
+    return above, weights[-1]
+
+
+SYSTEM: Final = System(
+    "Volcano", "Queues", "Queue of scheduling.volcano.sh", "kubectl get queues.scheduling.volcano.sh -o yaml", _read
+)

@@ -1,0 +1,192 @@
+"""`sluice import volcano`, `kai`, ... as commands: plan, writing, repeating, manifests, and what users get wrong."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+PAGE = Path(__file__).parents[2] / "docs" / "migrating-from-schedulers.md"
+QUEUE = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}, spec: {deserved: {cpu: 4}}}"
+CAPACITY = ("--capacity", "cpu=10,memory=10Gi")
+
+
+def blocks(language):
+    found = re.findall(rf'^```{language}(?: title="([^"]*)")?\n(.*?)^```', PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    return found
+
+
+def expects(output, lines):
+    """Whether the output is as the page says; `...` is any rest of a line, alone any lines."""
+    printed = [" ".join(line.split()) for line in output.splitlines()]
+    wanted = [" ".join(line.split()).replace("[", "[[]").replace("...", "*") for line in lines]
+    if wanted == ["*"]:
+        return True
+    return len(printed) == len(wanted) and all(map(fnmatch.fnmatchcase, printed, wanted))
+
+
+async def test_the_page_followed(sluice, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, content in blocks("yaml"):
+        (tmp_path / name).write_text(content)
+    for _, block in reversed(blocks("console")):  # only the first one writes
+        steps = re.findall(r"^\$ sluice (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+        for command, output in steps:
+            done = await sluice(*shlex.split(command))
+            assert done.exit_code == 0, done.output
+            assert expects(done.stdout, output.splitlines()), done.stdout
+    quotas = (await sluice("get", "clusterqueue", "research", "-o", "yaml")).stdout
+    cpu, memory = yaml.safe_load(quotas)["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    assert cpu == {"name": "cpu", "nominalQuota": "40", "lendingLimit": "30"}
+    assert memory == {"name": "memory", "nominalQuota": "160Gi"}
+
+
+@pytest.mark.parametrize("through", ["api", "database"])
+async def test_done_once_it_is_the_same_and_what_changed_is_updated(sluice, tmp_path, through):
+    where = () if through == "api" else ("--database-url", f"sqlite:///{tmp_path}/sluice.db")
+    environment = {} if through == "api" else {"SLUICE_SERVER": ""}
+    summaries = []
+    for queue in (QUEUE, QUEUE, QUEUE.replace("cpu: 4", "cpu: 5")):
+        arguments = ("import", "volcano", "-f", "-", "-n", "ns", *CAPACITY, *where, "--yes")
+        done = await sluice(*arguments, stdin=queue, **environment)
+        assert done.exit_code == 0, done.output
+        summaries.append(done.stdout.splitlines()[-1])
+    assert summaries == ["4 create: done", "4 same: there is nothing to do", "2 update, 2 same: done"]
+    if through == "api":
+        assert "imported from Volcano" in (await sluice("history", "clusterqueue/a")).stdout
+
+
+async def test_manifests_are_what_apply_reads_and_they_mean_the_same(sluice):
+    printed = await sluice("import", "volcano", "-f", "-", "-n", "ns", *CAPACITY, "-o", "yaml", stdin=QUEUE)
+    assert (await sluice("get", "clusterqueues")).stdout == ""
+    applied = await sluice("apply", "-f", "-", stdin=printed.stdout)
+    assert applied.exit_code == 0, applied.output
+    again = await sluice("import", "volcano", "-f", "-", "-n", "ns", *CAPACITY, stdin=QUEUE)
+    assert again.stdout.splitlines()[-1] == "4 same: there is nothing to do"
+
+
+async def test_the_flavor_that_is_there_stays_as_it_is(sluice):
+    await sluice("create", "flavor", "gpu", "--node-labels", "pool=gpu")
+    await sluice("import", "volcano", "-f", "-", *CAPACITY, "--flavor", "gpu", "--yes", stdin=QUEUE)
+    assert "pool: gpu" in (await sluice("get", "flavor", "gpu", "-o", "yaml")).stdout
+
+
+async def test_nothing_is_written_while_nobody_says_what_there_is(sluice):
+    refused = await sluice("import", "volcano", "-f", "-", "--yes", stdin=QUEUE)
+    assert refused.exit_code == 1
+    assert "--capacity cpu=...,memory=..." in refused.stderr
+    assert "error: nothing was written" in refused.stderr
+    assert (await sluice("get", "clusterqueues")).stdout == ""
+
+
+FOREIGN = {
+    "volcano": "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}}",
+    "kai": "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: a}}",
+    "koordinator": "{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: ElasticQuota, metadata: {name: a}}",
+    "scheduler-plugins": "{apiVersion: scheduling.x-k8s.io/v1alpha1, kind: ElasticQuota, metadata: {name: a}}",
+    "mcad": "{apiVersion: quota.codeflare.dev/v1alpha1, kind: QuotaSubtree, metadata: {name: a}}",
+    "yunikorn": "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {queues.yaml: 'partitions: []'}}",
+}
+
+
+@pytest.mark.parametrize("source", FOREIGN)
+async def test_apply_says_which_import_reads_it(sluice, source):
+    refused = await sluice("apply", "-f", "-", stdin=FOREIGN[source])
+    assert refused.exit_code == 2
+    assert f"of another system; use sluice import {source} instead" in refused.stderr
+
+
+async def test_the_queues_of_another_system_are_no_queues_of_this_one(sluice):
+    refused = await sluice("import", "kai", "-f", "-", stdin=QUEUE)
+    assert refused.stderr == (
+        "error: -: there is no Queue of scheduling.run.ai; get it by: kubectl get queues.scheduling.run.ai -o yaml\n"
+    )
+
+
+def volcano(spec, name="a"):
+    return f"{{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {{name: {name}}}, spec: {spec}}}\n"
+
+
+def yunikorn(queues):
+    return f"{{partitions: [{{name: default, queues: [{{name: root, queues: {queues}}}]}}]}}"
+
+
+BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "message"),
+    [
+        (
+            "volcano",
+            volcano("{capability: {cpu: -3}}"),
+            'Queue "a": spec.capability.cpu: must not be negative, but is -3',
+        ),
+        ("volcano", volcano("{capability: [1]}"), 'Queue "a": spec.capability: must be an object'),
+        ("volcano", volcano("{capability: {cpu: 1x}}"), 'Queue "a": spec.capability.cpu: "1x" is no quantity'),
+        ("volcano", volcano("{capability: {'a b': 1}}"), "spec.capability[a b]: is no name of a resource"),
+        ("volcano", volcano("{deserved: {cpu: 1.0e+30}}"), "spec.deserved.cpu: is more than can be counted"),
+        ("volcano", volcano("{parent: b}"), 'spec.parent: there is no queue "b" in the files; add it'),
+        ("volcano", volcano("{parent: b}") + "---\n" + volcano("{parent: a}", "b"), "spec.parent: closes a cycle"),
+        (
+            "volcano",
+            volcano("{}") + "---\n" + volcano("{}"),
+            'makes "a", as standard input: document 1: Queue "a" does',
+        ),
+        ("volcano", volcano("{weight: 1.0e+300}"), "spec.weight: must be a whole number from 1 to 65535"),
+        ("volcano", volcano(str({"capability": {f"r{n}": 1 for n in range(70)}})), "a ClusterQueue has 64 at most"),
+        ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {quota: .nan}}}}", "cpu.quota: must be a number"),
+        ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {limit: -2}}}}", "cpu.limit: must be -1 (no limit)"),
+        ("koordinator", FOREIGN["koordinator"].replace("name: a", "name: A"), "metadata.name: must be the name"),
+        ("mcad", FOREIGN["mcad"], "metadata.labels.tree: is required"),
+        ("yunikorn", yunikorn("[{name: a.b}]"), 'queues[0].queues[0].name: "a.b" is no name of a queue'),
+        ("yunikorn", yunikorn("[{name: A_b}, {name: a-b}]"), 'queues[1].name: makes "root.a-b"'),
+        ("yunikorn", "{partitions: 3}", "partitions: must be a list"),
+        ("yunikorn", BOMB, "has more than 500000 values"),
+        (
+            "yunikorn",
+            "kind: ConfigMap\ndata:\n  queues.yaml: |\n    " + BOMB.replace("\n", "\n    "),
+            "data[queues.yaml]: has more than 500000 values",
+        ),
+        ("yunikorn", "{kind: ConfigMap, binaryData: {queues.yaml.gz: aaaa}}", "a compressed queues.yaml is not read"),
+    ],
+)
+async def test_a_fault_is_one_sentence_with_the_path_of_the_field(sluice, source, text, message):
+    refused = await sluice("import", source, "-f", "-", "--yes", stdin=text)
+    assert refused.exit_code != 0
+    assert refused.stderr.startswith("error: ")
+    assert refused.stderr.count("\n") == 1
+    assert message in refused.stderr
+    assert (await sluice("get", "cohorts")).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--capacity", "cpu"), '--capacity: "cpu" is no RESOURCE=QUANTITY'),
+        (("--capacity", "cpu=x"), '--capacity: cpu: "x" is no quantity'),
+        (("--capacity", "cpu=1,cpu=2"), "--capacity: cpu is given twice"),
+        (("-n", "Team_A"), '--namespace: "Team_A" is no name of a namespace'),
+        (("--flavor", "A"), '--flavor: "A" is no name of a ResourceFlavor'),
+        (("-o", "yaml", "--yes"), "-o only prints"),
+        (("--database-url", "sqlite:///x", "--server", "http://x"), "--database-url is instead of --server"),
+    ],
+)
+async def test_a_wrong_flag_is_told(sluice, flags, message):
+    refused = await sluice("import", "volcano", "-f", "-", *flags, stdin=QUEUE)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+async def test_what_others_have_called_things_cannot_steer_a_terminal(sluice):
+    queue = volcano(r'{deserved: {cpu: 1}, "\e[31mred": 1, "type": "\e[31m"}')
+    shown = await sluice("import", "volcano", "-f", "-", stdin=queue)
+    assert r"spec[\x1b[31mred]: not known to this import, and left out" in shown.stdout
+    assert "\x1b" not in shown.output

@@ -1,0 +1,212 @@
+"""What each system's fields become; the shapes are those of the systems' own examples."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.cli.commands.import_quotas import kai, koordinator, mcad, scheduler_plugins, volcano, yunikorn
+from admission.cli.commands.import_quotas.quota_tree import translate
+from admission.model.reading import parse_documents
+
+VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
+PREFIX = "quota.scheduling.koordinator.sh"
+
+
+def made(system, text, capacity=None, namespaces=()):
+    """By kind and name: the spec as a manifest has it, and the notes; and what was skipped."""
+    found = system.SYSTEM.read(parse_documents(text, source="test"), namespaces)
+    translation = translate(found.queues, flavor="default", capacity=capacity or {})
+    objects = {each.item.key[0] + " " + each.item.name: each for each in translation.made}
+    return objects, found.skipped, translation.unbounded
+
+
+def quota(each, resource="cpu"):
+    """(nominal quota, borrowing limit, lending limit)."""
+    group = each.item.spec.resource_groups[0]
+    found = next(quota for quota in group.flavors[0].resources if quota.name == resource)
+    return found.nominal_quota, found.borrowing_limit, found.lending_limit
+
+
+def test_volcano_guarantees_what_is_deserved_and_lends_what_is_beyond_the_guarantee():
+    text = f"""{VOLCANO}metadata: {{name: q}}
+spec: {{weight: 3, deserved: {{cpu: 6}}, guarantee: {{resource: {{cpu: 2}}}}, capability: {{cpu: 8}},
+  dequeueStrategy: fifo, affinity: {{}}, priority: 4}}
+status: {{state: Closed}}
+"""
+    objects, _, unbounded = made(volcano, text, {"cpu": 10_000}, ["a", "b"])
+    each = objects["ClusterQueue q"]
+    assert quota(each) == ("6", "2", "4")
+    assert quota(objects["Cohort root"]) == ("4", None, None)
+    assert (each.item.spec.queueing_strategy, each.item.spec.stop_policy) == ("StrictFIFO", "Hold")
+    assert each.item.spec.fair_sharing.weight == "3"
+    assert [note.partition(":")[0] for note in each.notes] == ["spec.affinity", "spec.priority"]
+    assert objects["LocalQueue q"].item.spec.cluster_queue == "q"
+    assert unbounded == ["memory"], "Jobs that ask for it would never start"
+
+
+def test_volcanos_older_hierarchy_makes_the_cohorts_on_the_way():
+    text = "---\n".join(
+        f"{VOLCANO}metadata:\n  name: {team}-{stage}\n  annotations:\n"
+        f"    volcano.sh/hierarchy: root/{team}/{stage}\n    volcano.sh/hierarchy-weights: 1/{weight}/8\n"
+        for team, weight in (("eng", 2), ("sci", 8))
+        for stage in ("prod", "dev")
+    )
+    objects, _, _ = made(volcano, text)
+    assert objects["Cohort root.eng"].item.spec.parent_name == "root"
+    assert objects["Cohort root.sci"].item.spec.fair_sharing.weight == "8"
+    assert objects["ClusterQueue sci-dev"].item.spec.cohort_name == "root.sci"
+
+
+def test_kai_counts_in_its_own_units():
+    text = """
+{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: parent}, spec: {resources: {
+  cpu: {quota: 500, limit: 500, overQuotaWeight: 1}, memory: {quota: 2, limit: -1, overQuotaWeight: 1},
+  gpu: {quota: 2.5, limit: 4, overQuotaWeight: 2}}}}
+---
+{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: q}, spec: {parentQueue: parent, preemptMinRuntime: 1h,
+  resources: {cpu: {quota: 500, limit: 500}, gpu: {quota: -1, limit: -1}}}}
+"""
+    objects, _, _ = made(kai, text)
+    parent, queue = objects["Cohort parent"], objects["ClusterQueue q"]
+    assert quota(parent) == ("0", "0", None)
+    assert quota(parent, "memory") == ("2000000", None, None)
+    assert quota(parent, "nvidia.com/gpu") == ("2", "2", None)
+    assert quota(queue) == ("500m", "0", None)
+    assert quota(queue, "memory") == ("0", "0", None), "a limit that is not set is 0 in KAI"
+    assert quota(queue, "nvidia.com/gpu") == ("0", None, None)
+    assert parent.item.spec.fair_sharing.weight == "2"
+    assert any("gpu.quota: 2.5 is rounded down to 2" in note for note in parent.notes)
+    assert any(note.startswith("spec.preemptMinRuntime: ") for note in queue.notes)
+    assert any("memory.limit: not set, which is 0 in KAI" in note for note in queue.notes)
+
+
+def test_koordinator_keeps_what_is_not_lent_and_makes_doors_in_its_namespaces():
+    text = f"""
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata:
+  name: dept
+  labels: {{{PREFIX}/is-parent: "true"}}
+spec: {{min: {{cpu: 20}}, max: {{cpu: 40}}}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata:
+  name: team
+  labels: {{{PREFIX}/parent: dept, {PREFIX}/allow-lent-resource: "false", {PREFIX}/tree-id: t1}}
+  annotations:
+    {PREFIX}/shared-weight: '{{"cpu": 5, "memory": "1Gi"}}'
+    {PREFIX}/namespaces: '["ns1", "ns2"]'
+spec: {{min: {{cpu: 10}}, max: {{cpu: 60}}}}
+---
+{{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: ElasticQuota, metadata: {{name: koordinator-system-quota}}}}
+"""
+    objects, skipped, _ = made(koordinator, text, {"cpu": 100_000})
+    assert quota(objects["Cohort dept"]) == ("10", "20", None)
+    assert quota(objects["ClusterQueue team"]) == ("10", "50", "0")
+    assert objects["Cohort dept"].item.spec.fair_sharing.weight == "40"
+    assert objects["ClusterQueue team"].item.spec.fair_sharing.weight == "5"
+    assert objects["LocalQueue team"].item.metadata.namespace in ("ns1", "ns2")
+    assert [note.partition(": ")[0] for note in objects["ClusterQueue team"].notes] == [
+        f"metadata.annotations[{PREFIX}/shared-weight]",
+        f"metadata.labels[{PREFIX}/tree-id]",
+    ]
+    assert skipped == [("elasticquota/koordinator-system-quota", "is for system pods, which are not queued")]
+
+
+def test_scheduler_plugins_quota_is_that_of_its_namespace():
+    text = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: quota, namespace: team-a}
+spec: {max: {cpu: 20, nvidia.com/gpu: 2}, min: {cpu: 10, nvidia.com/gpu: 1}}
+"""
+    objects, _, _ = made(scheduler_plugins, text)
+    queue = objects["ClusterQueue team-a"].item
+    assert quota(objects["ClusterQueue team-a"]) == ("10", "10", None)
+    assert quota(objects["ClusterQueue team-a"], "nvidia.com/gpu") == ("1", "1", None)
+    assert queue.spec.namespace_selector.match_labels == {"kubernetes.io/metadata.name": "team-a"}
+    assert objects["LocalQueue default"].item.metadata.namespace == "team-a"
+
+
+MCAD = """
+apiVersion: quota.codeflare.dev/v1alpha1
+kind: QuotaSubtree
+metadata: {name: top, labels: {tree: quota_context}}
+spec: {children: [{name: top, quotas: {requests: {cpu: 1075m, nvidia.com/gpu: 16}}}]}
+---
+apiVersion: quota.codeflare.dev/v1alpha1
+kind: QuotaSubtree
+metadata: {name: below, labels: {tree: quota_context}}
+spec:
+  parent: top
+  children:
+  - {name: gold, quotas: {requests: {cpu: 1075m, nvidia.com/gpu: 8}}}
+  - {name: bronze, quotas: {hardLimit: true, requests: {cpu: 1075m}}}
+"""
+
+
+def test_mcads_requests_are_limits_at_the_root_and_where_they_are_hard():
+    objects, _, unbounded = made(mcad, MCAD)
+    assert quota(objects["Cohort quota-context.top"]) == ("1m", None, None)
+    assert quota(objects["ClusterQueue quota-context.gold"]) == ("537m", None, None)
+    assert quota(objects["ClusterQueue quota-context.bronze"]) == ("537m", "538m", None)
+    assert quota(objects["ClusterQueue quota-context.bronze"], "nvidia.com/gpu") == ("0", "0", None)
+    assert objects["Cohort quota-context.top"].notes == (
+        "2150m of cpu are guaranteed below it, more than its 1075m: each guarantee is lowered in proportion",
+    )
+    assert unbounded == ["memory"]
+
+
+def test_of_mcads_trees_a_workload_has_one():
+    objects, _, _ = made(mcad, MCAD + "---" + MCAD.replace("quota_context", "other"))
+    assert "in one of the 2 trees only" in objects["Cohort other.top"].notes[0]
+
+
+YUNIKORN = """
+partitions:
+- name: default
+  placementrules: [{name: tag, value: namespace, create: true}]
+  queues:
+  - name: root
+    queues:
+    - name: Tenants
+      parent: true
+      resources: {max: {vcore: 1500m, memory: 4G}}
+    - name: group_a
+      adminacl: " group-a"
+      limits: [{limit: x, users: ["*"], maxresources: {vcore: 1}}]
+      properties: {priority.offset: "20", odd: "1"}
+      resources: {guaranteed: {vcore: "2", memory: 1 G}, max: {vcore: 4}}
+- name: gpu
+"""
+
+
+@pytest.mark.parametrize("form", ["file", "ConfigMap", "values"])
+def test_yunikorns_queues_from_the_file_and_from_what_it_is_in(form):
+    inner = YUNIKORN.replace("\n", "\n    ")
+    text = {
+        "file": YUNIKORN,
+        "ConfigMap": f"kind: ConfigMap\ndata:\n  queues.yaml: |{inner}",
+        "values": f"queues.yaml: |{inner}",
+    }[form]
+    objects, skipped, _ = made(yunikorn, text, namespaces=["ns"])
+    assert quota(objects["Cohort root.tenants"]) == ("0", "1500m", None)
+    assert quota(objects["ClusterQueue root.group-a"]) == ("2", "2", None)
+    assert quota(objects["ClusterQueue root.group-a"], "memory") == ("1000000000", None, None)
+    assert objects["LocalQueue root.group-a"].item.metadata.namespace == "ns"
+    path = "partitions[0].queues[0].queues[1]"
+    assert [note.partition(": ")[0] for note in objects["ClusterQueue root.group-a"].notes] == [
+        f"{path}.limits[0]",
+        f"{path}.properties.priority.offset",
+        f"{path}.properties.odd",
+        f"{path}.adminacl",
+        f"{path}.name",
+    ]
+    assert [note.partition(": ")[0] for note in objects["Cohort root"].notes] == ["partitions[0].placementrules"]
+    assert skipped == [("partition/gpu", "YuniKorn on Kubernetes has no other partition than default")]
+
+
+def test_a_compressed_configuration_and_a_foreign_one_are_told():
+    _, skipped, _ = made(yunikorn, "{kind: ConfigMap, data: {other: x}}")
+    assert skipped == [("configmap", "has no queues.yaml")]
