@@ -47,6 +47,10 @@ TIMES: Final = "reviewTimes"
 LINE_LIMIT: Final = 2**20
 """Bytes of a line that the gate is told something by."""
 
+LINGERING: Final = 5.0
+"""Seconds for which a gate alone still answers after SIGTERM: so long it may take until all nodes know that
+its pod is going, and Jobs that they send there meanwhile would be refused."""
+
 _LOOK_SECONDS: Final = 5.0
 """Between two looks at the files of the certificate."""
 
@@ -102,9 +106,14 @@ class KnownQueues:
         self._names = names
 
 
-async def answer_for_ever(order: Order, sockets: Sequence[socket.socket], expose: Expose | None = None) -> NoReturn:
-    """Answer the webhook until cancelled, with whatever certificate is in the files. Raises nothing."""
-    await _answer(order, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), expose)
+async def answer_for_ever(
+    order: Order, sockets: Sequence[socket.socket], expose: Expose | None = None, *, ending: asyncio.Event | None = None
+) -> NoReturn:
+    """Answer the webhook until cancelled, with whatever certificate is in the files. Raises nothing.
+
+    Once `ending` is set, each answer closes its connection.
+    """
+    await _answer(order, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), expose, ending)
 
 
 async def answer_while_told(order: Order, sockets: Sequence[socket.socket]) -> None:
@@ -127,6 +136,7 @@ async def _answer(
     ready: asyncio.Event,
     times: ReviewTimes,
     expose: Expose | None = None,
+    ending: asyncio.Event | None = None,
 ) -> NoReturn:
     own = [parse_form(document) for document in order.kinds]
     kinds = all_kinds(
@@ -138,7 +148,7 @@ async def _answer(
     )
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists)
     context = await _context(Path(order.certificate_directory))
-    async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose):
+    async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose, ending=ending):
         logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))
         ready.set()
         while True:
@@ -208,15 +218,23 @@ def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool, expose: 
 
 
 async def _until_asked(order: Order, sockets: Sequence[socket.socket], *, alone: bool, expose: Expose | None) -> None:
-    answering_for = answer_for_ever(order, sockets, expose) if alone else answer_while_told(order, sockets)
-    task = asyncio.create_task(answering_for)
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(
+        answer_for_ever(order, sockets, expose, ending=ending) if alone else answer_while_told(order, sockets)
+    )
 
     def end(number: signal.Signals) -> None:
-        logger.log(_of_end(alone=alone), "shutting down: %s", number.name)
-        task.cancel()
+        if alone and number == signal.SIGTERM and not ending.is_set():
+            logger.info("shutting down: %s; answers for another %g s", number.name, LINGERING)
+            ending.set()
+            loop.call_later(LINGERING, task.cancel)
+        else:
+            logger.log(_of_end(alone=alone), "shutting down: %s", number.name)
+            task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, end, number)
+        loop.add_signal_handler(number, end, number)
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()

@@ -17,9 +17,12 @@ from webhooks.errors import MalformedReview
 from webhooks.times import ReviewTimes
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from socket import socket
     from ssl import SSLContext
+
+    from aiohttp.typedefs import Handler, Middleware
 
     from webhooks.review import Reviewer
 
@@ -62,11 +65,18 @@ async def answering(
     times: ReviewTimes | None = None,
     expose: Expose | None = None,
     limits: ConnectionLimits | None = None,
+    ending: asyncio.Event | None = None,
 ) -> AsyncIterator[None]:
-    """Serve `create_app` on listening sockets for the time of the block; `limits` are those of this process."""
+    """Serve `create_app` on listening sockets for the time of the block; `limits` are those of this process.
+
+    Once `ending` is set, each answer closes its connection, so that its client makes the next one elsewhere.
+    """
     connections = Connections(limits or webhook_limits())
+    app = create_app(reviewer, times, expose=expose)
+    if ending is not None:
+        app.middlewares.append(_closing(ending))
     async with listening(
-        create_app(reviewer, times, expose=expose),
+        app,
         sockets,
         connections=connections,
         ssl_context=ssl_context,
@@ -92,6 +102,17 @@ def webhook_limits() -> ConnectionLimits:
         body=5.0,
         unread=5.0,
     )
+
+
+def _closing(ending: asyncio.Event) -> Middleware:
+    @web.middleware
+    async def close(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if ending.is_set():
+            response.force_close()
+        return response
+
+    return close
 
 
 async def _alive(_: web.Request) -> web.Response:

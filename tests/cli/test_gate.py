@@ -47,6 +47,17 @@ class Caller:
 
     async def review(self, queue: str = "lq", seconds: float = 20) -> Any:
         """The response to the creation of a Job; None if there is none in this time."""
+        answered = await self._post(queue, seconds)
+        return answered and answered[0]
+
+    async def closes(self) -> bool:
+        """Whether the connection ends with an answer."""
+        answered = await self._post("lq", 20)
+        assert answered is not None
+        return answered[1].get("Connection") == "close"
+
+    async def _post(self, queue: str, seconds: float) -> tuple[Any, Any] | None:
+        """The response in the review, and the headers of the answer."""
         request = {
             "uid": "r-1",
             "operation": "CREATE",
@@ -63,7 +74,7 @@ class Caller:
                 aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session,
                 session.post(f"{self.url}/mutate", json=body) as answer,
             ):
-                return (await answer.json())["response"]
+                return (await answer.json())["response"], answer.headers
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
 
@@ -267,8 +278,7 @@ async def alone(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Pro
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.terminate()
+        process.send_signal(signal.SIGINT)  # by SIGTERM it would still answer for a while
         await process.communicate()
 
 
@@ -287,9 +297,32 @@ async def test_alone_it_waits_for_its_certificate_and_follows_it(tmp_path):
         while await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port)) == shown:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert (await caller.review())["allowed"] is True
+
+
+async def test_alone_and_asked_to_end_it_answers_until_the_cluster_knows(tmp_path):
+    """New connections, too: nodes send Jobs there until they know that the pod is going."""
+    Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC)).renew()
+    port = free_port()
+    caller = Caller(port, tmp_path)
+    async with alone(tmp_path, port) as process:
+        assert await caller.until_answered() is not None
+        assert not await caller.closes()
         process.terminate()
-        await process.communicate()
-        assert process.returncode == 0
+        assert b"answers for another 5 s" in await until_said(process, b"shutting down")
+        answers = 0
+        while (response := await caller.review()) is not None:
+            assert response["allowed"] is True
+            answers += 1
+            if answers == 1:
+                assert await caller.closes(), "who keeps a connection must look for another one"
+        assert answers > 1
+        assert await process.wait() == 0
+
+
+async def until_said(process, text: bytes) -> bytes:
+    while text not in (line := await process.stderr.readline()):
+        assert line, "it ended"
+    return line
 
 
 @pytest.mark.parametrize(

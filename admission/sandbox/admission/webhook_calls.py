@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from admission.sandbox.admission.matching import (
     ConditionFailed,
@@ -24,6 +25,7 @@ from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.decoding import complete
 from admission.sandbox.apiserver.patch import json_patch
 from admission.sandbox.apiserver.schema import DecodeError
+from admission.sandbox.service_addresses import host_of
 from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
@@ -180,17 +182,14 @@ class Webhooks:
 
     async def _call(self, hook: Hook, body: Object, *, mutating: bool) -> Object:
         client = hook.spec["clientConfig"]
-        url = client.get("url")
-        if not url:
-            service = client.get("service", {})
-            raise HookFailed(f'failed to call webhook: service "{service.get("name")}" not found')
+        url, server_name = self._address(client)
         seconds = hook.spec["timeoutSeconds"]
         session = self._session(client.get("caBundle", ""))
         try:
             async with asyncio.timeout(seconds):
                 async with session.post(
                     url, params={"timeout": f"{seconds}s"}, data=orjson.dumps(body),
-                    headers={"Content-Type": "application/json"},
+                    headers={"Content-Type": "application/json"}, server_hostname=server_name,
                 ) as answer:  # fmt: skip
                     if answer.status != 200:
                         raise HookFailed(f"failed to call webhook: the server answered {answer.status}")
@@ -202,6 +201,21 @@ class Webhooks:
         except orjson.JSONDecodeError as error:
             raise HookFailed("failed to call webhook: couldn't decode the response") from error
         return _checked(review, body["request"]["uid"], mutating=mutating)
+
+    def _address(self, client: Object) -> tuple[URL, str | None]:
+        """The URL to call, and the name that the certificate must be for, if not that of the URL. Raises HookFailed."""
+        if client.get("url"):
+            return URL(client["url"]), None
+        wanted = client["service"]
+        name, namespace = wanted.get("name", ""), wanted.get("namespace", "")
+        service = self._registry.find("", "services", namespace, name)
+        if service is None:
+            raise HookFailed(f'failed to call webhook: service "{name}" not found')
+        host = host_of(service)
+        if not host:
+            raise HookFailed(f'failed to call webhook: no endpoints available for service "{name}"')
+        url = URL.build(scheme="https", host=host, port=wanted["port"], path=wanted.get("path") or "/")
+        return url, f"{name}.{namespace}.svc"
 
     def _session(self, ca_bundle: str) -> aiohttp.ClientSession:
         """A session that trusts the bundle; it keeps its connections."""

@@ -15,6 +15,7 @@ from yarl import URL
 from admission.sandbox.aggregation.front_proxy import remote_headers
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.auth.users import MASTERS, User
+from admission.sandbox.service_addresses import host_of
 from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ class Backend:
         service = registry.find("", "services", namespace, name)
         if service is None:
             raise Unavailable("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
-        spec = service.get("spec", {})
-        if spec.get("type") != "ExternalName" or not spec.get("externalName"):
+        host = host_of(service)
+        if not host:
             raise Unavailable("EndpointsNotFound", f'cannot find endpoints for service/{name} in "{namespace}"')
-        return URL.build(scheme="https", host=spec["externalName"], port=wanted["port"])
+        return URL.build(scheme="https", host=host, port=wanted["port"])
 
     async def probe(self, registry: Registry) -> None:
         """Ask whether it is there. Raises Unavailable."""
