@@ -1,9 +1,10 @@
 #!/bin/sh
-# What the tests need from the system: a PostgreSQL server, a browser, kubectl and promtool. Installed from Debian where that is possible.
+# What the tests need from the system: a PostgreSQL server, pgbouncer, a browser, kubectl and promtool. Installed from Debian where that is possible.
 set -eu
 
 missing=""
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null 2>&1 || missing="$missing pgbouncer"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v kubectl >/dev/null 2>&1 || missing="$missing kubernetes-client"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"

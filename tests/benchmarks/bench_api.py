@@ -119,7 +119,7 @@ async def _fill(store: Store) -> None:
         records = [_record(number) for number in range(start, start + _AT_ONCE)]
         opened = [Opened(one.workload, _ADMISSION, _NOW) for one in records if one.state is State.ADMITTED]
         await store.commit(Changes(workloads=tuple(records), opened=tuple(opened)), epoch=epoch)
-    async with store._database.session() as connection:
+    async with store._database.write() as connection:
         await connection.execute(text("ANALYZE"))  # as PostgreSQL itself does within a minute
 
 

@@ -60,7 +60,7 @@ async def fill(url: str) -> float:
             sqlite = connection.dialect.name == "sqlite"
             for statement in _bulk(sqlite=sqlite):
                 await connection.execute(text(statement))
-        async with store._database.session() as connection:
+        async with store._database.write() as connection:
             await connection.execute(text("ANALYZE"))
     return end
 

@@ -14,6 +14,7 @@ from serve_processes import NODE, QUEUES, all_complete, job, serving
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
+from tests.pgbouncer import running_pgbouncer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -81,6 +82,19 @@ async def test_a_killed_leader_is_followed_by_another_who_lists_nothing(sandbox,
             await each_ran_once(sandbox, queues, 12)
             assert sandbox.requests["GET", "jobs", "sluice"] <= lists + 12  # of single Jobs that had ended meanwhile
             assert (await second.get("/readyz"))[0] == 200
+
+
+async def test_so_it_is_behind_a_pooler_of_transactions(sandbox, queues, tmp_path, database_url, postgresql):
+    with running_pgbouncer(postgresql) as port:
+        pooled = database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
+        async with serving(tmp_path, pooled, *SHORT) as first, serving(tmp_path, pooled, *SHORT) as second:
+            await asyncio.gather(first.until_ready(), second.until_ready())
+            leader, follower = (first, second) if (await first.role()).startswith("leading") else (second, first)
+            await submit(sandbox, [f"j{number}" for number in range(12)])
+            leader.send(signal.SIGKILL)
+            await follower.until("leading")
+            await all_complete(sandbox.local("admin"), 12)
+            await each_ran_once(sandbox, queues, 12)
 
 
 async def test_whoever_ends_orderly_hands_over_at_once(sandbox, queues, tmp_path, database_url):

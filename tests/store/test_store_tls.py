@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import text
 
 from admission.model.errors import StoreError
 from admission.store.database.connection import Location
@@ -41,6 +42,59 @@ def test_certificates_go_both_ways(own_postgresql: PostgreSQL, tmp_path: Path):
     assert asyncio.run(_answer(without_password)) != "well"
 
 
+@pytest.mark.postgres
+def test_each_mode_speaks_tls_or_does_not(own_postgresql: PostgreSQL, tmp_path: Path):
+    base = own_postgresql.url("sluice_template")
+    assert asyncio.run(_is_encrypted(f"{base}?sslmode=prefer")) is False, "the server has no certificate yet"
+    assert asyncio.run(_answer(f"{base}?sslmode=require")) != "well"
+    _speak_tls(own_postgresql, Authority(tmp_path, "ours"))
+    for mode, encrypted in (("disable", False), ("prefer", True), ("require", True)):
+        assert asyncio.run(_is_encrypted(f"{base}?sslmode={mode}")) is encrypted
+    (own_postgresql.folder / "data" / "pg_hba.conf").write_text("hostssl all all all scram-sha-256\n")
+    own_postgresql.execute("SELECT pg_reload_conf()")
+    assert asyncio.run(_answer(f"{base}?sslmode=disable")) != "well"
+
+
+async def _is_encrypted(url: str) -> bool:
+    async with Store.open(url) as store, store._database.read() as connection:
+        question = text("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+        return bool((await connection.execute(question)).scalar_one())
+
+
+@pytest.mark.postgres
+def test_new_certificates_of_the_client_need_no_restart(own_postgresql: PostgreSQL, tmp_path: Path):
+    before, after = Authority(tmp_path, "before"), Authority(tmp_path, "after")
+    _speak_tls(own_postgresql, before)
+    _want_certificates(own_postgresql)
+    shown, key, trusted = tmp_path / "shown.crt", tmp_path / "shown.key", tmp_path / "trusted.crt"
+
+    def give(authority: Authority) -> None:
+        pair = authority.client("postgres")
+        for source, target in ((pair.certificate, shown), (pair.key, key), (authority.file, trusted)):
+            shutil.copyfile(source, target)
+
+    async def rotate() -> None:
+        give(before)
+        options = f"sslmode=verify-full&sslrootcert={trusted}&sslcert={shown}&sslkey={key}"
+        url = f"postgresql://postgres@localhost:{own_postgresql.port}/sluice_template?{options}"
+        async with Store.open(url) as store:
+            assert await store.health() is None
+            await asyncio.to_thread(_speak_tls_again, own_postgresql, after)
+            assert await store.health() is not None, "the server believes the first authority no more"
+            shown.write_text("half a certif")
+            assert await store.health() is not None
+            give(after)
+            assert await store.health() is None
+
+    asyncio.run(rotate())
+
+
+def _speak_tls_again(server: PostgreSQL, authority: Authority) -> None:
+    server.kill()
+    _give_certificates(server, authority)
+    server.start()
+
+
 async def _answer(url: str) -> str:
     """What the store says of itself there, or what keeps it from being opened."""
     try:
@@ -51,13 +105,17 @@ async def _answer(url: str) -> str:
 
 
 def _speak_tls(server: PostgreSQL, authority: Authority) -> None:
+    _give_certificates(server, authority)
+    server.execute("ALTER SYSTEM SET ssl = on", "ALTER SYSTEM SET ssl_ca_file = 'root.crt'", "SELECT pg_reload_conf()")
+
+
+def _give_certificates(server: PostgreSQL, authority: Authority) -> None:
     data = server.folder / "data"
     pair = authority.server("localhost")
     for source, name in ((pair.certificate, "server.crt"), (pair.key, "server.key"), (authority.file, "root.crt")):
         shutil.copyfile(source, data / name)
         shutil.chown(data / name, data.owner(), data.group())
         (data / name).chmod(0o600)
-    server.execute("ALTER SYSTEM SET ssl = on", "ALTER SYSTEM SET ssl_ca_file = 'root.crt'", "SELECT pg_reload_conf()")
 
 
 def _want_certificates(server: PostgreSQL) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import create_engine, event, make_url
+from sqlalchemy import create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
@@ -49,6 +49,7 @@ _TLS_OPTIONS = ("ssl", "sslmode", "sslrootcert", "sslcert", "sslkey")
 _BUSY_SECONDS = 10
 _SQLITE_READERS = 2
 """Threads, and connections, for `Database.look`."""
+_LIMITS_OF_TRANSACTIONS = ("lock_timeout", "idle_in_transaction_session_timeout")
 _POSTGRESQL_SETTINGS = {
     "application_name": "sluice",
     "lock_timeout": f"{_BUSY_SECONDS}s",
@@ -56,12 +57,24 @@ _POSTGRESQL_SETTINGS = {
     "idle_in_transaction_session_timeout": "30s",
     "timezone": "UTC",
 }
+_LIMITS = select(*(func.set_config(name, _POSTGRESQL_SETTINGS[name], True) for name in _LIMITS_OF_TRANSACTIONS))
+"""The same for one transaction."""
+_PGBOUNCER_OPTIONS: Mapping[str, Any] = {
+    # pgbouncer refuses all other settings of a session.
+    "server_settings": {name: _POSTGRESQL_SETTINGS[name] for name in ("application_name", "timezone")},
+    # A statement that was prepared in one transaction is on another server connection than the next transaction.
+    "statement_cache_size": 0,
+    "prepared_statement_cache_size": 0,
+    # The unnamed statement lasts until the next one; names would pile up on connections that nobody closes.
+    "prepared_statement_name_func": lambda: "",
+}
 _SQLITE_OPTIONS: Mapping[str, Any] = {
     "max_overflow": 0,
     # The driver must not begin transactions of its own: it would do so too late, and not for reading at all.
     "connect_args": {"isolation_level": None, "timeout": _BUSY_SECONDS},
 }
-_POSTGRESQL_OPTIONS = {"host", "port", *_TLS_OPTIONS}
+_PGBOUNCER = "pgbouncer"
+_POSTGRESQL_OPTIONS = {"host", "port", _PGBOUNCER, *_TLS_OPTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,14 @@ class Location:
             raise InvalidDatabaseUrl(
                 f"the database URL has the unknown option {min(unknown)!r}; known are {sorted(_POSTGRESQL_OPTIONS)}"
             )
+        if url.query.get(_PGBOUNCER, "true") not in ("true", "false"):
+            raise InvalidDatabaseUrl(f"pgbouncer={url.query[_PGBOUNCER]} in the database URL is neither true nor false")
         return cls(url.set(drivername="postgresql"), None)
+
+    @property
+    def is_behind_pgbouncer(self) -> bool:
+        """Whether the URL says so: each transaction may then be on another connection to the server."""
+        return self.url.query.get(_PGBOUNCER) == "true"
 
     def __str__(self) -> str:
         """For messages: the file's absolute path, or the URL without its password."""
@@ -203,12 +223,17 @@ class Database:
             return await loop.run_in_executor(self._threads, _transaction, self._looking, work)
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[AsyncConnection]:
-        """A connection of one's own outside of any transaction; it is closed at the end, with all its locks."""
+    async def held_transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that may stay open for weeks, for the locks that are taken in it; nothing is written in it.
+
+        It keeps nothing from being cleaned up: once its statements are over it sees no snapshot. A transaction, not a
+        session, as behind pgbouncer there is no session of one's own.
+        """
         with translated(self.location):
             connection = await self._writer.connect()
             try:
-                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await connection.execute(select(func.set_config("idle_in_transaction_session_timeout", "0", True)))
+                yield connection
             finally:
                 await connection.invalidate()
                 await connection.close()
@@ -266,9 +291,26 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
         database = Database(location, engine, reader)
 
         @event.listens_for(engine.sync_engine, "do_connect")
-        def show_password(_dialect: Dialect, _record: object, _arguments: list[Any], options: dict[str, Any]) -> None:
-            if database.location.url.password is not None:  # it may have been changed since
+        def show_what_is_valid(
+            _dialect: Dialect, _record: object, _arguments: list[Any], options: dict[str, Any]
+        ) -> None:
+            """Password and certificates as they are by now, for they may have been changed since the start."""
+            if database.location.url.password is not None:
                 options["password"] = database.location.url.password
+            try:
+                context = tls_context(location.url.query)
+            except InvalidDatabaseUrl as error:  # perhaps they are being written
+                log.warning("%s; those of the last connection are used", error)
+            else:
+                if context is not None:
+                    options["ssl"] = context
+
+        if location.is_behind_pgbouncer:
+
+            @event.listens_for(engine.sync_engine, "begin")
+            def limit_waits(connection: Connection) -> None:
+                if not connection.get_execution_options().get("postgresql_readonly"):
+                    connection.execute(_LIMITS)
 
         return database
     path = location.path
@@ -297,6 +339,9 @@ def _postgresql_engine(location: Location, *, command_timeout: float | None) -> 
         "command_timeout": command_timeout,
         "server_settings": _POSTGRESQL_SETTINGS,
     }
+    if location.is_behind_pgbouncer:
+        options |= _PGBOUNCER_OPTIONS
+    url = url.difference_update_query([_PGBOUNCER])
     if context := tls_context(url.query):
         options["ssl"] = context
         url = url.difference_update_query(_TLS_OPTIONS)

@@ -54,6 +54,8 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
     code: str = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
     if "no such table" in str(cause):
         code = "SQLITE_NO_SUCH_TABLE"
+    if "unsupported startup parameter" in str(cause):
+        code = "PGBOUNCER"
     # asyncpg's protocol stumbles over a connection that the server has just ended.
     broken = isinstance(error, InternalError) and not code
     lost = _LOST if error.connection_invalidated or broken else None
@@ -83,6 +85,10 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "SQLITE_IOERR": (DatabaseRefusesWrites, "the disk of the database {} fails ({})"),
     "SQLITE_NOTADB": (DatabaseUnusable, "the file {} is no SQLite database ({}); name another file"),
     "SQLITE_CORRUPT": (DatabaseUnusable, "the database {} is damaged ({}); restore it from a backup"),
+    "PGBOUNCER": (
+        DatabaseUnusable,
+        "the database {} is behind a pgbouncer that keeps no sessions ({}); add pgbouncer=true to the database URL",
+    ),
     "08": _LOST,
     "25006": _STANDBY,
     "28": _REFUSED,

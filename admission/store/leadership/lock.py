@@ -2,8 +2,8 @@
 
 Where replicas elect a leader, the epoch alone fences: an elected replica takes the next epoch, and every commit of an
 older epoch is refused, however late it comes. Without an election a lock keeps a second Sluice out as well, and out of
-a database on which an elected one leads: on a file next to SQLite's, in PostgreSQL for a session. Should that be lost
-unnoticed (a restarted database, a network partition), there is still the epoch.
+a database on which an elected one leads: on a file next to SQLite's, in PostgreSQL for a transaction that stays open as
+long as the lead. Should that be lost unnoticed (a restarted database, a network partition), there is still the epoch.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Leadership:
         if path is None and elected:
             lead = await self._depose(holder, at=at)
             # An elected leader ignores this lock; it keeps out processes that were not elected.
-            await self._lock.enter_async_context(_session_lock(self._database, shared=True))
+            await self._lock.enter_async_context(_transaction_lock(self._database, shared=True))
             return lead
-        lock = _file_lock(path.with_name(path.name + ".lock")) if path else _session_lock(self._database)
+        lock = _file_lock(path.with_name(path.name + ".lock")) if path else _transaction_lock(self._database)
         if not await self._lock.enter_async_context(lock):
             await self.release()
             raise AlreadyRunning(await self._who_leads())
@@ -83,7 +83,7 @@ class Leadership:
             try:
                 return await self._next_epoch(holder, at=at, lock_timeout="1s")
             except DatabaseBusy:
-                async with self._database.session() as connection:
+                async with self._database.write() as connection:
                     await connection.execute(_END_STUCK_WRITERS)
         return await self._next_epoch(holder, at=at)
 
@@ -129,7 +129,7 @@ async def _file_lock(path: Path) -> AsyncIterator[bool]:
 
 
 @asynccontextmanager
-async def _session_lock(database: Database, *, shared: bool = False) -> AsyncIterator[bool]:
-    lock = func.pg_try_advisory_lock_shared if shared else func.pg_try_advisory_lock
-    async with database.session() as connection:
+async def _transaction_lock(database: Database, *, shared: bool = False) -> AsyncIterator[bool]:
+    lock = func.pg_try_advisory_xact_lock_shared if shared else func.pg_try_advisory_xact_lock
+    async with database.held_transaction() as connection:
         yield bool(await connection.scalar(select(lock(_ADVISORY_LOCK))))

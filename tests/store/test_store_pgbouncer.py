@@ -1,0 +1,101 @@
+"""PostgreSQL behind a pgbouncer that gives each transaction any connection to the server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import func, select
+from store_examples import admission, admitted, finished, flavor, workload
+
+from admission.store.audit_log import Author
+from admission.store.database.connection import Location, connect
+from admission.store.database.migrations import migrate
+from admission.store.database.tables import SCHEMA_VERSION
+from admission.store.errors import AlreadyRunning, DatabaseUnusable, InvalidDatabaseUrl, StaleEpoch
+from admission.store.store import Store
+from tests.pgbouncer import running_pgbouncer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from postgresql_server import PostgreSQL
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "postgresql"
+
+
+@pytest.fixture(scope="module")
+def port(postgresql: PostgreSQL) -> Iterator[int]:
+    with running_pgbouncer(postgresql) as running:
+        yield running
+
+
+@pytest.fixture
+def pooled(postgresql: PostgreSQL, port: int, database_url: str) -> str:
+    """A migrated database by the pooler's address."""
+    return database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
+
+
+async def test_two_who_write_and_read_at_once_are_not_mixed_up(pooled: str):
+    """More transactions at once than the pooler has connections, each of several statements."""
+    async with Store.open(pooled) as leader, Store.open(pooled) as reader:
+        epoch = await leader.lead("test", elected=True)
+        await leader.queues.create(flavor(), author=Author("test"))
+
+        async def live(number: int) -> None:
+            one = workload(str(number))
+            await leader.commit(admitted(one, admission(), at=1.0 + number), epoch=epoch)
+            found = await asyncio.gather(*(reader.workloads.list() for _ in range(3)))
+            assert all(one.uid in {each.workload.uid for each in page.workloads} for page in found)
+            await leader.commit(finished(one, at=100.0 + number), epoch=epoch)
+
+        await asyncio.gather(*(live(number) for number in range(40)))
+        assert [each async for piece in reader.unfinished() for each in piece] == []
+        assert len([each async for piece in reader.past_admissions(since=0) for each in piece]) == 40
+
+
+async def test_a_second_leader_is_kept_out_and_an_elected_one_deposes(pooled: str):
+    async with Store.open(pooled) as first, Store.open(pooled) as second:
+        epoch = await first.lead("first")
+        with pytest.raises(AlreadyRunning, match=r"another Sluice \(first"):
+            await second.lead("second")
+        # Transactions of others go on meanwhile, on other connections than the one that holds the lock.
+        await asyncio.gather(*(second.identity() for _ in range(20)))
+        await second.lead("second", elected=True)
+        with pytest.raises(StaleEpoch):
+            await first.commit(admitted(workload("w"), admission(), at=1.0), epoch=epoch)
+    async with Store.open(pooled) as third:
+        await third.lead("third")
+
+
+async def test_limits_hold_in_each_transaction_that_writes(pooled: str):
+    database = connect(Location.parse(pooled))
+    shown = select(func.current_setting("lock_timeout"), func.current_setting("idle_in_transaction_session_timeout"))
+    try:
+        for _ in range(5):
+            async with database.write() as connection:
+                assert tuple((await connection.execute(shown)).one()) == ("10s", "30s")
+            async with database.read() as connection:  # and stay behind on no connection of the pooler
+                assert tuple((await connection.execute(shown)).one()) == ("0", "0")
+    finally:
+        await database.close()
+
+
+async def test_tables_are_migrated_up_and_down(pooled: str):
+    assert await migrate(pooled, "base") == (SCHEMA_VERSION, None)
+    outcomes = await asyncio.gather(*(migrate(pooled) for _ in range(3)))
+    assert sorted(outcomes, key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 2 + [(None, SCHEMA_VERSION)]
+
+
+async def test_who_does_not_say_so_is_told_to(pooled: str):
+    with pytest.raises(DatabaseUnusable, match=r"is behind a pgbouncer .* add pgbouncer=true to the database URL"):
+        async with Store.open(pooled.partition("?")[0]):
+            pass
+    with pytest.raises(InvalidDatabaseUrl, match="pgbouncer=yes in the database URL is neither true nor false"):
+        Location.parse(pooled.replace("=true", "=yes"))
