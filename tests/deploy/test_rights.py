@@ -1,0 +1,278 @@
+"""The roles of the chart are what Sluice needs: with them all kinds go their whole way, without any rule they do not.
+
+The whole runs once, with exactly the rendered roles. Then each right is taken out of its role, and the sandbox's RBAC
+judges all requests of that run again: one that is refused now would have failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import aiohttp
+import pytest
+import yaml
+from chart import NAMESPACE, Object, rendered
+from ports import free_port
+
+from admission.cli.serve.aggregation import Aggregation
+from admission.cluster.client import Client
+from admission.kinds import all_kinds, frameworks_known
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.auth.users import User
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.store import Store
+from tests.cli.serve_processes import NODE, Replica, job, serving
+from tests.custom_kinds import definition
+from webhooks.certificates import Certificates
+from webhooks.policies import Scope
+from webhooks.registration import Registration, ServiceReference
+from webhooks.sharing import refresh_shared
+from webhooks.standing import Standing
+
+if TYPE_CHECKING:
+    from postgresql_server import PostgreSQL
+
+SLUICE = f"system:serviceaccount:{NAMESPACE}:sluice"
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+MANIFESTS = Path(__file__).parents[1] / "kinds" / "manifests"
+FRAMEWORKS = frameworks_known()
+CUSTOM = [kind for kind in all_kinds(frameworks=FRAMEWORKS) if kind.is_custom]
+OTHER_GATES = (
+    "mutatingwebhookconfigurations",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+)
+QUEUES = """
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory, nvidia.com/gpu]
+    flavors:
+    - name: default
+      resources:
+      - {name: cpu, nominalQuota: 1000}
+      - {name: memory, nominalQuota: 1000Gi}
+      - {name: nvidia.com/gpu, nominalQuota: 1000}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
+ROLES = [
+    document
+    for document in rendered(
+        {
+            "replicas": 2,
+            "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
+            "config": {"integrations": {"frameworks": [*FRAMEWORKS]}},
+            "rbac": {"userRoles": False},
+        }
+    )
+    if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+]
+
+
+class Right(NamedTuple):
+    """One verb on one resource, or one object of it, in a role."""
+
+    kind: str
+    role: str
+    namespace: str
+    group: str
+    resource: str
+    verb: str
+    name: str
+
+    def __str__(self) -> str:
+        subject = f"{self.resource}.{self.group}" if self.group else self.resource
+        return " ".join(filter(None, (self.role, self.verb, subject, self.name)))
+
+    def taken_from(self, role: Object) -> Object:
+        """The role with all but this right, each right as a rule of its own."""
+        kept = [right for right in rights_of(role) if right != self]
+        rules = [
+            {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
+            | ({"resourceNames": [each.name]} if each.name else {})
+            for each in kept
+        ]
+        return role | {"rules": rules}
+
+
+def rights_of(role: Object) -> list[Right]:
+    metadata = role["metadata"]
+    return [
+        Right(role["kind"], metadata["name"], metadata.get("namespace", ""), group, resource, verb, name)
+        for rule in role.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", ("",))
+    ]
+
+
+RIGHTS = [right for role in ROLES for right in rights_of(role)]
+
+
+@pytest.fixture(scope="module")
+def refused(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> dict[Right, list[str]]:
+    """For each right the requests of the run that are refused without it."""
+    postgresql.execute("CREATE DATABASE rights TEMPLATE sluice_template")
+    try:
+        return asyncio.run(_refused(tmp_path_factory.mktemp("rights"), postgresql.url("rights")))
+    finally:
+        postgresql.execute("DROP DATABASE rights WITH (FORCE)")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("right", RIGHTS, ids=str)
+def test_without_this_right_a_request_of_the_run_is_refused(refused: dict[Right, list[str]], right: Right):
+    assert refused[right] != [], f"nobody needs it: take {right} out of deploy/rbac/sluice.yaml, or the chart"
+
+
+async def _refused(folder: Path, database_url: str) -> dict[Right, list[str]]:
+    async with Sandbox(speed=60) as sandbox:
+        user = await _install(sandbox, folder)
+        await _run(sandbox, folder, database_url)
+        asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]
+        admin = sandbox.local("admin")
+        found = {}
+        for right in RIGHTS:
+            plural = f"{right.kind.lower()}s"
+            role = admin.get(plural, right.namespace, right.role)
+            assert role is not None
+            await admin.update(plural, right.namespace, right.taken_from(role))
+            found[right] = [str(one) for one in asked if sandbox.authorizer.reason(user, one) is None]
+            await admin.patch(plural, right.namespace, right.role, {"rules": role["rules"]})
+        return found
+
+
+async def _install(sandbox: Sandbox, folder: Path) -> User:
+    """The chart's roles; who has them, by the kubeconfig in `folder`."""
+    admin = sandbox.local("admin")
+    await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
+    for document in ROLES:
+        namespace = document["metadata"].get("namespace", "")
+        await admin.create(f"{document['kind'].lower()}s", namespace, copy.deepcopy(document))
+    await admin.create("nodes", "", copy.deepcopy(NODE))
+    for kind in CUSTOM:
+        await admin.create("customresourcedefinitions", "", definition(kind))
+    user = User(SLUICE, "1", GROUPS)
+    kubeconfig = sandbox.kubeconfig()
+    kubeconfig["users"][0]["user"]["token"] = sandbox.add_user(user)
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    return user
+
+
+def custom_object(kind: Any) -> Object:
+    """One of a custom kind, that waits in the queue."""
+    found = (next(yaml.safe_load_all(file.read_text())) for file in sorted(MANIFESTS.glob("*.yaml")))
+    known = f"{kind.group}/{kind.versions[0]}", kind.kind
+    obj: Object = next(each for each in found if (each["apiVersion"], each["kind"]) == known)
+    obj["metadata"] = {"name": kind.plural, "namespace": "default", "labels": {"sluice.dev/queue-name": "lq"}}
+    for operation in kind.gate(obj):
+        _set(obj, operation["path"].strip("/").split("/"), operation["value"])
+    return obj
+
+
+def _set(obj: Object, path: list[str], value: object) -> None:
+    for key in path[:-1]:
+        obj = obj.setdefault(key, {})
+    obj[path[-1]] = value
+
+
+async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
+    """All that Sluice does in a cluster, on the whole by `sluice serve` itself."""
+    (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": {"frameworks": [*FRAMEWORKS]}}))
+    webhook = free_port()
+    flags = (
+        f"--config={folder / 'sluice.yaml'}",
+        f"--webhook-url=https://127.0.0.1:{webhook}",
+        f"--webhook-address=127.0.0.1:{webhook}",
+        f"--certificate-directory={folder / 'certificates'}",
+        f"--certificate-secret={NAMESPACE}/sluice-webhook-certificates",
+        f"--lease={NAMESPACE}/sluice",
+    )
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="QUEUES"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    admin = sandbox.local("admin")
+    # What was changed meanwhile is read again: each kind is, once.
+    plurals = ["jobs", *(kind.plural for kind in CUSTOM)]
+    rules = [_conflict(plural) for plural in plurals]
+    sandbox.faults.install({"rules": rules})
+    async with serving(folder, database_url, *flags) as replica:
+        await replica.until("leading")
+        await admin.create("jobs", "default", job("short", seconds=1))
+        await admin.create("jobs", "default", job("long", seconds=3600))
+        for kind in CUSTOM:
+            await admin.create(kind.plural, "default", custom_object(kind))
+        for kind in CUSTOM:
+            await _until(admin, kind.plural, lambda obj, kind=kind: not kind.observe(obj).suspended)
+        await _until(admin, "jobs", lambda obj: obj.get("status", {}).get("succeeded") == 1)
+        await _until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
+        await admin.delete("jobs", "default", "long", propagation="Background")
+        await _until(admin, "events", lambda obj: obj["reason"] == "Admitted")
+        await _users_are_known(sandbox, replica)
+    sandbox.faults.remove()
+    assert "orbidden" not in replica.log.decode()
+    async with Client.from_kubeconfig(str(folder / "kubeconfig")) as client:
+        await _write_and_mend_gates(client, admin)
+        await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"one CA")
+        await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"another CA")
+        old = Certificates(folder / "old", ["localhost"], now=lambda: datetime.now(UTC) + timedelta(days=3650))
+        await refresh_shared(client, old, namespace=NAMESPACE, name="sluice-webhook-certificates")
+
+
+def _conflict(plural: str) -> Object:
+    match = {"verb": "patch", "resource": plural, "user": SLUICE}
+    return {"match": match, "probability": 1, "limit": 1, "do": "error", "code": 409}
+
+
+async def _until(local: Any, plural: str, holds: Any) -> None:
+    """Wait for an object that is as it should be."""
+    watcher = local.watch(plural)
+    async for batch in watcher:
+        if any(change != "DELETED" and holds(obj) for _, change, obj, _ in batch):
+            watcher.close()
+
+
+async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
+    """By TokenReview and SubjectAccessReview, for which there must be rights, too."""
+    async with aiohttp.ClientSession(replica.url) as session:
+        for user, status in (("admin", 200), ("alice", 403)):
+            headers = {"Authorization": f"Bearer {sandbox.token(user)}"}
+            async with session.get("/apis/sluice.dev/v1/cohorts", headers=headers) as answer:
+                assert answer.status == status
+
+
+async def _write_and_mend_gates(client: Client, admin: Any) -> None:
+    """Each gate is written, mended after somebody has changed it, and removed for another one."""
+    await admin.create("validatingwebhookconfigurations", "", {"metadata": {"name": "sluice"}, "webhooks": []})
+    kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system",))
+    endpoint = ServiceReference(NAMESPACE, "sluice-webhook")
+    for mode, managed in (("policies", ()), ("webhooks", None), ("webhooks", None)):
+        scope = Scope((SLUICE,), ("kube-system",), managed)
+        registration = Registration(kinds, endpoint, scope)
+        standing = Standing(client, mode, kinds, scope, partial(registration.configuration, b"CA"))
+        await standing.ensure()
+        for plural in OTHER_GATES:
+            for obj in admin.list(plural):
+                await admin.patch(plural, "", obj["metadata"]["name"], {"metadata": {"labels": None}})
+        await standing.ensure()
+        await standing.clear()
