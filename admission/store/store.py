@@ -14,8 +14,9 @@ from admission.store.audit_log import Audit
 from admission.store.browser_sessions import BrowserSessions
 from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, keep_private
+from admission.store.database.disk import check_room
 from admission.store.database.tables import head
-from admission.store.errors import Unwritable
+from admission.store.errors import DatabaseRefusesWrites, Unwritable
 from admission.store.group_commit import Writer
 from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeadersClock
@@ -200,13 +201,16 @@ class Store:
     async def health(self) -> str | None:
         """None if the database answers and can be written as far as is known, else the sentence that says why not.
 
-        Nothing is written to find out, unless the last attempt to write has failed: then a revision without content.
+        Nothing is written to find out, unless the last attempt to write has failed: then a revision without content,
+        once there is room for more than that.
         """
         try:
             if self._database.write_failure is None:
                 async with self._database.read() as connection:
                     await connection.execute(select(head.c.revision))
             else:
+                if isinstance(self._database.write_failure, DatabaseRefusesWrites):
+                    check_room(self._database.location)
                 async with self._database.write() as connection:
                     revision = await connection.run_sync(next_revision)
                 self.revisions.tell(revision)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
-from contextlib import asynccontextmanager
+import subprocess
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,7 @@ from admission.store.store import Store
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from tests.cli.serve_processes import Replica
@@ -82,6 +84,54 @@ async def test_the_disk_is_full(sandbox, tmp_path):
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
         await goes_through_it(sandbox, replica, full_disk(replica), "the disk of the database")
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of its own, of 48 MiB."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(disk: Path, *, leave: int) -> Path:
+    """A file that takes all of the disk but so many bytes."""
+    filler = disk / "filler"
+    free = os.statvfs(disk)
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - leave)
+    return filler
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a file system, which root has")
+async def test_the_disk_is_nearly_full(sandbox, tmp_path):
+    """Small writes succeed there, and decisions do not: it must not begin again and again."""
+    with small_disk(tmp_path / "disk") as disk:
+        url = f"sqlite:///{disk / 'sluice.db'}"
+        await make_queues(url)
+        async with serving(tmp_path, url) as replica:
+            await replica.until("leading")
+            filler = fill(disk, leave=16 * 1024)
+            jobs = 0
+            while "decisions are made again when 16 MiB are" not in (await replica.get("/readyz"))[1]:
+                body = job(f"j{jobs}")
+                body["spec"]["suspend"] = True
+                await sandbox.local("alice").create("jobs", "default", body)
+                jobs += 1
+            for _ in range(30):
+                assert (await replica.get("/readyz"))[0] == 503
+            assert (await replica.get("/livez"))[0] == 200
+            while b"no decisions until the database is back: the disk of the database" not in replica.log:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert replica.log.count(b"begins anew") == 1
+            filler.unlink()
+            await replica.until_ready()
+            await all_complete(sandbox.local("admin"), jobs)
+            assert {obj["metadata"]["generation"] for obj in sandbox.local("admin").list("jobs")} == {2}
+        assert "Traceback" not in replica.log.decode()
 
 
 async def starts_after(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
