@@ -23,7 +23,7 @@ import orjson
 
 from admission.apimachinery.errors import UnusableCertificate
 from admission.kinds import BATCH_JOB, all_kinds, parse_form
-from admission.serving.logs import log_to_stderr
+from admission.serving.logs import log_to_stderr, set_log_level
 from admission.serving.loop import new_loop
 from admission.serving.tls import DoorContext
 from webhooks.review import Reviewer
@@ -43,6 +43,9 @@ READY: Final = b"ready"
 PING: Final = {"ping": True}
 TIMES: Final = "reviewTimes"
 """The key of the JSON line by which the gate tells, with each READY, what `ReviewTimes.document` gives."""
+
+LOG_LEVEL: Final = "logLevel"
+"""The key of the JSON line by which `serve` tells from which level on to log from now on."""
 
 LINE_LIMIT: Final = 2**20
 """Bytes of a line that the gate is told something by."""
@@ -187,6 +190,8 @@ async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event, times: Re
                 if ready.is_set():
                     _say(READY)
                     _say(orjson.dumps({TIMES: times.document()}))
+            elif LOG_LEVEL in told:
+                set_log_level(told[LOG_LEVEL])
             else:
                 queues.told(told)
 

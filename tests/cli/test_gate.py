@@ -56,6 +56,18 @@ class Caller:
         assert answered is not None
         return answered[1].get("Connection") == "close"
 
+    async def refused(self) -> int:
+        """The status of the answer to what is no review; 0 without an answer."""
+        context = ssl.create_default_context(cafile=str(self._certificates / "ca.crt"))
+        try:
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+                session.post(f"{self.url}/mutate", data=b"{") as answer,
+            ):
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
     async def _post(self, queue: str, seconds: float) -> tuple[Any, Any] | None:
         """The response in the review, and the headers of the answer."""
         request = {
@@ -173,6 +185,24 @@ async def test_it_ends_with_serve_however_that_ends(sandbox, tmp_path, number):
         while is_gate(gate):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert await caller.review() is None
+
+
+async def test_it_logs_from_another_level_on_without_a_restart_and_so_does_its_successor(sandbox, tmp_path):
+    config = tmp_path / "sluice.yaml"
+    config.write_text("logLevel: error\n")
+    async with gated(tmp_path, f"--config={config}") as (replica, caller):
+        await replica.until_ready()
+        assert await caller.refused() == 400
+        config.write_text("logLevel: warning\n")
+        replica.send(signal.SIGHUP)
+        while b"a request was refused" not in replica.log:
+            await caller.refused()
+        first = await gate_of(replica)
+        os.kill(first, signal.SIGKILL)
+        await gate_of(replica, other_than=first)
+        before = replica.log.count(b"a request was refused")
+        while replica.log.count(b"a request was refused") == before:
+            await caller.refused()
 
 
 async def test_it_warns_of_queues_that_serve_does_not_know(sandbox, tmp_path):

@@ -125,7 +125,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         )
         await starting.patiently(role.begin)
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
-        background.append(Reload(settings, *again, _changeable(store, role)).run)
+        background.append(Reload(settings, *again, _changeable(store, role, gate)).run)
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, controller, client, leads).run)
         checks = {"database": store.health, "cluster": role.health}
@@ -158,14 +158,19 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         await _all(background)
 
 
-def _changeable(store: Store, role: Role) -> Mapping[str, Callable[[Settings], None]]:
+def _changeable(store: Store, role: Role, gate: Gate | None) -> Mapping[str, Callable[[Settings], None]]:
     """What may change while it runs, and who makes use of it."""
 
     def keep(settings: Settings) -> None:
         role.retention = settings.retention.policy()
 
+    def log_from(settings: Settings) -> None:
+        set_log_level(settings.log_level)
+        if gate is not None:
+            gate.tell_log_level(settings.log_level)
+
     return {
-        "log_level": lambda settings: set_log_level(settings.log_level),
+        "log_level": log_from,
         "retention": keep,
         "database_url": lambda settings: store.use_password_of(settings.database_url),
     }

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -16,7 +17,7 @@ import orjson
 from admission.api.errors import AddressUnusable
 from admission.serving.listener import open_sockets
 from webhooks.exposition import review_family
-from webhooks.gate import LINE_LIMIT, PING, READY, TIMES, Order
+from webhooks.gate import LINE_LIMIT, LOG_LEVEL, PING, READY, TIMES, Order
 
 if TYPE_CHECKING:
     import socket
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from prometheus_client import Metric
+
+    from admission.serving.logs import LogLevel
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,11 @@ class Gate:
         """Let the process know (namespace, name) of all LocalQueues; to be called again when they change."""
         self._queues = frozenset(queues)
         self._tell_news()
+
+    def tell_log_level(self, level: LogLevel) -> None:
+        """Let the process log from this level on, and the next one as well, if it has to be started again."""
+        self._order = replace(self._order, log_level=level)
+        self._tell({LOG_LEVEL: level})
 
     async def run(self) -> None:
         """Keep it running until cancelled, and end it then."""
