@@ -1,4 +1,4 @@
-"""`deploy/rbac/sluice.yaml` is enough for either gate and managed namespaces; see `tests/deploy/test_rights.py`, too."""
+"""`deploy/rbac/sluice.yaml` is enough for either gate and managed namespaces. Right by right: `tests/deploy`."""
 
 from __future__ import annotations
 
