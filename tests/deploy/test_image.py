@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-import zipfile
-from contextlib import asynccontextmanager
 from importlib.metadata import distribution
-from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from chart import DEPLOY, NAMESPACE, Object, one, rendered
+from containers import PINS, build_tree, contained, may_unshare
 from ports import free_port
 
 from admission.sandbox.auth.users import User
 from admission.sandbox.sandbox import Sandbox
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 ROOT = DEPLOY.parent
-PINS = dict(re.findall(r"^(\S+)==(\S+)", (DEPLOY / "image" / "requirements.txt").read_text(), re.MULTILINE))
 SIZE = 170 * 2**20
 """Bytes that the tree may have; Python comes on top."""
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the image has in /opt/sluice: the pinned distributions as they are installed here, and the wheel."""
-    folder = tmp_path_factory.mktemp("image") / "opt" / "sluice"
-    for name in PINS:
-        for file in distribution(name).files or ():
-            if ".." not in file.parts and "__pycache__" not in file.parts:
-                _copy(file.locate(), folder / file)
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder.parent / "wheel"]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = (folder.parent / "wheel").glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(folder)
-    subprocess.run([sys.executable, DEPLOY / "image" / "finish.py", folder], check=True)
-    return folder
-
-
-def _copy(file: Path, target: Path) -> None:
-    """With its byte code, if Python has compiled it already: that need not be done again here."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(file, target)
-    if file.suffix == ".py":
-        compiled = Path(cache_from_source(file))
-        if compiled.exists():
-            Path(cache_from_source(target)).parent.mkdir(exist_ok=True)
-            shutil.copyfile(compiled, cache_from_source(target))
+    """What the image has in /opt/sluice."""
+    return build_tree(tmp_path_factory.mktemp("image"))
 
 
 def test_what_is_pinned_for_the_image_is_what_is_tested():
@@ -101,76 +70,21 @@ def run_in(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
 
 
-# Binds all that is needed into a folder, makes everything but volumes read-only, and goes there as the user of the
-# image. It is what a container runtime does, within a namespace of this process alone.
-ENTER = """
-set -eu
-root=$1; python=$2; shift 2
-mount --bind "$root" "$root"
-for place in /usr /lib /lib64 /bin "$python" "$ROOT_TREE"; do
-  [ -e "$place" ] || continue
-  target=$root$place
-  [ "$place" = "$ROOT_TREE" ] && target=$root/opt/sluice
-  mkdir -p "$target"
-  mount --bind "$place" "$target"
-  mount -o remount,ro,bind "$target"
-done
-cp -r "$GIVEN"/. "$root"
-chmod -R a+rX "$root/etc" "$root/var"
-mkdir -p "$root/dev" "$root/run/sluice" "$root/tmp" "$root/var/lib/sluice"
-mount --rbind /dev "$root/dev"
-mount -o remount,ro,bind "$root"
-for place in run/sluice tmp var/lib/sluice; do mount -t tmpfs -o mode=1777 tmpfs "$root/$place"; done
-exec chroot --userspec=65532:65532 "$root" "$python/bin/python3.11" "$@"
-"""
-
-
-@asynccontextmanager
-async def contained(
-    tree: Path, folder: Path, given: Path, arguments: list[str], **variables: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`sluice` with these arguments as a container of the image would run it, with the files in `given` at its root."""
-    root = folder / "root"
-    root.mkdir()
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": "/opt/sluice",
-        "PYTHONSAFEPATH": "1",
-        "HOME": "/nonexistent",
-        "ROOT_TREE": str(tree),
-        "GIVEN": str(given),
-        **variables,
-    }
-    enter = ("unshare", "--mount", "--propagation=private", "sh", "-c", ENTER, "sh", str(root), sys.base_prefix)
-    process = await asyncio.create_subprocess_exec(
-        *enter, "-m", "admission.cli.main", *arguments, env=environment, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-def _may_unshare() -> bool:
-    command = ["unshare", "--mount", "true"]
-    return shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
-
-
-def _as_a_pod(folder: Path, sandbox: Sandbox, documents: list[Object], *, token: str, port: int) -> Path:
-    """What the kubelet puts into the container of `sluice serve`: its configuration and its ServiceAccount."""
-    account = folder / "var" / "run" / "secrets" / "kubernetes.io" / "serviceaccount"
+def _as_a_pod(folder: Path, sandbox: Sandbox, documents: list[Object], *, token: str, port: int) -> dict[str, Path]:
+    """What the kubelet mounts into the container of `sluice serve`: its configuration and its ServiceAccount."""
+    account, configuration = folder / "account", folder / "configuration"
     account.mkdir(parents=True)
     (account / "token").write_text(token)
     (account / "namespace").write_text(NAMESPACE)
     (account / "ca.crt").write_text(sandbox.ca_pem)
-    configuration = folder / "etc" / "sluice" / "configuration"
-    configuration.mkdir(parents=True)
+    configuration.mkdir()
     text = one(documents, "ConfigMap")["data"]["config.yaml"]
     assert "apiAddress: :8443\n" in text
     (configuration / "config.yaml").write_text(text.replace(":8443", f"127.0.0.1:{port}"))
-    return folder
+    return {
+        "/etc/sluice/configuration": configuration,
+        "/var/run/secrets/kubernetes.io/serviceaccount": account,
+    }
 
 
 async def _install(sandbox: Sandbox, documents: list[Object]) -> str:
@@ -186,7 +100,7 @@ async def _install(sandbox: Sandbox, documents: list[Object]) -> str:
     return sandbox.add_user(User(name, "1", groups))
 
 
-@pytest.mark.skipif(not _may_unshare(), reason="needs the right to make a mount namespace, which root has")
+@pytest.mark.skipif(not may_unshare(), reason="needs the right to make a mount namespace, which root has")
 async def test_a_pod_of_the_chart_serves_as_nobody_on_a_root_that_is_read_only(tree: Path, tmp_path: Path):
     """With the configuration, the arguments and the rights of the chart alone."""
     documents = rendered({"config": {"logFormat": "json"}})
@@ -194,10 +108,10 @@ async def test_a_pod_of_the_chart_serves_as_nobody_on_a_root_that_is_read_only(t
     port = free_port()
     async with Sandbox(controllers=False) as sandbox:
         token = await _install(sandbox, documents)
-        given = _as_a_pod(tmp_path / "given", sandbox, documents, token=token, port=port)
+        volumes = _as_a_pod(tmp_path / "volumes", sandbox, documents, token=token, port=port)
         service = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": sandbox.url.rpartition(":")[2]}
         began = time.monotonic()
-        async with contained(tree, tmp_path, given, container["args"], **service) as process:
+        async with contained(tree, tmp_path / "pod", container["args"], volumes=volumes, **service) as process:
             lines: list[Object] = []
             assert process.stderr is not None
             while line := await process.stderr.readline():

@@ -1,0 +1,62 @@
+"""`python -m tests.deploy`: the life of a release, longer than in the tests; also from an earlier revision to this one."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from containers import build_tree, next_release
+from release_scene import play
+
+from tests.postgresql_server import running_postgresql
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> None:
+    """Play it, and print what has happened when."""
+    parser = argparse.ArgumentParser(prog="make release-scene")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the leader is killed (5)")
+    parser.add_argument("--pause", type=float, default=0.02, help="seconds between two requests of a user (0.02)")
+    parser.add_argument("--before", metavar="REVISION", help="upgrade from this revision; else to an invented next one")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sluice-release-") as name, running_postgresql() as server:
+        folder = Path(name)
+        here = build_tree(folder / "image")
+        if options.before is None:
+            trees = {"0.1.0": here, "after": next_release(here, folder / "after")}
+        else:
+            trees = {"0.1.0": _tree_of(options.before, folder), "after": here}
+        server.execute("CREATE DATABASE release")
+        scene = play(
+            folder,
+            trees,
+            database_url=server.url("release"),
+            schema=_schema(trees["0.1.0"]),
+            rounds=options.rounds,
+            pause=options.pause,
+        )
+        asyncio.run(scene)
+
+
+def _tree_of(revision: str, folder: Path) -> Path:
+    sources = folder / "sources"
+    sources.mkdir()
+    archive = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["tar", "--extract"], cwd=sources, input=archive.stdout, check=True)
+    return build_tree(folder / "before", sources=sources)
+
+
+def _schema(tree: Path) -> str:
+    """The newest migration in it."""
+    return max(file.name[:4] for file in (tree / "admission" / "_migrations" / "versions").glob("[0-9]*.py"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,393 @@
+"""The life of a release: installed, loaded, its certificates rotated, killed, upgraded, rolled back, uninstalled."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import ssl
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from chart import CHART, NAMESPACE, Object
+from containers import contained
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from node import Node, Pod
+
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+VALUES: Object = {
+    "replicas": 3,
+    "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
+    "config": {"logFormat": "json", "leaseDuration": 5, "renewDeadline": 3, "retryPeriod": 0.5},
+}
+"""Of the chart. The Lease is short, so that a killed leader is followed soon."""
+
+CERTIFICATES = "sluice-webhook-certificates"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+NODES = 4
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: default, resources: [{name: cpu, nominalQuota: 16}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+""".replace("kueue.x-k8s.io/v1beta2", "sluice.dev/v1")
+
+
+def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
+    """All objects, without versions, but Events and what a cluster makes by itself for nodes and namespaces."""
+    found = {}
+    for (group, plural), collection in sandbox.registry.store.collections.items():
+        for stored in collection.versions():
+            metadata = stored.obj["metadata"]
+            of_cluster = plural in ("pods", "leases", "nodes") and "sluice" not in metadata["name"]
+            if plural != "events" and not of_cluster and metadata["name"] not in ("default", "kube-root-ca.crt"):
+                key = f"{plural}.{group}", metadata.get("namespace", ""), metadata["name"]
+                found[key] = {**stored.obj, "metadata": {**metadata, "resourceVersion": ""}}
+    return found
+
+
+def _differences(before: dict[tuple[str, str, str], Object], after: dict[tuple[str, str, str], Object]) -> list[str]:
+    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in before.keys() | after.keys()
+            if before.get(key) != after.get(key)]  # fmt: skip
+
+
+def job(name: str, *, cpu: str = "1") -> Object:
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}],
+    }
+    template = {"metadata": {"annotations": {"sandbox.sluice.dev/run-seconds": "30"}}, "spec": pod}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {"template": template},
+    }
+
+
+@dataclass
+class Load:
+    """Users who submit Jobs: most only ask what would come of it (dry run), every tenth one means it."""
+
+    sandbox: Sandbox
+    pause: float
+    """Seconds between two requests of one user."""
+    asked: int = 0
+    created: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def running(self, users: int = 2) -> AsyncIterator[Load]:
+        self._tasks = [asyncio.create_task(self._submit(number)) for number in range(users)]
+        try:
+            yield self
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more were asked for."""
+        wanted = self.asked + count
+        while self.asked < wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        self.none_failed()
+
+    def none_failed(self) -> None:
+        assert not self.failed, f"{len(self.failed)} of {self.asked}: {self.failed[:3]}"
+
+    async def _submit(self, user: int) -> None:
+        context = ssl.create_default_context(cadata=self.sandbox.ca_pem)
+        headers = {"Authorization": f"Bearer {self.sandbox.token('admin')}"}
+        connector = aiohttp.TCPConnector(ssl=context)
+        async with aiohttp.ClientSession(self.sandbox.url, headers=headers, connector=connector) as session:
+            number = 0
+            while True:
+                number += 1
+                meant = number % 10 == 0
+                name = f"job-{user}-{number}"
+                parameters = {} if meant else {"dryRun": "All"}
+                async with session.post(JOBS, json=job(name), params=parameters) as answer:
+                    body = await answer.json()
+                self.asked += 1
+                if answer.status != 201 or body["spec"].get("suspend") is not True:
+                    self.failed.append(json.dumps(body)[:500])
+                elif meant:
+                    self.created.append(name)
+                await asyncio.sleep(self.pause)
+
+
+@dataclass
+class Scene:
+    """A release in a sandbox, and who looks after it."""
+
+    sandbox: Sandbox
+    node: Node
+    load: Load
+    folder: Path
+    say: Callable[[str], object]
+    began: float = field(default_factory=time.monotonic)
+
+    def tell(self, what: str) -> None:
+        self.say(f"{time.monotonic() - self.began:6.1f} s  {what} ({self.load.asked} reviews so far)")
+
+    async def helm(self, action: str, values: Object | None = None) -> None:
+        script = (sys.executable, str(Path(__file__).with_name("helm_release.py")))
+        process = await asyncio.create_subprocess_exec(
+            *script, str(self.folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+
+    async def kubectl(self, *arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            "kubectl", f"--kubeconfig={self.folder / 'kubeconfig'}", *arguments,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    async def leader(self) -> Pod:
+        """The pod that the Lease names by its process, once it decides."""
+        while True:
+            for pod in self.node.of("serve"):
+                if pod.process is not None and pod.process.returncode is None:
+                    lease = self.sandbox.local("admin").get("leases", NAMESPACE, "sluice")
+                    holder = (lease or {}).get("spec", {}).get("holderIdentity", "")
+                    if f"_{pod.process.pid}_" in holder and pod.said("decides from now on"):
+                        return pod
+            await asyncio.sleep(0.05)
+
+    async def replace(self, pod: Pod, number: signal.Signals) -> Pod:
+        """End a pod, and have another one in its place."""
+        await self.node.end(pod, number)
+        return await self.node.start(pod.component, pod.template)
+
+    # ------------------------------------------------------------------ certificates
+
+    def secret(self) -> dict[str, bytes]:
+        found = self.sandbox.local("admin").get("secrets", NAMESPACE, CERTIFICATES)
+        assert found is not None
+        return {name: base64.b64decode(value) for name, value in found["data"].items()}
+
+    async def age(self, name: str, *, days_left: int) -> None:
+        """Let time pass: the newest certificate of a file ends in so many days. Key and signer stay the same."""
+        data = self.secret()
+        first, *others = x509.load_pem_x509_certificates(data[name])
+        (signer, *_) = x509.load_pem_x509_certificates(data["ca.crt"])
+        key = serialization.load_pem_private_key(data["ca.key"], password=None)
+        aged = _until(first, datetime.now(UTC) + timedelta(days=days_left), signer.subject, key)
+        pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in (aged, *others))
+        body = {"data": {name: base64.b64encode(pem).decode()}}
+        await self.sandbox.local("admin").patch("secrets", NAMESPACE, CERTIFICATES, body)
+
+    async def shown(self, *, other_than: set[bytes]) -> set[bytes]:
+        """What all pods of the gate show, once it is none of these."""
+        while (found := await self.node.shown_certificates()) & other_than or len(found) != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        return found
+
+    def trusted(self) -> int:
+        """How many authorities the API server believes who calls itself the gate."""
+        (found,) = self.sandbox.local("admin").list("mutatingwebhookconfigurations")
+        bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
+        return len(x509.load_pem_x509_certificates(bundle))
+
+    # ------------------------------------------------------------------ Jobs
+
+    async def all_ran_once(self) -> None:
+        """Each Job that was meant was started once, and succeeded."""
+        wanted = set(self.load.created)
+        watcher = self.sandbox.local("admin").watch("jobs")
+        done: dict[str, int] = {}
+        async for batch in watcher:
+            for _, _, obj, _ in batch:
+                conditions = obj.get("status", {}).get("conditions", ())
+                if any(each["type"] == "Complete" and each["status"] == "True" for each in conditions):
+                    done[obj["metadata"]["name"]] = obj["metadata"]["generation"]
+            if wanted <= done.keys():
+                watcher.close()
+        assert {name: done[name] for name in wanted} == dict.fromkeys(wanted, 2)  # 1: created, 2: started
+
+
+def _until(certificate: x509.Certificate, end: datetime, issuer: x509.Name, key: Any) -> x509.Certificate:
+    """The same certificate with another end, and begun long ago."""
+    builder = x509.CertificateBuilder(
+        issuer, certificate.subject, certificate.public_key(), x509.random_serial_number()
+    )
+    builder = builder.not_valid_before(datetime.now(UTC) - timedelta(days=100)).not_valid_after(end)
+    for each in certificate.extensions:
+        builder = builder.add_extension(each.value, each.critical)
+    return builder.sign(key, hashes.SHA256())
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, images: dict[str, Path], *, database_url: str, pause: float, say: Callable[[str], object]
+) -> AsyncIterator[Scene]:
+    """A cluster with nodes, and the Secret with the database's URL; nothing is installed yet."""
+    async with Sandbox(speed=60) as sandbox:
+        admin = sandbox.local("admin")
+        for number in range(NODES):
+            node = {"metadata": {"name": f"node-{number}", "annotations": {"kwok.x-k8s.io/node": "fake"}}}
+            amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+            await admin.create("nodes", "", node | {"status": {"allocatable": amounts, "capacity": amounts}})
+        await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
+        data = {"url": base64.b64encode(database_url.encode()).decode()}
+        await admin.create("secrets", NAMESPACE, {"metadata": {"name": "sluice-database"}, "data": data})
+        sandbox.write_kubeconfig(folder / "kubeconfig")
+        async with Node(sandbox, folder / "pods", images) as node:
+            yield Scene(sandbox, node, Load(sandbox, pause), folder, say)
+
+
+async def install(scene: Scene) -> None:
+    """As docs/install.md has it."""
+    await scene.helm("install", VALUES)
+    await scene.node.roll_out()
+    await scene.kubectl("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=5m")
+    (scene.folder / "queues.yaml").write_text(QUEUES)
+    await scene.kubectl("apply", f"--filename={scene.folder / 'queues.yaml'}")
+    scene.tell("installed, three replicas and two gates are ready, and there are queues")
+
+
+async def rotate_and_kill(scene: Scene) -> None:
+    """The leader is killed when its certificate is due: whoever takes its place makes another one."""
+    before = await scene.node.shown_certificates()
+    await scene.age("tls.crt", days_left=29)
+    aged = await scene.shown(other_than=before)
+    leader = await scene.leader()
+    await scene.replace(leader, signal.SIGKILL)
+    assert await scene.leader() is not leader
+    await scene.shown(other_than=before | aged)
+    await scene.load.more(20)
+    scene.tell("the leader was killed, another one leads, and the gate shows a new certificate")
+
+
+async def upgrade(scene: Scene) -> None:
+    """With an authority that ends within a year: the first new replica adds another one."""
+    await scene.age("ca.crt", days_left=300)
+    assert scene.trusted() == 1
+    await scene.helm("upgrade", VALUES | {"image": {"tag": "after"}})
+    await scene.node.roll_out()
+    while scene.trusted() != 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    assert all(pod.container["image"].endswith(":after") for pod in scene.node.of("serve"))
+    await scene.leader()
+    await scene.load.more(20)
+    scene.tell("upgraded to another schema, one pod after the other; a second authority is trusted")
+
+
+async def roll_back(scene: Scene) -> None:
+    """The release before works on the newer tables; what it has to renew is signed by the new authority."""
+    before = await scene.node.shown_certificates()
+    await scene.age("tls.crt", days_left=29)
+    aged = await scene.shown(other_than=before)
+    await scene.helm("rollback")
+    await scene.node.roll_out()
+    assert not any(pod.container["image"].endswith(":after") for pod in scene.node.of("serve"))
+    await scene.leader()
+    (renewed,) = await scene.shown(other_than=before | aged)
+    (authority, *_) = x509.load_pem_x509_certificates(scene.secret()["ca.crt"])
+    x509.load_der_x509_certificate(renewed).verify_directly_issued_by(authority)
+    await scene.load.more(20)
+    scene.tell("rolled back, on the newer schema; the gate shows a certificate of the second authority")
+
+
+async def migrate_back(scene: Scene, tree: Path, schema: str, database_url: str) -> None:
+    """By the newer program, as the runbook says; while the older one goes on."""
+    given = scene.folder / "migrate-volume"
+    given.mkdir()
+    (given / "url").write_text(database_url)
+    arguments = ["migrate", "--database-url-file=/given/url", f"--to={schema}"]
+    async with contained(tree, scene.folder / "migrate", arguments, volumes={"/given": given}) as process:
+        assert process.stderr is not None
+        errors = await process.stderr.read()
+        assert await process.wait() == 0, errors.decode()
+    await scene.load.more(20)
+    scene.tell("the tables are those of the release before again")
+
+
+async def uninstall(scene: Scene) -> None:
+    """Everything goes: first what the chart has made, then, by its hook, what Sluice has."""
+    hook = asyncio.create_task(scene.node.run_hook())
+    removing = asyncio.create_task(scene.helm("uninstall"))
+    while scene.sandbox.local("admin").list("deployments", NAMESPACE):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await scene.node.roll_out()
+    ran, _ = await asyncio.gather(hook, removing)
+    # While Sluice still ends, it is refused, and tried again.
+    assert all(pod.said("Sluice decides still") for pod in ran[:-1]), [pod.log for pod in ran]
+    scene.tell(f"uninstalled, by attempt {len(ran)} of the hook")
+
+
+async def play(
+    folder: Path,
+    trees: dict[str, Path],
+    *,
+    database_url: str,
+    schema: str,
+    rounds: int = 1,
+    pause: float = 0.1,
+    say: Callable[[str], object] = print,
+) -> None:
+    """All of it; `trees` are the images of the release that is installed (0.1.0) and of the one after it.
+
+    `schema` is that of the first; `rounds`: how often the leader is killed and a certificate rotated.
+    """
+    async with opened(folder, trees, database_url=database_url, pause=pause, say=say) as scene:
+        before = everything(scene.sandbox)
+        await install(scene)
+        async with scene.load.running():
+            await scene.load.more(20)
+            for _ in range(rounds):
+                await rotate_and_kill(scene)
+            await upgrade(scene)
+            await roll_back(scene)
+            await migrate_back(scene, trees["after"], schema, database_url)
+        await scene.all_ran_once()
+        admin = scene.sandbox.local("admin")
+        created = await admin.create("jobs", "default", job("waits", cpu="17"))
+        assert created["spec"]["suspend"] is True
+        scene.tell(f"all {len(scene.load.created)} Jobs that were meant have run, each once")
+        await uninstall(scene)
+        waits = admin.get("jobs", "default", "waits")
+        assert waits is not None
+        assert waits["spec"]["suspend"] is True
+        assert "sluice.dev/submitted-by" not in (waits["metadata"].get("annotations") or {})
+        for name in ("waits", *scene.load.created):
+            await admin.delete("jobs", "default", name)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(30):  # what the cluster's garbage collector needs for what others owned
+                while everything(scene.sandbox) != before:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+        assert everything(scene.sandbox) == before, _differences(before, everything(scene.sandbox))
+        scene.load.none_failed()

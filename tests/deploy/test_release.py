@@ -1,0 +1,38 @@
+"""The life of a release as the chart has it, from the built wheel; `make release-scene` plays it longer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+from containers import build_tree, may_unshare, next_release
+from release_scene import play
+
+from admission.store.database.tables import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from postgresql_server import PostgreSQL
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not may_unshare(), reason="needs the right to make mount namespaces, which root has")
+async def test_a_release_is_installed_rotated_killed_upgraded_rolled_back_and_removed_under_load(
+    tmp_path: Path, postgresql: PostgreSQL
+):
+    tree = build_tree(tmp_path / "image")
+    trees = {"0.1.0": tree, "after": next_release(tree, tmp_path / "after")}
+    name = f"release_{secrets.token_hex(6)}"
+    await _execute(postgresql, f"CREATE DATABASE {name}")
+    try:
+        await play(tmp_path, trees, database_url=postgresql.url(name), schema=SCHEMA_VERSION)
+    finally:
+        await _execute(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _execute(server: PostgreSQL, statement: str) -> None:
+    await asyncio.to_thread(server.execute, statement)
