@@ -1,4 +1,4 @@
-"""`python -m tests.deploy`: the life of a release, longer than in the tests; also from an earlier revision to this one."""
+"""`python -m tests.deploy`: the life of a release, longer than the tests have it, or from an earlier revision."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import helm_python as helm
 import pytest
 import yaml
 from chart import CHART, DEPLOY, NAMESPACE, VALUE_SETS, Object, foreign_kinds, generate, one, rendered
+from kubernetes_validate import ValidationError, validate
 
 from admission.cli.configuration.settings import load_settings
 from admission.sandbox.main import pretend_node
@@ -93,6 +94,26 @@ async def test_an_api_server_takes_all_that_is_rendered(values: Object, tmp_path
         )  # fmt: skip
         output, _ = await applied.communicate()
         assert applied.returncode == 0, output.decode()
+
+
+@pytest.mark.parametrize("kubernetes", ["1.28", "1.30", "1.37"])
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_the_schemas_of_kubernetes_allow_all_that_is_rendered(values: Object, kubernetes: str):
+    """No field unknown, none missing, none of a wrong type, in the oldest and the newest version; hooks as well."""
+    foreign = {definition["spec"]["names"]["kind"] for definition in foreign_kinds()}
+    with helm.Chart.load(CHART) as chart:
+        texts = chart.render(values, name="sluice", namespace=NAMESPACE)
+    hooks = [each for each in yaml.safe_load_all(texts.get("sluice/templates/uninstall.yaml", "")) if each]
+    assert bool(hooks) is values.get("uninstall", {}).get("enabled", True)
+    for document in [*rendered(values), *hooks]:
+        if document["kind"] not in foreign:
+            validate(document, kubernetes, strict=True)
+
+
+def test_the_schemas_of_kubernetes_know_a_wrong_field():
+    (deployment,) = (each for each in rendered({}) if each["kind"] == "ConfigMap")
+    with pytest.raises(ValidationError, match="immutabel"):
+        validate(deployment | {"immutabel": True}, "1.30", strict=True)
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
