@@ -14,7 +14,6 @@ import asyncio
 import logging
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -22,31 +21,24 @@ import orjson
 from admission.cluster.events import EventRecorder
 from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
-from admission.controller.decisions.commit_batching import CommitBatching
+from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.policy_seeds import policy_seeds
-from admission.controller.decisions.scheduler import REASONS_INTERVAL
 from admission.controller.decisions.undecidable import events_of, first_undecidable
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
 from admission.controller.recovery import log_start, restore
 from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import Due, Inbox
-from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
 from admission.controller.state.tracked import StoredObject
-from admission.controller.state.work_log import WorkLog
-from admission.controller.state.workload_events import WorkloadEvents
-from admission.controller.state.workload_state import QUOTA_RESERVED
-from admission.controller.workloads.acting import reference
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.model.errors import SluiceError
-from admission.store.errors import ContradictsLedger, DatabaseUnavailable, DatabaseUnusable, Unwritable
-from admission.store.records import State
+from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
@@ -55,7 +47,6 @@ if TYPE_CHECKING:
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
-    from admission.store.records import Changes, WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -111,14 +102,13 @@ class Controller:
         self._revision = 0
         self._uncompared: dict[str, StoredObject] = {}
         """Objects that are known and were not yet compared with what is on record, by uid."""
+        self._pod_obstacles: PodObstacles | None = None
         self._recovered = asyncio.Event()
         self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
-        self._batching = CommitBatching()
         self._timer = Timer()
-        self._work_log = WorkLog()
-        self._workload_events = WorkloadEvents(self._emit, clock=store.now)
-        self.metrics = LeaderMetrics()
+        self._committer = Committer(store, self.events, self.faults)
+        self.metrics = self._committer.metrics
         self._doubtful = False
         """Whether what it works on may differ from what is on record, so that it has to begin anew."""
         self._undecidable = False
@@ -128,9 +118,8 @@ class Controller:
         self._queue_objects: tuple[QueueObject, ...] = ()
         """As they were when the state was loaded."""
         self._pod_waiter = PodWaiter(client, self.inbox)
+        self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
         self._reset()
-        parts = store, client, kinds, self.context
-        self.auditor = Auditor(*parts, lambda: (self._desk, self.inbox), interval=audit_interval, clock=store.now)
 
     async def health(self) -> str | None:
         """None once it decides; else the sentence that says what it waits for."""
@@ -145,7 +134,7 @@ class Controller:
 
     def engine(self) -> Engine | None:
         """The engine that decides, to be read only and at once; None while this replica decides nothing."""
-        return self._desk.engine if self._recovered.is_set() else None
+        return self._state.engine if self._recovered.is_set() else None
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
         """The labels of each namespace."""
@@ -155,7 +144,7 @@ class Controller:
         """Seconds for which each workload that has a limit may run, from its next or last start on, by uid."""
         return {
             tracked.uid: max(tracked.seen.max_seconds - tracked.record.past_seconds, 0.0)
-            for tracked in self._desk.registry
+            for tracked in self._state.registry
             if tracked.seen is not None and tracked.seen.max_seconds is not None
         }
 
@@ -175,10 +164,9 @@ class Controller:
         self._epoch = epoch
         self.inbox = Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
-        # The leader is made anew after an outage, so that it is asked for each time.
-        self._pod_obstacles = PodObstacles(
-            self._client, self.inbox, lambda: self._leader.upkeep.unready(), clock=self._clock
-        )
+        self._reset()
+        pod_obstacles = PodObstacles(self._client, self.inbox, self._leader.reconciler.readiness, clock=self._clock)
+        self._pod_obstacles = pod_obstacles
         self._orders_taken.set()
         self._uncompared = self.watches.hand_over(self.inbox)
         try:
@@ -186,16 +174,16 @@ class Controller:
                 group.create_task(self.writer.run(), name="writer")
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self._pod_waiter.run(), name="pod waiter")
-                group.create_task(self._workload_events.run(), name="workload events")
-                group.create_task(self._pod_obstacles.run(), name="pod obstacles")
+                group.create_task(self._committer.workload_events.run(), name="workload events")
+                group.create_task(pod_obstacles.run(), name="pod obstacles")
                 await self.watches.context_synced()
                 await self._load()
-                self._workload_events.begin(tracked.record for tracked in self._desk.registry)
+                self._committer.workload_events.begin(tracked.record for tracked in self._state.registry)
                 group.create_task(self._follow_orders(), name="orders")
                 await self._compare()
                 await self._first_list()
-                log_start(self._desk.registry)
-                self._leader.acting.look_for_the_unseen(self.watches.forbidden())
+                log_start(self._state.registry)
+                self._leader.requests.look_for_the_unseen(self.watches.forbidden())
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -204,7 +192,7 @@ class Controller:
             self._recovered.clear()
             self.watches.take_back(self._objects(), self.inbox)
             self._timer.cancel()
-            self._work_log.flush()
+            self._committer.work_log.flush()
             for task in self._reads:
                 task.cancel()
             await asyncio.gather(*self._reads, return_exceptions=True)
@@ -232,7 +220,10 @@ class Controller:
             reads=self._reads,
             clock=self._clock,
         )
-        self._desk = self._leader.desk
+        self._state = self._leader.state
+        self.auditor.begin(self._state, self.inbox)
+        if self._pod_obstacles is not None:
+            self._pod_obstacles.readiness = self._leader.reconciler.readiness
 
     async def _load(self) -> None:
         """Everything that is committed, as soon as the database answers, and can be written if that was what failed."""
@@ -251,32 +242,25 @@ class Controller:
             await asyncio.sleep(RETRY)
 
     async def _load_now(self) -> None:
-        state = await self._store.load()
-        seeds = await policy_seeds(self._store, self.policy, state.queue_objects, now=self._clock())
+        loaded = await self._store.load()
+        seeds = await policy_seeds(self._store, self.policy, loaded.queue_objects, now=self._clock())
         self._reset()
-        self._revision = state.revision
-        self._queue_objects = state.queue_objects
-        for uid, error in state.faults.items():
+        self._revision = loaded.revision
+        self._queue_objects = loaded.queue_objects
+        for uid, error in loaded.faults.items():
             self.faults.report(f"the row of workload {uid}", error)
-        isolation = self._leader.isolation
         restore(
-            state,
-            seeds,
-            desk=self._desk,
-            context=self.context,
-            kinds=self._kinds,
-            isolation=isolation,
-            now=self._clock(),
+            loaded, seeds, state=self._state, context=self.context, kinds=self._kinds, isolation=self._leader.isolation
         )
-        self._leader.upkeep.restored()
+        self._leader.reconciler.readiness.restored()
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
         for number, uid in enumerate(list(self._uncompared), start=1):
             kind, raw = self._uncompared.pop(uid)
-            self._leader.see(kind, orjson.loads(raw))
+            self._leader.children.see(kind, orjson.loads(raw))
             former = before.get(uid) if before is not None else None
-            if former is not None and (now := self._desk.registry.get(uid)) is not None:
+            if former is not None and (now := self._state.registry.get(uid)) is not None:
                 now.in_flight, now.refused = former.in_flight, former.refused
             if number % COMPARE_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -298,14 +282,14 @@ class Controller:
         """All that are known, by uid."""
         seen = {
             tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
-            for tracked in self._desk.registry
+            for tracked in self._state.registry
             if tracked.seen is not None and tracked.raw is not None
         }
         return self._uncompared | self._leader.children.objects() | seen
 
     async def _begin_anew(self) -> None:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""
-        before = self._desk.registry
+        before = self._state.registry
         self._uncompared = self._objects()
         await asyncio.sleep(min(RETRY * 2**self._failures, LONGEST_RETRY))
         self._failures += 1
@@ -314,7 +298,7 @@ class Controller:
             await self._find_undecidable(before)
         self._doubtful = self._undecidable = False
         await self._compare(before)
-        self._leader.acting.look_for_the_unseen(self.watches.forbidden())
+        self._leader.requests.look_for_the_unseen(self.watches.forbidden())
         log.info("deciding again")
 
     async def _find_undecidable(self, workloads: Registry) -> None:
@@ -364,11 +348,12 @@ class Controller:
             await self._begin_anew()
         await self._take_in_orders()
         self._leader.dispatcher.messages(self.inbox.take())
-        self._leader.upkeep.pass_time()
-        self._leader.acting.release_stopped()
+        self._leader.reconciler.pass_time()
+        self._leader.requests.release_stopped()
         if not self._set_aside():
             return
-        pause = self._batching.due_in(time.monotonic(), arrived=self._desk.arrived, wanted=self._desk.is_wanted)
+        state, batching = self._state, self._committer.batching
+        pause = batching.due_in(time.monotonic(), arrived=state.arrived, wanted=state.is_wanted)
         if pause > 0:
             self._wake_in(pause)
         else:
@@ -377,11 +362,11 @@ class Controller:
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
-        self._batching.began(arrived=self._desk.arrived)
-        self._desk.freed, self._desk.arrived = False, 0
+        self._committer.batching.began(arrived=self._state.arrived)
+        self._state.freed, self._state.arrived = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
-        self.metrics.decided(decisions, time.perf_counter() - began, self._desk.engine.cluster_queue_of)
+        self.metrics.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
         for flap in decisions.flapping:
             self.flapping += 1
             log.warning("%s", flap.message)
@@ -390,50 +375,21 @@ class Controller:
         if not self._set_aside():
             return
         await self._commit()
-        self._leader.acting.act()
+        self._leader.requests.send_due()
         self._set_aside()
-        if self._desk.dirty or self._desk.batch.urgent:
+        if self._state.dirty or self._state.batch.urgent:
             self.inbox.wake()
 
     async def _commit(self) -> None:
-        batch = self._desk.batch
-        now = time.monotonic()
-        if batch.urgent or (not batch.empty and now - self._batching.committed_at >= REASONS_INTERVAL):
-            changes = replace(batch.take(), known=self._revision)
-            try:
-                with self.metrics.commit_seconds.time():
-                    await self._store.commit(changes, epoch=self._epoch)
-                self._tell(changes)
-            except Unwritable as error:
-                self._unwritten(error)
-                self._tell(changes, unwritten=error.faults)
-            self._batching.committed(time.monotonic())
-        elif not batch.empty:
-            self._wake_in(self._batching.committed_at + REASONS_INTERVAL - now)
-
-    def _tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
-        """What is committed, to those who count and log it."""
-        self.metrics.committed(changes, unwritten=unwritten)
-        self._work_log.tell(changes, unwritten=unwritten)
-        self._workload_events.tell(changes, unwritten=unwritten)
-
-    def _emit(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
-        """Write an Event about a workload's object, and a line of the log if it tells why the workload waits."""
-        regarding = reference(record.workload)
-        self.events.record(regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion)
-        if record.state is not State.EVICTING and reason != QUOTA_RESERVED:  # those have their line already
-            self._work_log.tell_waiting(record, note)
-
-    def _unwritten(self, error: Unwritable) -> None:
-        """Some of it was not written: those workloads are left alone. Raises `error` if nothing was."""
-        for uid, cause in error.faults.items():
-            # What is in the way may be what was decided here on a wrong belief: that gets a second chance.
-            if not isinstance(error, ContradictsLedger) or self.faults.suspect(uid):
-                self._leader.isolation.failed(uid, cause)
-        if error.revision is None:
+        try:
+            due_in = await self._committer.commit(
+                self._state.batch, self._leader.isolation, known=self._revision, epoch=self._epoch
+            )
+        except Unwritable:
             self._set_aside()
-            raise error
-        log.error("%s; the others were written", error)
+            raise
+        if due_in is not None:
+            self._wake_in(due_in)
 
     def _wake_in(self, seconds: float) -> None:
         self._timer.set(seconds, self.inbox.wake)

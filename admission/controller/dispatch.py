@@ -1,54 +1,49 @@
-"""What arrives, told to those whom it concerns: changes in the cluster, outcomes of requests, orders of admins."""
+"""What arrives, handed to those whom it concerns: changes in the cluster, outcomes of requests, orders of admins."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import ContextChanged, Due, ObjectsChanged, PodProblemsFound, PodsGone, StepDone
+from admission.controller.workloads.triggers import (
+    CheckAnswered,
+    CheckRulesChanged,
+    ContextChange,
+    LastPodEnded,
+    ObjectGone,
+    Ordered,
+    PodProblem,
+)
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
 from admission.model.queues import ClusterQueue, WorkloadPriorityClass
+from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.cluster.informer import Change
-    from admission.controller.state.context import Context
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Message
-    from admission.controller.state.isolation import Isolation
-    from admission.controller.state.workload_state import Desk
-    from admission.controller.workloads.acting import Acting
-    from admission.controller.workloads.admitted import Upkeep
     from admission.controller.workloads.children import Children
-    from admission.controller.workloads.observing import Observing
+    from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.requests import Requests
+    from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Object, Observed
     from admission.store.records import QueueObjectVersion
     from admission.store.workloads.orders import News
 
 
 class Dispatcher:
-    """The distribution; what follows is decided by the others."""
+    """Finds the workloads that something concerns; what follows for each, the `Reconciler` knows."""
 
-    def __init__(
-        self,
-        *,
-        context: Context,
-        desk: Desk,
-        observing: Observing,
-        isolation: Isolation,
-        faults: Faults,
-        acting: Acting,
-        upkeep: Upkeep,
-        children: Children,
-    ) -> None:
-        self._isolation = isolation
-        self._faults = faults
-        self._context = context
-        self._desk = desk
-        self._observing = observing
-        self._acting = acting
-        self._upkeep = upkeep
+    def __init__(self, reconciler: Reconciler, children: Children, requests: Requests, faults: Faults) -> None:
+        self._reconciler = reconciler
+        self._state = reconciler.state
+        self._context = reconciler.environment.context
+        self._isolation = reconciler.isolation
         self._children = children
+        self._requests = requests
+        self._faults = faults
 
     def messages(self, messages: Iterable[Message]) -> None:
         """What was in the inbox."""
@@ -59,31 +54,31 @@ class Dispatcher:
                         self._object_changed(kind, change)
                 case StepDone():
                     with self._isolation.of(message.uid):
-                        self._acting.done(message)
+                        self._requests.done(message)
                 case Due():
                     with self._isolation.of(message.uid):
-                        self._acting.due(message)
+                        self._requests.due(message)
                 case PodsGone(uid, wait):
-                    if (tracked := self._desk.registry.get(uid)) is not None and tracked.wait == wait:
-                        with self._isolation.of(uid):
-                            self._observing.pods_gone(tracked)
+                    if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
+                        self._happened(uid, LastPodEnded())
                 case PodProblemsFound(uid, text):
-                    if (tracked := self._desk.registry.get(uid)) is not None:
-                        with self._isolation.of(uid):
-                            self._desk.note_pod_problem(tracked, text)
+                    self._happened(uid, PodProblem(text))
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
 
+    def _happened(self, uid: str, trigger: Trigger) -> None:
+        if (tracked := self._state.registry.get(uid)) is not None:
+            with self._isolation.of(uid):
+                self._reconciler.handle(tracked, trigger)
+
     def _object_changed(self, kind: Kind, change: Change) -> None:
         if change.type != "DELETED" and change.object is not None:
-            self._isolation.see(kind, change.object, self._observing.see)
+            self._children.see(kind, change.object)
             return
         self._faults.forget(change.uid)
-        if (tracked := self._desk.registry.get(change.uid)) is not None:
-            with self._isolation.of(change.uid):
-                if change.object is not None:
-                    tracked.seen = self._last(kind, change.object)
-                self._observing.gone(tracked)
+        if (tracked := self._state.registry.get(change.uid)) is not None:
+            last = tracked.seen if change.object is None else self._last(kind, change.object)
+            self._happened(change.uid, ObjectGone(last))
         self._children.gone(change.uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:
@@ -96,16 +91,15 @@ class Dispatcher:
 
     def _context_changed(self, namespace: str) -> None:
         if namespace:
-            self._desk.tell(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
-        for tracked in list(self._desk.registry):
+            self._state.tell(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
+        for tracked in list(self._state.registry):
             if not namespace or tracked.record.workload.namespace == namespace:
-                with self._isolation.of(tracked.uid):
-                    self._observing.look_again(tracked)
+                self._happened(tracked.uid, ContextChange())
 
     def versions(self, versions: Iterable[QueueObjectVersion]) -> None:
         """Queue objects that were written or deleted, in this order. Telling the same again changes nothing."""
         for version in versions:
-            self._desk.freed = True
+            self._state.freed = True
             with self._isolation.of_queue_object(version.object.key):
                 self._version(version)
 
@@ -114,20 +108,24 @@ class Dispatcher:
         rules = self._context.check_rules(name)
         if version.operation == "delete":
             self._context.forget_queue_object(kind, name)
-            self._desk.tell(QueueObjectDeleted(kind, namespace, name))
+            self._state.tell(QueueObjectDeleted(kind, namespace, name))
         else:
             self._context.see_queue_object(version.object)
-            self._desk.tell(QueueObjectChanged(version.object))
+            self._state.tell(QueueObjectChanged(version.object))
         if kind == WorkloadPriorityClass.kind:
             self._context_changed("")
         if kind == ClusterQueue.kind and self._context.check_rules(name) != rules:
-            self._upkeep.rules_changed(name)
+            self._check_rules_changed(name)
+
+    def _check_rules_changed(self, cluster_queue: str) -> None:
+        for tracked in list(self._state.registry):
+            record = tracked.record
+            if record.state is State.ADMITTED and record.admission and record.cluster_queue == cluster_queue:
+                self._happened(tracked.uid, CheckRulesChanged())
 
     def news(self, news: News) -> None:
         """What admins have ordered and checks have answered. Telling the same again changes nothing."""
         for order in news.orders:
-            with self._isolation.of(order.uid):
-                self._observing.ordered(order)
+            self._happened(order.uid, Ordered(order))
         for check in news.checks:
-            with self._isolation.of(check.uid):
-                self._upkeep.said(check)
+            self._happened(check.uid, CheckAnswered(check))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.dispatch import Dispatcher
 from admission.controller.state.isolation import Isolation
-from admission.controller.state.workload_state import Desk
-from admission.controller.workloads.acting import Acting
-from admission.controller.workloads.admitted import Upkeep
+from admission.controller.state.leader_state import LeaderState
 from admission.controller.workloads.children import Children
-from admission.controller.workloads.observing import Observing
+from admission.controller.workloads.environment import Environment
+from admission.controller.workloads.reconciler import Reconciler
+from admission.controller.workloads.requests import Requests
 from admission.engine import Engine
 
 if TYPE_CHECKING:
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.policy import Policy
     from admission.controller.workloads.pod_waiter import PodWaiter
-    from admission.kinds.base import Kind, Object
     from admission.kinds.registry import Kinds
 
 
 class Leader:
-    """An empty desk, and those who work at it. What is given outlasts it."""
+    """An empty state, and those who work on it. What is given outlasts it."""
 
     def __init__(
         self,
@@ -48,53 +47,22 @@ class Leader:
         reads: set[asyncio.Task[None]],
         clock: Callable[[], float],
     ) -> None:
-        self.desk = Desk(Engine(policy.engine), clock=clock)
-        self.isolation = Isolation(kinds=kinds, desk=self.desk, faults=faults, clock=clock)
-        self.upkeep = Upkeep(
-            context=context,
-            desk=self.desk,
-            pods_ready=policy.pods_ready,
-            clock=clock,
-            isolated=self.isolation.of,
-        )
+        self.inbox = inbox
+        self.state = LeaderState(Engine(policy.engine), clock=clock)
+        self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
+        environment = Environment(kinds, context, policy.pods_ready)
+        self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         self.children = Children(
-            kinds=kinds,
-            client=client,
-            writer=writer,
-            events=events,
-            inbox=inbox,
-            context=context,
-            desk=self.desk,
-            reads=reads,
+            reconciler=self.reconciler, client=client, writer=writer, events=events, inbox=inbox, reads=reads
         )
-        self.observing = Observing(kinds, context, self.desk, pod_waiter, self.upkeep, self.children)
-        self.acting = Acting(
-            kinds=kinds,
-            client=client,
-            writer=writer,
-            events=events,
-            inbox=inbox,
-            context=context,
-            desk=self.desk,
-            observing=self.observing,
-            isolation=self.isolation,
-            reads=reads,
-        )
-        self.dispatcher = Dispatcher(
-            context=context,
-            desk=self.desk,
-            observing=self.observing,
-            isolation=self.isolation,
-            faults=faults,
-            acting=self.acting,
-            upkeep=self.upkeep,
+        self.requests = Requests(
+            reconciler=self.reconciler,
             children=self.children,
+            client=client,
+            writer=writer,
+            events=events,
+            inbox=inbox,
+            reads=reads,
         )
-
-        self.scheduler = Scheduler(
-            desk=self.desk, acting=self.acting, upkeep=self.upkeep, isolation=self.isolation, clock=clock
-        )
-
-    def see(self, kind: Kind, obj: Object) -> None:
-        """Take in an object of a kind as it is now, on its own."""
-        self.isolation.see(kind, obj, self.observing.see)
+        self.dispatcher = Dispatcher(self.reconciler, self.children, self.requests, faults)
+        self.scheduler = Scheduler(self.reconciler)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from admission.controller.state.context import Context
     from admission.controller.state.isolation import Isolation
+    from admission.controller.state.leader_state import LeaderState
     from admission.controller.state.tracked import Registry
-    from admission.controller.state.workload_state import Desk
     from admission.engine import PolicyEvent
     from admission.kinds.registry import Kinds
     from admission.store.records import CheckRecord, LoadedState
@@ -46,36 +46,35 @@ log = logging.getLogger(__name__)
 
 
 def restore(
-    state: LoadedState,
+    loaded: LoadedState,
     seeds: Iterable[PolicyEvent],
     *,
-    desk: Desk,
+    state: LeaderState,
     context: Context,
     kinds: Kinds,
     isolation: Isolation,
-    now: float,
 ) -> None:
-    """Put all of `state` onto an empty desk, the queue objects also into the context, the policies' `seeds` too."""
+    """Put all of `loaded` into an empty state, the queue objects also into the context, the policies' `seeds` too."""
     context.forget_queue_objects()
     for namespace in context.namespaces():
-        desk.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
-    for obj in state.queue_objects:
+        state.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
+    for obj in loaded.queue_objects:
         with isolation.of_queue_object(obj.key):
             context.see_queue_object(obj)
-            desk.tell(QueueObjectChanged(obj))
-    desk.engine.settle(now=now)  # the trees are built now, and not anew around all workloads
+            state.tell(QueueObjectChanged(obj))
+    state.engine.settle(now=state.now())  # the trees are built now, and not anew around all workloads
     for seed in seeds:
-        desk.tell(seed)
-    orders = {order.uid: order for order in state.orders}
+        state.tell(seed)
+    orders = {order.uid: order for order in loaded.orders}
     checks: dict[str, list[CheckRecord]] = {}
-    for check in state.checks:
+    for check in loaded.checks:
         checks.setdefault(check.uid, []).append(check)
-    desk.ended = state.ended
-    for record in state.workloads:
+    state.ended = loaded.ended
+    for record in loaded.workloads:
         uid = record.workload.uid
         with isolation.of(uid):
             is_on = kinds.of(record.workload) is not None
-            desk.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
+            state.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
 
 
 def log_start(registry: Registry) -> None:

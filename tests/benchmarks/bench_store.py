@@ -6,13 +6,15 @@ import asyncio
 import resource
 import time
 
-from admission.controller.state.workload_reader import Reading
-from admission.controller.state.workload_state import Desk
+from admission.controller.state.leader_state import LeaderState
+from admission.controller.state.tracked import StartPatch, Tracked
+from admission.controller.state.workload_change import WorkloadChange
 from admission.engine import Engine
 from admission.engine.events import NamespaceChanged, QueueObjectChanged
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
 from admission.store.database.migrations import migrate
+from admission.store.records import State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, Skipped
 from tests.postgresql_server import NoPostgreSQL, PostgreSQL, running_postgresql
@@ -42,11 +44,11 @@ def _prepare(server: PostgreSQL) -> None:
 async def _measure(url: str) -> list[Figure]:
     async with Store.open(url) as store:
         epoch = await store.lead("benchmark")
-        desk = _desk()
+        state = _state()
         shape = (PodSet("main", 1, {"cpu": 1000}),)
         began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         for start in range(0, _WORKLOADS, _AT_ONCE):
-            running = [tracked for tracked in desk.registry if tracked.holds_quota]
+            running = [tracked for tracked in state.registry if tracked.holds_quota]
             for number in range(start, start + _AT_ONCE):
                 workload = Workload(
                     uid=f"00000000-0000-4000-8000-{number:012}",
@@ -57,14 +59,21 @@ async def _measure(url: str) -> list[Figure]:
                     created=time.time(),
                     pod_sets=shape,
                 )
-                desk.arrive(Reading(workload), on_hold=False, reason="", message="")
+                record = WorkloadRecord(workload, State.PENDING, queued_at=time.time())
+                arrival = WorkloadChange(Tracked(record), now=time.time(), is_new=True)
+                arrival.arrive()
+                state.apply(arrival)
             for tracked in running:
-                desk.finish(tracked, outcome="Succeeded", message="")
-            for decision in desk.engine.settle(now=time.time()).admitted:
-                tracked_now = desk.registry.get(decision.workload.uid)
+                end = WorkloadChange(tracked, now=time.time())
+                end.finish(outcome="Succeeded", message="")
+                state.apply(end)
+            for decision in state.engine.settle(now=time.time()).admitted:
+                tracked_now = state.registry.get(decision.workload.uid)
                 assert tracked_now is not None
-                desk.admit(tracked_now, decision, original={})
-            await store.commit(desk.batch.take(), epoch=epoch)
+                admission = WorkloadChange(tracked_now, now=time.time())
+                admission.admit(decision.admission, StartPatch("1", [], {}))
+                state.apply(admission)
+            await store.commit(state.batch.take(), epoch=epoch)
         took = time.perf_counter() - began
         used = resource.getrusage(resource.RUSAGE_SELF)
         async with store._database.read() as connection:
@@ -79,10 +88,10 @@ async def _measure(url: str) -> list[Figure]:
     ]
 
 
-def _desk() -> Desk:
-    desk = Desk(Engine(), clock=time.time)
-    desk.tell(NamespaceChanged("ns", {}))
-    desk.tell(QueueObjectChanged(parse_manifest({"kind": "ResourceFlavor", "metadata": {"name": "default"}} | _API)))
+def _state() -> LeaderState:
+    state = LeaderState(Engine(), clock=time.time)
+    state.tell(NamespaceChanged("ns", {}))
+    state.tell(QueueObjectChanged(parse_manifest({"kind": "ResourceFlavor", "metadata": {"name": "default"}} | _API)))
     for number in range(10):
         quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10_000}]}
         spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
@@ -93,8 +102,8 @@ def _desk() -> Desk:
             "spec": {"clusterQueue": f"cq-{number}"},
         }
         for document in (queue, door):
-            desk.tell(QueueObjectChanged(parse_manifest(document | _API)))
-    return desk
+            state.tell(QueueObjectChanged(parse_manifest(document | _API)))
+    return state
 
 
 _API = {"apiVersion": "sluice.dev/v1"}

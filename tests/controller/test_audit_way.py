@@ -47,7 +47,7 @@ async def seen_last(world, name: str) -> None:
 
     async def look():
         job = world.user.get("jobs", "team-a", name)
-        seen = world.controller._desk.registry.get(job["metadata"]["uid"]).seen
+        seen = world.controller._state.registry.get(job["metadata"]["uid"]).seen
         return "conditions" in job["status"] and seen.resource_version == job["metadata"]["resourceVersion"]
 
     await world.eventually(look)
@@ -153,7 +153,7 @@ async def test_what_nobody_knows_is_taken_in(queues):
     record = await queues.record("waits", "pending", reason="ExceedsMaxQuota")
     await seen_last(queues, "waits")
     await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
-    queues.controller._desk.registry.remove(record.workload.uid)
+    queues.controller._state.registry.remove(record.workload.uid)
     documents = await found(queues, Problem.NOT_ON_RECORD)
     assert [document["found"] for document in documents] == ["suspended in LocalQueue lq, but not on record"]
     await repaired(queues)

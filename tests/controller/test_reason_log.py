@@ -7,9 +7,13 @@ from job_examples import cluster_queue, flavor, job, local_queue, runs
 
 from admission.api.resources.history import waiting_times
 from admission.controller.state.commit_batch import Batch
+from admission.controller.state.context import Context
 from admission.controller.state.tracked import Tracked
-from admission.controller.state.workload_state import MOST_REASON_CHANGES, Desk
-from admission.engine import Engine
+from admission.controller.state.workload_change import MOST_REASON_CHANGES, WorkloadChange
+from admission.controller.workloads.environment import Environment
+from admission.controller.workloads.transition import transition
+from admission.controller.workloads.triggers import ReasonChanged
+from admission.kinds import all_kinds
 from admission.model.workload import Workload
 from admission.store.records import State, Transition, WorkloadRecord
 
@@ -53,23 +57,36 @@ def record(name: str) -> WorkloadRecord:
     return WorkloadRecord(Workload(name, "ns", name, "lq", 0, 0.0, ()), State.PENDING, queued_at=0.0)
 
 
+def change(name: str, at: float) -> WorkloadChange:
+    return WorkloadChange(Tracked(record=record(name)), now=at)
+
+
 def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
     batch = Batch()
-    batch.note(record("u"), line(2, "WaitingForQuota"))
+    waits = change("u", 2)
+    waits.wait_for("WaitingForQuota", "")
+    batch.add(waits)
     assert not batch.urgent
     assert not batch.empty
-    batch.write(record("u"), at=3, reason="Admitted")
-    batch.note(record("b"), Transition("b", 1, State.PENDING, "WaitingForQuota"))
+    admitted = change("u", 3)
+    admitted.write(reason="Admitted")
+    batch.add(admitted)
+    other = change("b", 1)
+    other.wait_for("WaitingForQuota", "")
+    batch.add(other)
     batch.forget("b")
     assert [one.reason for one in batch.take().transitions] == ["WaitingForQuota", "Admitted"]
 
 
 def test_a_reason_that_comes_and_goes_fills_no_table():
-    desk = Desk(Engine(), clock=lambda: 1.0)
-    tracked = desk.registry.add(Tracked(record=record("u")))
+    batch, tracked = Batch(), Tracked(record=record("u"))
+    environment = Environment(all_kinds(), Context(), None)
     for number in range(3 * MOST_REASON_CHANGES):
-        desk._wait_for(tracked, f"Reason{number % 2}", f"message {number}")
-    changes = desk.batch.take()
+        waits = transition(tracked, ReasonChanged(f"Reason{number % 2}", f"message {number}"), environment, now=1.0)
+        assert waits.tracked is not tracked, "what was known before stays as it was"
+        batch.add(waits)
+        tracked = waits.tracked
+    changes = batch.take()
     assert len(changes.transitions) == MOST_REASON_CHANGES
     (written,) = changes.workloads
     assert written.message == f"message {3 * MOST_REASON_CHANGES - 1}", "the record has the last one all the same"

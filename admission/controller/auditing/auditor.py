@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from admission.controller.auditing.comparison import Difference
     from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox
-    from admission.controller.state.workload_state import Desk
+    from admission.controller.state.leader_state import LeaderState
+    from admission.controller.state.tracked import Tracked
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
     from admission.store.store import Store
@@ -47,12 +48,11 @@ class Auditor:
         client: Client,
         kinds: Kinds,
         context: Context,
-        working: Callable[[], tuple[Desk, Inbox]],
         *,
         interval: float,
         clock: Callable[[], float],
     ) -> None:
-        """`working` gives what the leader works on now. Every `interval` seconds it audits and repairs; 0: never."""
+        """Every `interval` seconds it audits and repairs; 0: never. `clock` gives Unix time in seconds."""
         self.grace = GRACE
         """Seconds between two looks, and between a repair and the look at its effect."""
         self.doubts = False
@@ -65,10 +65,15 @@ class Auditor:
         """When that was."""
         self._sources = AuditSources(store, client, kinds, clock=clock)
         self._context = context
-        self._working = working
+        self._state: LeaderState | None = None
+        self._inbox: Inbox | None = None
         self._interval = interval
         self._clock = clock
         self._one = asyncio.Lock()
+
+    def begin(self, state: LeaderState, inbox: Inbox) -> None:
+        """From now on the leader works on this state, and is told what to look at by this inbox."""
+        self._state, self._inbox = state, inbox
 
     async def run(self) -> None:
         """Audit and repair for ever, if that is wanted."""
@@ -101,7 +106,9 @@ class Auditor:
     async def repair(self, found: Iterable[Difference]) -> None:
         """Have the leader look at all that can be cured. Raises ClusterError."""
         found = list(found)
-        desk, inbox = self._working()
+        state, inbox = self._state, self._inbox
+        assert state is not None
+        assert inbox is not None
         cures = {difference.problem.cure for difference in found}
         if Cure.BEGIN_ANEW in cures:
             self.doubts = True  # all objects are then compared, too
@@ -109,7 +116,7 @@ class Auditor:
             return
         strange = set()
         for difference in found:
-            tracked = desk.registry.get(difference.uid)
+            tracked = state.registry.get(difference.uid)
             if difference.problem.cure is not Cure.LOOK:
                 continue
             if tracked is None:
@@ -117,7 +124,7 @@ class Auditor:
             elif tracked.in_flight is None:
                 inbox.put(Due(difference.uid))
         if strange:
-            desk.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
+            state.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
             async for kind, obj in self._sources.objects():
                 if obj["metadata"]["uid"] in strange:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
@@ -138,16 +145,19 @@ class Auditor:
         return [document(difference, left=key(difference) in still) for difference in found]
 
     async def _differences(self) -> list[Difference]:
-        view = await self._sources.view(lambda uid: self._working()[0].registry.get(uid), self._is_elsewhere)
+        view = await self._sources.view(self._tracked, self._is_elsewhere)
+        state = self._state
+        assert state is not None
         # Engine and memory are of one moment.
-        desk, _ = self._working()
-        view = replace(view, tracked=desk.registry.records(), engine=_flat(desk.engine.usage()))
+        view = replace(view, tracked=state.registry.records(), engine=_flat(state.engine.usage()))
         return await compared(view)
+
+    def _tracked(self, uid: str) -> Tracked | None:
+        return None if self._state is None else self._state.registry.get(uid)
 
     def _is_elsewhere(self, kind: Kind, uid: str, obj: Object) -> bool:
         """Whether what runs has another template than its admission would give it now."""
-        desk, _ = self._working()
-        if (tracked := desk.registry.get(uid)) is None:
+        if (tracked := self._tracked(uid)) is None:
             return False
         record = tracked.record
         if record.state is not State.ADMITTED or record.admission is None or record.original is None:

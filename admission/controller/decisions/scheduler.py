@@ -6,16 +6,14 @@ import time
 from typing import TYPE_CHECKING
 
 from admission.controller.decisions.block_admission import WAITING, one_at_a_time
+from admission.controller.workloads.admitted import start_patch
+from admission.controller.workloads.triggers import EvictionDecided, QuotaGiven, ReasonChanged, StartImpossible
+from admission.engine.vocabulary import PENDING_EVALUATION
 from admission.model.errors import Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from admission.controller.state.isolation import Isolation
-    from admission.controller.state.workload_state import Desk
-    from admission.controller.workloads.acting import Acting
-    from admission.controller.workloads.admitted import Upkeep
+    from admission.controller.workloads.reconciler import Reconciler
     from admission.engine.events import Admit, Decisions
 
 REASONS_INTERVAL = 1.0
@@ -26,17 +24,15 @@ REASONS_AT_ONCE = 500
 
 
 class Scheduler:
-    """Kueue's word for what runs the cycles. For one desk; `clock` gives seconds since the epoch."""
+    """Kueue's word for what runs the cycles. Works on the state of one leader."""
 
-    def __init__(
-        self, *, desk: Desk, acting: Acting, upkeep: Upkeep, isolation: Isolation, clock: Callable[[], float]
-    ) -> None:
-        self._desk = desk
-        self._acting = acting
-        self._upkeep = upkeep
-        self._isolated = isolation.of
-        self._clock = clock
-        self._asked_at = 0.0
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler = reconciler
+        self._state = reconciler.state
+        self._readiness = reconciler.readiness
+        self._isolated = reconciler.isolation.of
+        self._reviewed_at = 0.0
+        """When reasons for waiting were looked at last, of a clock that never goes back."""
 
     def decide(self) -> Decisions:
         """What follows from all that the engine was told, taken over into records."""
@@ -45,45 +41,61 @@ class Scheduler:
             with self._isolated(admission.workload.uid):
                 self._admit(admission)
         for eviction in decisions.evicted:
-            with self._isolated(eviction.workload.uid):
-                self._desk.evict_by_decision(eviction)
-        self._store_reasons()
+            if (tracked := self._state.registry.get(eviction.workload.uid)) is not None:
+                with self._isolated(tracked.uid):
+                    self._reconciler.handle(tracked, EvictionDecided(eviction))
+        now = time.monotonic()
+        if now >= self._reviewed_at + REASONS_INTERVAL:
+            # Not with each step: a reason is no decision, and a thousand Jobs of one shape wait for the same one.
+            self._reviewed_at = now
+            self._store_reasons()
         return decisions
 
     def seconds_until_next(self) -> float | None:
         """Until the engine, a deadline or a reason that is still to be told wants another round; None: nothing does."""
-        times = [at for at in (self._desk.engine.wake_at(), self._upkeep.wake_at()) if at is not None]
-        pauses = [max(min(times) - self._clock(), 0.0)] if times else []
-        if self._desk.engine.reasons_are_due:
+        engine = self._state.engine
+        times = [at for at in (engine.wake_at(), self._reconciler.deadlines.next()) if at is not None]
+        pauses = [max(min(times) - self._state.now(), 0.0)] if times else []
+        if engine.reasons_are_due:
             pauses.append(REASONS_INTERVAL)
         return min(pauses, default=None)
 
     def _settle(self) -> Decisions:
-        engine = self._desk.engine
-        if self._upkeep.one_at_a_time:
-            return one_at_a_time(engine, now=self._clock(), blocked=self._upkeep.blocked)
-        return engine.settle(now=self._clock())
+        engine, now = self._state.engine, self._state.now()
+        if self._readiness.one_at_a_time:
+            return one_at_a_time(engine, now=now, blocked=self._readiness.blocked)
+        return engine.settle(now=now)
 
     def _admit(self, decision: Admit) -> None:
-        tracked = self._desk.registry.get(decision.workload.uid)
-        if tracked is None or tracked.record.state is not State.PENDING:
-            self._desk.engine.forget(decision)
+        tracked = self._state.registry.get(decision.workload.uid)
+        if (
+            tracked is None
+            or tracked.record.state is not State.PENDING
+            or (seen := tracked.seen) is None
+            or (obj := tracked.object) is None
+        ):
+            self._state.engine.forget(decision)
             return
-        if (seen := tracked.seen) is None or (obj := tracked.object) is None:
-            self._desk.engine.forget(decision)
-            return
+        admission = decision.admission
         try:
-            original = self._acting.original_for(seen, obj, decision.admission)
+            start = start_patch(seen, obj, admission, self._reconciler.environment)
         except Misconfigured as error:
-            self._desk.engine.forget(decision)
-            self._desk.bar(tracked, generation=seen.generation, message=str(error))
+            self._state.engine.forget(decision)
+            self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return
-        self._upkeep.admit(tracked, decision, original=original)
+        self._reconciler.handle(tracked, QuotaGiven(admission, start))
 
     def _store_reasons(self) -> None:
-        """Not with each step: a reason is no decision, and a thousand Jobs of one shape wait for the same one."""
-        now = time.monotonic()
-        if now >= self._asked_at + REASONS_INTERVAL:
-            self._asked_at = now
-            untried = WAITING if self._upkeep.one_at_a_time else None
-            self._desk.store_reasons(REASONS_AT_ONCE, untried=untried, isolated=self._isolated)
+        """Take over the reasons for waiting that have changed."""
+        untried = WAITING if self._readiness.one_at_a_time else None
+        now = self._state.now()
+        for park in self._state.engine.reasons(REASONS_AT_ONCE, isolated=self._isolated):
+            tracked = self._state.registry.get(park.workload.uid)
+            # Why it is on hold is known better here.
+            if tracked is None or tracked.record.state is not State.PENDING or tracked.on_hold:
+                continue
+            reason = park.reason, park.message
+            if untried is not None and park.reason == PENDING_EVALUATION and (tracked.record.not_before or 0.0) <= now:
+                reason = untried  # the engine was not let try it yet
+            if reason != (tracked.record.reason, tracked.record.message):
+                self._reconciler.handle(tracked, ReasonChanged(*reason))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from admission.store.records import Changes, Closed, Opened, Resized, Transition
 
 if TYPE_CHECKING:
-    from admission.model.workload import Admission
+    from admission.controller.state.workload_change import WorkloadChange
     from admission.store.records import CheckRecord, WorkloadRecord
 
 RECLAIMED = "Reclaimed"
@@ -48,44 +48,37 @@ class Batch:
     def empty(self) -> bool:
         return not (self.urgent or self._reasons)
 
-    def write(self, record: WorkloadRecord, *, at: float, reason: str = "", message: str = "") -> None:
-        """A workload has come to another state, or has changed; `reason` and `message` become a line of its story."""
+    def add(self, change: WorkloadChange) -> None:
+        """Have all that a change says written; of several records of a workload the last one counts."""
+        record = change.tracked.record
         uid = record.workload.uid
-        self._reasons.pop(uid, None)
-        self._records[uid] = record
-        self._story.append(Transition(uid=uid, at=at, state=record.state, reason=reason, message=message))
+        if change.is_written:
+            self._reasons.pop(uid, None)
+            self._records[uid] = record
+            self._story += change.lines
+        elif change.is_noted:
+            (self._records if uid in self._records else self._reasons)[uid] = record
+        self._reason_changes += change.reason_lines
+        for entry in change.ledger:
+            self._add_entry(entry)
+        for check in change.dropped_checks:
+            self._checks.pop((uid, check.name), None)
+            self._dropped_checks.append((uid, check.name))
+        for check in change.asked_checks:
+            self._checks[uid, check.name] = check
+        if change.deactivates:
+            self._deactivated.append(uid)
 
-    def note(self, record: WorkloadRecord, change: Transition | None = None) -> None:
-        """Only why it waits is new, or whether its pods are ready; `change` is a line of its story that says so."""
-        uid = record.workload.uid
-        if change is not None:
-            self._reason_changes.append(change)
-        (self._records if uid in self._records else self._reasons)[uid] = record
-
-    def open(self, record: WorkloadRecord, admission: Admission, *, at: float) -> None:
-        self._opened.append(Opened(workload=record.workload, admission=admission, at=at))
-
-    def resize(self, record: WorkloadRecord, admission: Admission, *, at: float) -> None:
-        """A workload holds less from now on."""
-        self._resized.append(Resized(workload=record.workload, admission=admission, at=at, reason=RECLAIMED))
-
-    def close(self, uid: str, *, at: float, reason: str) -> None:
-        # Sizes are written after endings and beginnings: one from before the end is not for what may begin then.
-        self._resized = [resized for resized in self._resized if resized.workload.uid != uid]
-        self._closed.append(Closed(uid=uid, at=at, reason=reason))
-
-    def ask(self, check: CheckRecord) -> None:
-        """An admission check is asked, newly or anew."""
-        self._checks[check.uid, check.name] = check
-
-    def drop_check(self, check: CheckRecord) -> None:
-        """It is not asked any more."""
-        self._checks.pop((check.uid, check.name), None)
-        self._dropped_checks.append((check.uid, check.name))
-
-    def deactivate(self, uid: str) -> None:
-        """Sluice takes a workload out of the queue for good."""
-        self._deactivated.append(uid)
+    def _add_entry(self, entry: Opened | Closed | Resized) -> None:
+        match entry:
+            case Opened():
+                self._opened.append(entry)
+            case Resized():
+                self._resized.append(entry)
+            case Closed(uid):
+                # Sizes are written last: one from before the end is not for what may begin after it.
+                self._resized = [resized for resized in self._resized if resized.workload.uid != uid]
+                self._closed.append(entry)
 
     def moves_quota(self, uid: str) -> bool:
         """Whether it holds a beginning, an ending or another size of an admission of this workload."""

@@ -16,12 +16,10 @@ class Deadlines:
         self._registry = registry
         self._heap: list[tuple[float, str]] = []
 
-    def set(self, tracked: Tracked, at: float | None) -> None:
-        """Look at it again then; None: not for a deadline."""
-        if at != tracked.deadline:
-            tracked.deadline = at
-            if at is not None:
-                heappush(self._heap, (at, tracked.uid))
+    def note(self, tracked: Tracked) -> None:
+        """Its deadline is another one now."""
+        if tracked.deadline is not None:
+            heappush(self._heap, (tracked.deadline, tracked.uid))
 
     def next(self) -> float | None:
         """The earliest; None: there is none."""

@@ -22,19 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from admission.controller.state.faults import Fault, Faults
-    from admission.controller.state.workload_state import Desk
+    from admission.controller.state.leader_state import LeaderState
     from admission.kinds.base import Kind, Object
     from admission.kinds.registry import Kinds
 
 
 class Isolation:
-    """For one desk; `faults` outlasts it. `clock` gives seconds since the epoch."""
+    """For the state of one leader; `faults` outlasts it."""
 
-    def __init__(self, *, kinds: Kinds, desk: Desk, faults: Faults, clock: Callable[[], float]) -> None:
+    def __init__(self, *, kinds: Kinds, state: LeaderState, faults: Faults) -> None:
         self._kinds = kinds
-        self._desk = desk
+        self._state = state
         self._faults = faults
-        self._clock = clock
         self._failed: dict[str, tuple[Kind, Object] | None] = {}
         """The uids of those that have to be set aside, with kinds and objects as far as they are known."""
 
@@ -69,7 +68,7 @@ class Isolation:
 
     def failed(self, uid: str, error: Exception) -> None:
         """A workload caused an exception."""
-        tracked = self._desk.registry.get(uid)
+        tracked = self._state.registry.get(uid)
         seen = None if tracked is None else tracked.seen
         self._faults.note(uid, "" if seen is None else seen.resource_version, error)
         obj = None if tracked is None else tracked.object
@@ -94,24 +93,24 @@ class Isolation:
 
     def _set_aside(self, uid: str, known: tuple[Kind, Object] | None, fault: Fault) -> bool:
         """Whether that was possible."""
-        desk = self._desk
-        tracked = desk.registry.get(uid)
-        if tracked is not None and (tracked.holds_quota or desk.batch.moves_quota(uid)):
+        state = self._state
+        tracked = state.registry.get(uid)
+        if tracked is not None and (tracked.holds_quota or state.batch.moves_quota(uid)):
             return tracked.seen is None  # it was loaded since, and is left as it is on record
         if tracked is not None:
-            desk.drop(tracked)
+            state.drop(tracked)
         if fault.is_ignored:
             return True
         seen = None if known is None else _observe(*known)
         if tracked is None:
-            if seen is None or not seen.queue or seen.finished is not None or uid in desk.ended:
+            if seen is None or not seen.queue or seen.finished is not None or uid in state.ended:
                 return True
-            record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._clock())
+            record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._state.now())
             tracked = Tracked(record=record)
         workload = replace(tracked.record.workload, pod_sets=(), priority=0, priority_class="", user="")
         tracked.change(workload=workload, reason=MISCONFIGURED, message=fault.message)
         tracked.seen, tracked.object = seen, None if known is None else known[1]
-        desk.set_aside(tracked)
+        state.keep_out(tracked)
         return True
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import Counter, Histogram
 
-from admission.controller.state.workload_state import ADMITTED, QUOTA_RESERVED
+from admission.controller.state.workload_change import ADMITTED, QUOTA_RESERVED
 from admission.serving.metrics import LATENCY_BUCKETS, WAIT_BUCKETS, Children
 from admission.store.records import State
 

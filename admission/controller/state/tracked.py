@@ -44,9 +44,24 @@ def is_older(version: str, known: str) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class StartPatch:
+    """The request that starts a workload, as computed when it was decided, and what it replaces in the object."""
+
+    resource_version: str
+    """Of the object that it was computed from: for another version it has to be computed anew."""
+    body: list[Object]
+    original: Object
+    """See `Kind.start_patch`."""
+
+
 @dataclass(slots=True)
 class Tracked:
-    """One workload. `record` is what the next commit writes, or the last one wrote."""
+    """One workload. `record` is what the next commit writes, or the last one wrote.
+
+    Changed in the registry only by a `WorkloadChange`; but `in_flight`, `attempts`, `in_sync` and `wait` are of its
+    requests.
+    """
 
     record: WorkloadRecord
     seen: Observed | None = None
@@ -75,6 +90,8 @@ class Tracked:
     """Whether it was unsuspended and its controller may not have said so yet: what its status says is from before."""
     wait: int = 0
     """The number of the wait for its pods that is under way (`PodWaiter`); 0: none."""
+    start_patch: StartPatch | None = None
+    """What to send when its admission is committed."""
     in_sync: int = 0
     """The generation that is known to be what was admitted, because Sluice made it by starting it."""
 
@@ -158,11 +175,12 @@ class Registry:
         uid = self._uid_by_name.get((kind.group, kind.kind, namespace, name))
         return self._by_uid.get(uid) if uid is not None else None
 
-    def add(self, tracked: Tracked) -> Tracked:
+    def put(self, tracked: Tracked) -> None:
+        """Add a workload, or replace its former state."""
         workload = tracked.record.workload
+        if workload.uid not in self._by_uid:
+            self._uid_by_name[_name(workload)] = workload.uid
         self._by_uid[workload.uid] = tracked
-        self._uid_by_name[_name(workload)] = workload.uid
-        return tracked
 
     def remove(self, uid: str) -> None:
         workload = self._by_uid.pop(uid).record.workload

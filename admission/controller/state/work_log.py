@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.controller.state.workload_state import ADMITTED, ORDERED, QUOTA_RESERVED
+from admission.controller.state.workload_change import ADMITTED, ORDERED, QUOTA_RESERVED
 from admission.model.text import clean
 from admission.serving.logs import fields
 from admission.store.records import State, Transition

@@ -10,7 +10,7 @@ import asyncio
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from admission.controller.state.workload_state import DEACTIVATED, QUOTA_RESERVED
+from admission.controller.state.workload_change import DEACTIVATED, QUOTA_RESERVED
 from admission.engine.vocabulary import (
     PENDING_EVALUATION,
     PODS_UNSCHEDULED,

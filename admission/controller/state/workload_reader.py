@@ -65,7 +65,7 @@ def _asks_for(known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], pri
     )
 
 
-def ordered(workload: Workload, order: Order | None) -> Workload:
+def with_order(workload: Workload, order: Order | None) -> Workload:
     """A workload as an admin will have it: another queue, priority or place."""
     if order is None:
         return workload

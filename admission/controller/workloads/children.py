@@ -34,12 +34,13 @@ from admission.cluster.informer import Change
 from admission.cluster.writer import Patch
 from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import Part, claimed_owner
 from admission.kinds.patches import pointer
 from admission.model import sentences
 from admission.model.errors import ClusterError
-from admission.store.records import DEQUEUED, State
+from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +49,9 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
-    from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox
-    from admission.controller.state.workload_state import Desk
+    from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object, Observed
-    from admission.kinds.registry import Kinds
 
 log = logging.getLogger(__name__)
 
@@ -95,22 +94,21 @@ class Children:
     def __init__(
         self,
         *,
-        kinds: Kinds,
+        reconciler: Reconciler,
         client: Client,
         writer: Writer,
         events: EventRecorder,
         inbox: Inbox,
-        context: Context,
-        desk: Desk,
         reads: set[asyncio.Task[None]],
     ) -> None:
-        self._kinds = kinds
+        self._reconciler = reconciler
+        self._registry = reconciler.state.registry
+        self._kinds = reconciler.environment.kinds
         self._client = client
         self._writer = writer
         self._events = events
         self._inbox = inbox
-        self._context = context
-        self._desk = desk
+        self._context = reconciler.environment.context
         self._reads = reads
         self._children: dict[str, _Child] = {}
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
@@ -123,7 +121,16 @@ class Children:
         """All that are known, by uid."""
         return {uid: StoredObject(child.kind, child.raw) for uid, child in self._children.items()}
 
-    def take(self, kind: Kind, obj: Object) -> bool:
+    def see(self, kind: Kind, obj: Object) -> None:
+        """Take in an object as it is now, as a workload or as part of one; what is raised is its own fault."""
+        self._reconciler.isolation.see(kind, obj, self._see)
+
+    def _see(self, kind: Kind, obj: Object) -> None:
+        if not self._take(kind, obj):
+            self._reconciler.see(kind, obj)
+        self._owner_changed(kind, obj)
+
+    def _take(self, kind: Kind, obj: Object) -> bool:
         """Take in an object as it is now; whether it is part of another one, and so no workload."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
@@ -141,7 +148,7 @@ class Children:
             kind, obj = child.kind, child.object
             seen = kind.observe(obj)
         child.kind, child.raw, child.version = kind, packed(obj), seen.resource_version
-        if not seen.queue and self._desk.registry.get(uid) is None:
+        if not seen.queue and self._registry.get(uid) is None:
             return False  # it runs as its controller likes, and is known as a possible owner only
         verdict = self._verdict(kind, obj)
         if verdict is _Verdict.WORKLOAD or not self._leaves_the_queue(uid, obj, verdict):
@@ -149,7 +156,7 @@ class Children:
         self._follow(child, seen, obj, verdict)
         return True
 
-    def owner_changed(self, kind: Kind, obj: Object) -> None:
+    def _owner_changed(self, kind: Kind, obj: Object) -> None:
         """An object was seen: its children, if it has any, may have to run or to stop."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
@@ -157,7 +164,7 @@ class Children:
             return
         if uid in self._asked:
             self._asked[uid] = StoredObject(kind, packed(obj))
-        tracked = self._desk.registry.get(uid)
+        tracked = self._registry.get(uid)
         held = None if tracked is None else (tracked.record.state, tracked.record.checks_pending)
         state = (kind.queue_name(obj), metadata.get("generation"), held)
         if self._owner_states.get(uid) != state:
@@ -201,7 +208,7 @@ class Children:
         owner_kind, reference = claimed
         uid = reference["uid"]
         owner, verdict = self._owner(owner_kind, uid, owners)
-        if verdict is _Verdict.UNKNOWN and uid not in self._asked and self._desk.registry.get(uid) is None:
+        if verdict is _Verdict.UNKNOWN and uid not in self._asked and self._registry.get(uid) is None:
             self._ask(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
         if owner is None or verdict in (_Verdict.WORKLOAD, _Verdict.UNKNOWN):
             return verdict
@@ -213,7 +220,7 @@ class Children:
 
     def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, _Verdict]:
         """An owner as it is now, if there is one, and what becomes of its children, if they are really its own."""
-        tracked = self._desk.registry.get(uid)
+        tracked = self._registry.get(uid)
         if tracked is not None:
             record, seen, owner = tracked.record, tracked.seen, tracked.object
             if owner is None or seen is None:
@@ -263,14 +270,14 @@ class Children:
 
     def _leaves_the_queue(self, uid: str, obj: Object, verdict: _Verdict) -> bool:
         """Whether it is no workload, or not any more; one that holds quota stays one until that is free."""
-        tracked = self._desk.registry.get(uid)
+        tracked = self._registry.get(uid)
         if tracked is None:
             return True
         if verdict is _Verdict.UNKNOWN or tracked.holds_quota or tracked.in_flight is not None:
             return False
         reference = next(each for each in obj["metadata"]["ownerReferences"] if each.get("controller"))
         message = sentences.part_of(f"{reference['kind']} {reference['name']}")
-        self._desk.finish(tracked, outcome=DEQUEUED, message=message)
+        self._reconciler.handle(tracked, LeftQueue(message))
         return True
 
     def _follow(self, child: _Child, seen: Observed, obj: Object, verdict: _Verdict) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.readiness import Readiness
 
 log = logging.getLogger(__name__)
 
@@ -43,22 +44,20 @@ _HARMLESS = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class PodObstacles:
-    """Looks while `run` runs, and puts `PodProblemsFound` into the inbox. `clock` gives seconds since the epoch.
-
-    `unready` gives the admitted workloads whose pods are not all ready.
-    """
+    """Looks while `run` runs, and puts `PodProblemsFound` into the inbox. `clock` gives seconds since the epoch."""
 
     def __init__(
         self,
         client: Client,
         inbox: Inbox,
-        unready: Callable[[], Iterable[Tracked]],
+        readiness: Readiness,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._inbox = inbox
-        self._unready = unready
+        self.readiness = readiness
+        """Knows the admitted workloads whose pods are not all ready; another one after the state was loaded anew."""
         self._clock = clock
         self._looks: dict[str, tuple[float, float]] = {}
         """By uid: when the next look is due, and the pause after it."""
@@ -76,7 +75,7 @@ class PodObstacles:
         now = self._clock()
         by_selector: dict[tuple[str, str], list[Tracked]] = defaultdict(list)
         known, self._looks = self._looks, {}
-        for tracked in self._unready():
+        for tracked in self.readiness.unready():
             since = tracked.record.cleared_at
             if since is None:
                 continue

@@ -14,26 +14,31 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
+from admission.controller.workloads.admitted import start_patch
+from admission.controller.workloads.triggers import (
+    EditedBeforeStart,
+    KindForbidden,
+    ObjectGone,
+    StartImpossible,
+    Stopped,
+)
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
-    from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox
-    from admission.controller.state.isolation import Isolation
     from admission.controller.state.tracked import Tracked
-    from admission.controller.state.workload_state import Desk
-    from admission.controller.workloads.observing import Observing
+    from admission.controller.workloads.children import Children
+    from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Observed
-    from admission.kinds.registry import Kinds
-    from admission.model.workload import Admission, Workload
+    from admission.model.workload import Workload
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +49,7 @@ LONGEST_PAUSE = 30.0
 """Seconds between two attempts, at most."""
 
 
-class Acting:
+class Requests:
     """Looks at workloads that changed, does the one step that is due for each, and takes in how that went.
 
     At most one request is under way for each workload; until its outcome is known nothing else is decided about it.
@@ -53,67 +58,64 @@ class Acting:
     def __init__(
         self,
         *,
-        kinds: Kinds,
+        reconciler: Reconciler,
+        children: Children,
         client: Client,
         writer: Writer,
         events: EventRecorder,
         inbox: Inbox,
-        context: Context,
-        desk: Desk,
-        observing: Observing,
-        isolation: Isolation,
         reads: set[asyncio.Task[None]],
     ) -> None:
-        self._kinds = kinds
+        """`reads`: where requests under way that only read are kept, for them to be cancelled."""
+        self._reconciler = reconciler
+        self._children = children
+        self._environment = reconciler.environment
+        self._kinds = reconciler.environment.kinds
+        self._state = reconciler.state
+        self._isolated = reconciler.isolation.of
         self._client = client
         self._writer = writer
         self._events = events
         self._inbox = inbox
-        self._context = context
-        self._desk = desk
-        self._observing = observing
-        self._isolation = isolation
         self._reads = reads
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     def release_stopped(self) -> None:
         """Before a commit: evicted workloads that have stopped and are restored give their quota back with it."""
-        for uid in list(self._desk.dirty):
-            tracked = self._desk.registry.get(uid)
+        for uid in list(self._state.dirty):
+            tracked = self._state.registry.get(uid)
             if (
                 tracked is not None
                 and tracked.record.state is State.EVICTING
                 and tracked.in_flight is None
                 and tracked.seen is not None
-                and (obj := tracked.object) is not None
+                and tracked.raw is not None
             ):
-                with self._isolation.of(uid):
-                    if self._due(tracked, tracked.seen) is Step.RELEASE:
-                        self._observing.release(tracked, tracked.seen, obj)
+                with self._isolated(uid):
+                    if _due(tracked, tracked.seen) is Step.RELEASE:
+                        self._reconciler.handle(tracked, Stopped())
 
-    def act(self) -> None:
+    def send_due(self) -> None:
         """After a commit: send what is due for all workloads that changed."""
-        dirty, self._desk.dirty = self._desk.dirty, {}
+        dirty, self._state.dirty = self._state.dirty, {}
         for uid in dirty:
-            tracked = self._desk.registry.get(uid)
+            tracked = self._state.registry.get(uid)
             if tracked is None or tracked.in_flight is not None or tracked.seen is None:
                 continue
-            with self._isolation.of(uid):
-                step = self._due(tracked, tracked.seen)
+            with self._isolated(uid):
+                step = _due(tracked, tracked.seen)
                 if step is Step.RELEASE:
-                    self._desk.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
+                    self._state.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
                 elif tracked.holds_quota and tracked.unsettled and (tracked.seen.suspended or tracked.seen.deleting):
-                    self._observing.wait_for_pods(tracked)
+                    self._reconciler.wait_for_pods(tracked)
+                elif step is Step.START:
+                    self._start(tracked, tracked.seen)
                 elif step is not Step.WAIT and (obj := tracked.object) is not None:
-                    self._do(step, tracked, tracked.seen, obj)
-
-    def original_for(self, seen: Observed, obj: Object, admission: Admission) -> Object:
-        """What has to be on record before the workload is started. Raises Misconfigured if it cannot be started."""
-        return seen.kind.start_patch(obj, admission, self._context.flavors)[1]
+                    self._submit(tracked, step, _body(step, tracked, tracked.seen, obj))
 
     def done(self, message: StepDone) -> None:
         """The outcome of a request."""
-        tracked = self._desk.registry.get(message.uid)
+        tracked = self._state.registry.get(message.uid)
         if tracked is None:
             return
         tracked.in_flight = None
@@ -122,18 +124,18 @@ class Acting:
             return
         tracked.attempts = 0
         if message.result["metadata"]["uid"] != message.uid:
-            self._observing.gone(tracked)
+            self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
         if message.step is Step.START:
             tracked.in_sync = message.result["metadata"]["generation"]
-            self._say_admitted(tracked)
-        self._desk.dirty[message.uid] = None
+            self._record_admitted(tracked)
+        self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
-            self._isolation.see(kind, message.result, self._observing.see)
+            self._children.see(kind, message.result)
 
     def due(self, message: Due) -> None:
         """After a pause: what became of it, and what is due now?"""
-        tracked = self._desk.registry.get(message.uid)
+        tracked = self._state.registry.get(message.uid)
         if tracked is not None:
             self.look(tracked)
 
@@ -149,74 +151,53 @@ class Acting:
 
         `forbidden`: kinds that it does not tell of. What waits of them is on hold until it does.
         """
-        for tracked in self._desk.registry:
-            if tracked.seen is None and tracked.in_flight is None and (kind := self._kinds.of(tracked.record.workload)):
-                if kind in forbidden and tracked.record.state is State.PENDING:
-                    self._desk.bar_kind_forbidden(tracked)
-                self.look(tracked)
+        for uid in [tracked.uid for tracked in self._state.registry]:
+            tracked = self._state.registry.get(uid)
+            if tracked is None or tracked.seen is not None or tracked.in_flight is not None:
+                continue
+            if (kind := self._kinds.of(tracked.record.workload)) is None:
+                continue
+            if kind in forbidden and tracked.record.state is State.PENDING:
+                self._reconciler.handle(tracked, KindForbidden())
+            if (now := self._state.registry.get(uid)) is not None:
+                self.look(now)
 
-    def _do(self, step: Step, tracked: Tracked, seen: Observed, obj: Object) -> None:
-        match step:
-            case Step.START:
-                self._start(tracked, seen, obj)
-            case Step.STOP:
-                self._send(tracked, Step.STOP, seen.kind.stop_patch(obj))
-            case Step.RESTORE:
-                patch = _restoration(tracked, seen, obj)
-                assert patch is not None, tracked
-                self._send(tracked, Step.RESTORE, patch)
-            case _:
-                pass
-
-    def _due(self, tracked: Tracked, seen: Observed) -> Step:
-        # Whether something is to be restored matters, and costs, only then.
-        stopped = (tracked.record.state is State.EVICTING or tracked.came_late) and not seen.active
-        return next_step(
-            tracked.record.state,
-            seen,
-            changed_by_us=stopped
-            and (obj := tracked.object) is not None
-            and _restoration(tracked, seen, obj) is not None,
-            checks_pending=tracked.record.checks_pending,
-            settled=not tracked.unsettled,
-        )
-
-    def _start(self, tracked: Tracked, seen: Observed, obj: Object) -> None:
-        record = tracked.record
+    def _start(self, tracked: Tracked, seen: Observed) -> None:
+        record, start = tracked.record, tracked.start_patch
         assert record.admission is not None, record
+        if start is not None and start.resource_version == seen.resource_version:
+            self._submit(tracked, Step.START, start.body)
+            return
+        if (obj := tracked.object) is None:
+            return
         if _restoration(tracked, seen, obj) is not None:  # it was started before, and suspended by its user
-            self._send(tracked, Step.START, seen.kind.resume_patch(obj))
+            self._submit(tracked, Step.START, seen.kind.resume_patch(obj))
             return
         try:
-            patch, original = seen.kind.start_patch(obj, record.admission, self._context.flavors, tracked.updates)
+            start = start_patch(seen, obj, record.admission, self._environment, updates=tracked.updates)
         except Misconfigured as error:
-            self._desk.refuse(tracked, generation=seen.generation, message=str(error))
+            self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return
-        if original != record.original:
+        if start.original != record.original:
             # It was edited since: what is to be restored has to be on record before it is replaced.
-            self._desk.amend(tracked, original=original)
+            self._reconciler.handle(tracked, EditedBeforeStart(start.original))
             return
-        self._send(tracked, Step.START, patch)
-
-    def _send(self, tracked: Tracked, step: Step, body: Object | list[Object]) -> None:
-        self._submit(tracked, step, body)
+        self._submit(tracked, Step.START, start.body)
 
     def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
         tracked.in_flight = step
         path = self._path(tracked.record.workload)
         patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
         self._writer.submit(
-            Patch(path, body, subresource=subresource, patch_type=patch_type), self._tell(tracked.uid, step)
+            Patch(path, body, subresource=subresource, patch_type=patch_type),
+            lambda result, uid=tracked.uid: self._inbox.put(StepDone(uid, step, result)),  # type: ignore[misc]
         )
-
-    def _tell(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
-        return lambda result: self._inbox.put(StepDone(uid, step, result))
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Decide by the kind of failure; in doubt look at the object again before anything else is done."""
         tracked.attempts += 1
         if isinstance(error, NotFound):
-            self._observing.gone(tracked)
+            self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
         seen, obj = tracked.seen, tracked.object
         if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
@@ -239,7 +220,7 @@ class Acting:
             return True
         if refused and step is Step.START:
             log.warning("%s cannot be started: %s", seen.key, error)
-            self._desk.refuse(tracked, generation=seen.generation, message=clean(str(error)))
+            self._reconciler.handle(tracked, StartImpossible(seen.generation, clean(str(error))))
             return True
         return False
 
@@ -256,7 +237,7 @@ class Acting:
         assert kind is not None, workload
         return self._kinds.path(kind, workload.namespace, workload.name)
 
-    def _say_admitted(self, tracked: Tracked) -> None:
+    def _record_admitted(self, tracked: Tracked) -> None:
         record = tracked.record
         if record.admission is None:
             return
@@ -267,6 +248,27 @@ class Acting:
             action="Admit",
             note=f"{sentences.admitted(record.workload, record.admission)} It waited for {duration(waited)}.",
         )
+
+
+def _due(tracked: Tracked, seen: Observed) -> Step:
+    # Whether something is to be restored matters, and costs, only then.
+    stopped = (tracked.record.state is State.EVICTING or tracked.came_late) and not seen.active
+    return next_step(
+        tracked.record.state,
+        seen,
+        changed_by_us=stopped and (obj := tracked.object) is not None and _restoration(tracked, seen, obj) is not None,
+        checks_pending=tracked.record.checks_pending,
+        settled=not tracked.unsettled,
+    )
+
+
+def _body(step: Step, tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object]:
+    """Of the request that stops or restores a workload."""
+    if step is Step.STOP:
+        return seen.kind.stop_patch(obj)
+    patch = _restoration(tracked, seen, obj)
+    assert patch is not None, tracked
+    return patch
 
 
 def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object] | None:

@@ -1,0 +1,102 @@
+"""One pure function: from a workload and what happens to it to what follows. Nothing here has an effect.
+
+So what is raised by one workload leaves nothing half done, and each rule can be tested with values alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission.controller.state.tracked import Tracked
+from admission.controller.state.workload_change import WorkloadChange
+from admission.controller.state.workload_reader import read
+from admission.controller.workloads import admitted, observed
+from admission.controller.workloads.triggers import (
+    CheckAnswered,
+    CheckRulesChanged,
+    ContextChange,
+    DeadlineReached,
+    EditedBeforeStart,
+    EvictionDecided,
+    KindForbidden,
+    LastPodEnded,
+    LeftQueue,
+    ObjectGone,
+    ObjectSeen,
+    Ordered,
+    PodProblem,
+    QuotaGiven,
+    ReasonChanged,
+    StartImpossible,
+    Stopped,
+)
+from admission.engine.vocabulary import OVER_QUOTA, PREEMPTED
+from admission.model import sentences
+from admission.store.records import DEQUEUED, State, WorkloadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from admission.controller.workloads.environment import Environment
+    from admission.controller.workloads.triggers import Trigger
+
+
+def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> WorkloadChange:
+    """What follows from an object that is queued and was not known before, at `now` (Unix time, s)."""
+    seen, obj = event.seen, event.object
+    reading = read(environment.kinds, seen, obj, environment.context)
+    on_hold, reason, message = observed.barred(seen, reading, None)
+    record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
+    tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
+    tracked.saw(seen, obj)
+    change = WorkloadChange(tracked, now=now, is_new=True)
+    change.arrive()
+    change.is_due = not seen.suspended or seen.deleting  # else it waits as it is
+    return change
+
+
+def transition(tracked: Tracked, trigger: Trigger, environment: Environment, *, now: float) -> WorkloadChange:
+    """What follows for a workload from what happens to it at `now` (Unix time, s); `tracked` stays as it is."""
+    change = WorkloadChange(tracked, now=now)
+    _RULES[type(trigger)](change, trigger, environment)
+    return change
+
+
+def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment) -> None:
+    # What holds quota gives it back; what waits does not get any.
+    (change.refuse if change.tracked.holds_quota else change.bar)(
+        generation=trigger.generation, message=trigger.message
+    )
+
+
+def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -> None:
+    decision = trigger.decision
+    if change.tracked.record.state is State.ADMITTED:
+        is_taken = decision.reason in (PREEMPTED, OVER_QUOTA)
+        change.evict(
+            reason=decision.reason,
+            message=sentences.taken_back(decision.message) if is_taken else decision.message,
+            preemption=decision.preemption_reason,
+            decided_by_engine=True,
+        )
+
+
+_RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
+    ObjectSeen: observed.object_seen,
+    ObjectGone: observed.object_gone,
+    LastPodEnded: observed.last_pod_ended,
+    ContextChange: observed.context_changed,
+    Ordered: observed.ordered,
+    Stopped: observed.stopped,
+    CheckAnswered: admitted.check_answered,
+    CheckRulesChanged: admitted.check_rules_changed,
+    QuotaGiven: admitted.quota_given,
+    DeadlineReached: admitted.deadline_reached,
+    EvictionDecided: _evicted,
+    StartImpossible: _impossible,
+    EditedBeforeStart: lambda change, trigger, _: change.amend(original=trigger.original),
+    KindForbidden: lambda change, _trigger, _: change.bar_kind_forbidden(),
+    LeftQueue: lambda change, trigger, _: change.finish(outcome=DEQUEUED, message=trigger.message),
+    PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
+    ReasonChanged: lambda change, trigger, _: change.wait_for(trigger.reason, trigger.message),
+}
