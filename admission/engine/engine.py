@@ -121,7 +121,8 @@ class Engine:
                 contenders=contenders,
                 policies=registry.policies,
             ).run()
-            domain.dirty = result.moved
+            # A further cycle without heads would decide nothing.
+            domain.dirty = result.moved and not (lean and domain.is_empty)
             domain.version += 1
             registry.unreviewed.update(dict.fromkeys(result.preempting))
             self._review.usage_changed(domain.queues)

@@ -70,6 +70,11 @@ class Domain:
         if self.standby is not None:
             self.standby.forget(queue)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is pending in it, and no usage over quota is left for evictions to bring down."""
+        return not self.converging and not any(map(len, (queue.pending for queue in self.queues)))
+
     def requeue_inadmissible(self, *, lean: bool) -> None:
         """Make inadmissible workloads active again if quota has become free since the last call.
 

@@ -40,24 +40,32 @@ class Item:
         "fault",
         "last_park",
         "last_reason",
+        "local_queue",
         "not_before",
         "progress",
+        "rank",
         "rank_at",
         "rank_priority",
         "shape",
         "since",
         "token",
+        "uid",
         "victims",
         "workload",
     )
 
     def __init__(self, workload: Workload, shape: Shape) -> None:
         self.workload = workload
+        self.uid = workload.uid
+        self.local_queue: LocalQueueKey = workload.namespace, workload.queue
+        """(namespace, name)."""
         self.shape = shape
         self.since = workload.since
         # An admin's rank overrides the position in the queue only; preemption compares the workload's own priority.
         self.rank_priority = workload.priority if workload.rank_priority is None else workload.rank_priority
         self.rank_at = self.since if workload.rank_at is None else workload.rank_at
+        self.rank: Rank = -self.rank_priority, self.rank_at, workload.uid
+        """The sort key in its ClusterQueue: priority, highest first; waiting since; uid."""
         self.accepted = True
         """Whether the ClusterQueue's namespaceSelector matches its namespace."""
         self.cluster_queue = ""
@@ -75,18 +83,3 @@ class Item:
         """Reason and sentence as `Engine.reasons` last returned them."""
         self.victims: tuple[str, ...] = ()
         """Uids of the workloads for whose end it waits, as they were preempted for it or for another one."""
-
-    @property
-    def uid(self) -> str:
-        """The workload's uid."""
-        return self.workload.uid
-
-    @property
-    def rank(self) -> Rank:
-        """The sort key in its ClusterQueue: priority, highest first; waiting since; uid."""
-        return -self.rank_priority, self.rank_at, self.workload.uid
-
-    @property
-    def local_queue(self) -> LocalQueueKey:
-        """(namespace, name)."""
-        return self.workload.namespace, self.workload.queue

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from admission.controller.decisions.block_admission import WAITING, one_at_a_time
-from admission.controller.workloads.admitted import start_patch
+from admission.controller.workloads.admitted import prepare_start
 from admission.controller.workloads.triggers import EvictionDecided, QuotaGiven, ReasonChanged, StartImpossible
 from admission.engine.vocabulary import PENDING_EVALUATION
 from admission.model.errors import Misconfigured
@@ -78,7 +78,7 @@ class Scheduler:
             return
         admission = decision.admission
         try:
-            start = start_patch(seen, obj, admission, self._reconciler.environment)
+            start = prepare_start(seen, obj, admission, self._reconciler.environment)
         except Misconfigured as error:
             self._state.engine.forget(decision)
             self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))

@@ -30,7 +30,7 @@ PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
 
 
-def start_patch(
+def prepare_start(
     seen: Observed,
     obj: Object,
     admission: Admission,
@@ -101,7 +101,8 @@ def look(change: WorkloadChange, environment: Environment) -> None:
     record = tracked.record
     if record.state is State.ADMITTED and record.cleared_at is not None:
         _note_readiness(change, seen, environment.pods_ready)
-        tracked.deadline = _deadline(tracked.record, seen, environment.pods_ready)
+        has_deadline = environment.pods_ready is not None or seen.max_seconds is not None
+        tracked.deadline = _deadline(tracked.record, seen, environment.pods_ready) if has_deadline else None
 
 
 def _ask(change: WorkloadChange, names: Collection[str]) -> None:
@@ -143,7 +144,7 @@ def _clear(change: WorkloadChange, seen: Observed, obj: Object, environment: Env
     admission = change.tracked.record.admission
     assert admission is not None, change.tracked
     try:
-        start = start_patch(seen, obj, admission, environment, updates=change.tracked.updates)
+        start = prepare_start(seen, obj, admission, environment, updates=change.tracked.updates)
     except Misconfigured as error:
         change.refuse(generation=obj["metadata"]["generation"], message=str(error))
     else:

@@ -14,7 +14,7 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
-from admission.controller.workloads.admitted import start_patch
+from admission.controller.workloads.admitted import prepare_start
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     KindForbidden,
@@ -174,7 +174,7 @@ class Requests:
             self._submit(tracked, Step.START, seen.kind.resume_patch(obj))
             return
         try:
-            start = start_patch(seen, obj, record.admission, self._environment, updates=tracked.updates)
+            start = prepare_start(seen, obj, record.admission, self._environment, updates=tracked.updates)
         except Misconfigured as error:
             self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return
