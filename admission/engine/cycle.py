@@ -33,7 +33,6 @@ from admission.engine.vocabulary import (
     WAITING_FOR_PREEMPTED,
     WAITING_FOR_QUOTA,
 )
-from admission.model.workload import Admission, PodSetAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -211,7 +210,7 @@ class Cycle:
     def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
         """Find an assignment and the victims it needs, for fewer pods if the full number gets none."""
         search = self._preemptor(self._domain, entry.queue, entry.item, self._victims)
-        replaced = _replaced(entry)
+        replaced = entry.replaced()
         assigner = Assigner(
             entry.queue,
             entry.item.shape,
@@ -312,20 +311,9 @@ class Cycle:
         tree = self._domain.tree
         for fr, amount in entry.assignment.usage.items():
             add_usage(entry.node, fr, amount)
-        admission = Admission(
-            entry.queue.name,
-            tuple(
-                PodSetAssignment(
-                    pod_set.name,
-                    {resource: choice.flavor for resource, choice in pod_set.choices.items()},
-                    {resource: pod_set.requests[resource] for resource in pod_set.choices},
-                    pod_set.pods,
-                )
-                for pod_set in entry.assignment.pod_sets
-            ),
-        )
+        admission = entry.admission()
         workload = entry.item.workload
-        replaced = _replaced(entry)
+        replaced = entry.replaced()
         if replaced is None:
             amounts = tuple(entry.assignment.usage.items())
             usage = tuple((tree.frs[fr], amount) for fr, amount in amounts)
@@ -403,10 +391,3 @@ def _reserved(node: Node, assignment: Assignment) -> dict[int, int]:
         else:
             reserved[fr] = max(0, min(amount, node.nominal[fr] + limit - node.usage[fr]))
     return reserved
-
-
-def _replaced(entry: Entry) -> Held | None:
-    """The admitted workload whose quota this one takes over."""
-    replaced = entry.queue.held.get(entry.item.workload.replaces)
-    same_namespace = replaced is not None and replaced.workload.namespace == entry.item.workload.namespace
-    return replaced if same_namespace else None

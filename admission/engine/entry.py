@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Assignment
+from admission.model.workload import Admission, PodSetAssignment
 
 if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue, Held
@@ -46,6 +47,28 @@ class Entry:
     message: str = ""
     contended: bool = False
     """Whether it came in as a contender (see `fair_standby`) and not as the head of its ClusterQueue at the start."""
+
+    def admission(self) -> Admission:
+        """What it is given by its assignment."""
+        return Admission(
+            self.queue.name,
+            tuple(
+                PodSetAssignment(
+                    pod_set.name,
+                    {resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                    {resource: pod_set.requests[resource] for resource in pod_set.choices},
+                    pod_set.pods,
+                )
+                for pod_set in self.assignment.pod_sets
+            ),
+        )
+
+    def replaced(self) -> Held | None:
+        """The admitted workload whose quota this one takes over."""
+        workload = self.item.workload
+        replaced = self.queue.held.get(workload.replaces)
+        same_namespace = replaced is not None and replaced.workload.namespace == workload.namespace
+        return replaced if same_namespace else None
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import prospect
 from admission.engine.tree import available, narrowest
 from admission.engine.verdicts import judge, verdict_of
@@ -97,7 +98,7 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
     queue = registry.forest.queue(item.cluster_queue)
     reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
     standing = _standing(registry, item, is_in_line=reason not in HOPELESS)
-    if queue.node is None or registry.why_outside(item) or item.fault is not None or not item.accepted:
+    if queue.node is None or why_outside(registry, item) or item.fault is not None or not item.accepted:
         return replace(standing, reason=reason, message=message)
     ahead = queue.pending.ahead_of(item, _COUNTED)
     assignment = judge(queue, item, ignore_undeclared)

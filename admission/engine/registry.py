@@ -18,18 +18,12 @@ from admission.engine.events import (
     WorkloadGone,
     WorkloadPending,
 )
-from admission.engine.forest import NOT_FOUND, Forest
+from admission.engine.forest import Forest
+from admission.engine.outside_cycles import park_outside
 from admission.engine.pending_item import Item
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
-from admission.engine.vocabulary import (
-    CLUSTER_QUEUE_STOPPED,
-    LOCAL_QUEUE_STOPPED,
-    MISCONFIGURED,
-    ON_HOLD,
-    PENDING_EVALUATION,
-    SUSPENDED,
-)
+from admission.engine.vocabulary import CLUSTER_QUEUE_STOPPED, LOCAL_QUEUE_STOPPED
 from admission.model import sentences
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
 from admission.model.queues import ClusterQueue as ClusterQueueObject
@@ -382,58 +376,20 @@ class Registry:
 
     # --- what is
 
+    def is_on_hold(self, uid: str) -> bool:
+        """Whether a pending workload is on hold."""
+        return uid in self._on_hold
+
     def newly_outside(self) -> list[Park]:
         """Those that take no part in cycles, as far as it was not reported yet, in Kueue's words."""
         parks = []
         for item in self._unreported.values():
-            park = self._park_of(item)
+            park = park_outside(self, item)
             if park is not None and item.last_park != park:
                 item.last_park = park
                 parks.append(Park(item.workload, *park))
         self._unreported.clear()
         return parks
-
-    def _park_of(self, item: Item) -> tuple[str, str] | None:
-        """Reason and message for one that takes no part in cycles, in Kueue's words; None if it does."""
-        workload = item.workload
-        if workload.uid in self._on_hold:
-            return ON_HOLD, "The workload is on hold"
-        local_queue = self.local_queues.get((workload.namespace, workload.queue))
-        if local_queue is None:
-            return MISCONFIGURED, f"LocalQueue {workload.queue} doesn't exist"
-        if local_queue.stop_policy != "None":
-            return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
-        queue = self.forest.queue(local_queue.cluster_queue)
-        if not queue.inactive:
-            if item.not_before > self.now:
-                return PENDING_EVALUATION, "The workload waits for its backoff"
-            refusable = item.accepted and item.fault is None
-            return self.policies.refusal(workload, queue.name) if refusable else None
-        if queue.inactive == NOT_FOUND:
-            return MISCONFIGURED, f"ClusterQueue {queue.name} doesn't exist"
-        return SUSPENDED, f"ClusterQueue {queue.name} {queue.inactive}"
-
-    def why_outside(self, item: Item) -> tuple[str, str] | None:
-        """Reason and sentence for one that takes no part in cycles; None if it does."""
-        workload = item.workload
-        if workload.uid in self._on_hold:
-            return ON_HOLD, sentences.ON_HOLD
-        local_queue = self.local_queues.get(item.local_queue)
-        if local_queue is None:
-            return MISCONFIGURED, sentences.no_local_queue(workload.namespace, workload.queue)
-        if local_queue.stop_policy != "None":
-            return SUSPENDED, sentences.stopped("LocalQueue", workload.queue, local_queue.stop_policy)
-        queue = self.forest.queue(local_queue.cluster_queue)
-        if queue.inactive == NOT_FOUND:
-            return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)
-        if queue.inactive and queue.spec.stop_policy != "None":
-            return SUSPENDED, sentences.stopped("ClusterQueue", queue.name, queue.spec.stop_policy)
-        if queue.inactive:
-            return SUSPENDED, sentences.incomplete(queue.name, queue.inactive)
-        if item.not_before > self.now:
-            return PENDING_EVALUATION, sentences.backing_off(item.not_before)
-        refusable = item.accepted and item.fault is None
-        return self.policies.refusal(workload, queue.name) if refusable else None
 
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
         """The spec of a ClusterQueue as it was last told; None if there is none of this name."""

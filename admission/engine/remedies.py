@@ -9,6 +9,7 @@ from admission.engine.assignment import Mode, Possibility
 from admission.engine.equivalence import Shape
 from admission.engine.explain import Lack, explain_waiting
 from admission.engine.flavors import Assigner
+from admission.engine.outside_cycles import why_outside
 from admission.engine.pending_item import Item
 from admission.engine.tree import lowest_subtree
 from admission.model.quantity import format_amount
@@ -50,7 +51,7 @@ def remedies(
     `search` looks for victims of preemption; None: priorities are not tried.
     """
     queue = registry.forest.queue(item.cluster_queue) if item.cluster_queue else None
-    if queue is None or queue.node is None or registry.why_outside(item) is not None or not item.accepted:
+    if queue is None or queue.node is None or why_outside(registry, item) is not None or not item.accepted:
         return
     if item.fault is not None or _fits(queue, item.shape, ignore_undeclared):
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from admission.engine.assignment import Mode, Possibility
 from admission.engine.flavors import Assigner
 from admission.engine.matching import obstacle
+from admission.engine.outside_cycles import why_outside
 from admission.engine.tree import available, lowest_subtree, narrowest
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
@@ -42,7 +43,7 @@ UNTRIED: Verdict = (PENDING_EVALUATION, sentences.NOT_TRIED)
 
 def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
     """Why a waiting workload is not admitted now."""
-    known = registry.why_outside(item) or _flaw(registry, item)
+    known = why_outside(registry, item) or _flaw(registry, item)
     if known is not None:
         return known
     queue = registry.forest.queue(item.cluster_queue)

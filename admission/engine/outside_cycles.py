@@ -1,0 +1,62 @@
+"""Why a pending workload takes no part in cycles: holds, queues that are stopped or missing, backoffs, policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.forest import NOT_FOUND
+from admission.engine.vocabulary import MISCONFIGURED, ON_HOLD, PENDING_EVALUATION, SUSPENDED
+from admission.model import sentences
+
+if TYPE_CHECKING:
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.pending_item import Item
+    from admission.engine.registry import Registry
+
+
+def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
+    """Reason and message in Kueue's words, as decisions have them; None: it takes part in cycles."""
+    workload = item.workload
+    if registry.is_on_hold(item.uid):
+        return ON_HOLD, "The workload is on hold"
+    local_queue = registry.local_queues.get(item.local_queue)
+    if local_queue is None:
+        return MISCONFIGURED, f"LocalQueue {workload.queue} doesn't exist"
+    if local_queue.stop_policy != "None":
+        return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
+    queue = registry.forest.queue(local_queue.cluster_queue)
+    if not queue.inactive:
+        if item.not_before > registry.now:
+            return PENDING_EVALUATION, "The workload waits for its backoff"
+        return _refusal(registry, item, queue)
+    if queue.inactive == NOT_FOUND:
+        return MISCONFIGURED, f"ClusterQueue {queue.name} doesn't exist"
+    return SUSPENDED, f"ClusterQueue {queue.name} {queue.inactive}"
+
+
+def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
+    """Reason and sentence of `admission.model.sentences`; None: it takes part in cycles."""
+    workload = item.workload
+    if registry.is_on_hold(item.uid):
+        return ON_HOLD, sentences.ON_HOLD
+    local_queue = registry.local_queues.get(item.local_queue)
+    if local_queue is None:
+        return MISCONFIGURED, sentences.no_local_queue(workload.namespace, workload.queue)
+    if local_queue.stop_policy != "None":
+        return SUSPENDED, sentences.stopped("LocalQueue", workload.queue, local_queue.stop_policy)
+    queue = registry.forest.queue(local_queue.cluster_queue)
+    if queue.inactive == NOT_FOUND:
+        return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)
+    if queue.inactive and queue.spec.stop_policy != "None":
+        return SUSPENDED, sentences.stopped("ClusterQueue", queue.name, queue.spec.stop_policy)
+    if queue.inactive:
+        return SUSPENDED, sentences.incomplete(queue.name, queue.inactive)
+    if item.not_before > registry.now:
+        return PENDING_EVALUATION, sentences.backing_off(item.not_before)
+    return _refusal(registry, item, queue)
+
+
+def _refusal(registry: Registry, item: Item, queue: ClusterQueue) -> tuple[str, str] | None:
+    """What a policy says, of one that it is asked about."""
+    refusable = item.accepted and item.fault is None
+    return registry.policies.refusal(item.workload, queue.name) if refusable else None
