@@ -23,7 +23,7 @@ from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
 from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.policy_seeds import policy_seeds
-from admission.controller.decisions.undecidable import events_of, first_undecidable
+from admission.controller.decisions.undecidable import undecidable
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
 from admission.controller.recovery import log_start, restore
@@ -295,22 +295,14 @@ class Controller:
         self._failures += 1
         await self._load()
         if self._undecidable:
-            await self._find_undecidable(before)
+            # Decisions have failed: those are left alone with which they do.
+            suspects = undecidable(self.policy, self.context, self._queue_objects, before, now=self._clock)
+            async for tracked, error in suspects:
+                self.faults.note(tracked.uid, "" if tracked.seen is None else tracked.seen.resource_version, error)
         self._doubtful = self._undecidable = False
         await self._compare(before)
         self._leader.requests.look_for_the_unseen(self.watches.forbidden())
         log.info("deciding again")
-
-    async def _find_undecidable(self, workloads: Registry) -> None:
-        """Decisions have failed: leave those alone with which they do."""
-        suspects = {tracked.uid: tracked for tracked in workloads}
-        while suspects:
-            common, waiting = events_of(self.context, self._queue_objects, suspects.values())
-            found = await asyncio.to_thread(first_undecidable, self.policy, common, waiting, now=self._clock())
-            if found is None:
-                return
-            seen = suspects.pop(found[0]).seen
-            self.faults.note(found[0], "" if seen is None else seen.resource_version, found[1])
 
     def _set_aside(self) -> bool:
         """Set aside the workloads that failed; False: that is not enough, and the leader has to begin anew."""

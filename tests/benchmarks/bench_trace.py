@@ -131,8 +131,8 @@ class Trace:
         return sum(matches(name.rpartition(".")[2]) for _, name in self.calls)
 
 
-async def traces() -> list[Trace]:
-    """One for each Job; the first Jobs, of whose shape nothing is remembered yet, are left out."""
+async def traces(jobs: int = _JOBS) -> list[Trace]:
+    """One for each of so many Jobs; the first Jobs, of whose shape nothing is remembered yet, are left out."""
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # at the end watches are cut off
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
@@ -144,10 +144,10 @@ async def traces() -> list[Trace]:
             kubeconfig = Path(folder) / "kubeconfig"
             sandbox.write_kubeconfig(kubeconfig, "sluice")
             async with Client.from_kubeconfig(str(kubeconfig)) as client:
-                return await _trace(sandbox, Controller(store=store, client=client, kinds=all_kinds()), store)
+                return await _trace(sandbox, Controller(store=store, client=client, kinds=all_kinds()), store, jobs)
 
 
-async def _trace(sandbox: Sandbox, controller: Controller, store: Store) -> list[Trace]:
+async def _trace(sandbox: Sandbox, controller: Controller, store: Store, jobs: int) -> list[Trace]:
     tasks = [
         asyncio.create_task(controller.watch()),
         asyncio.create_task(controller.decide(epoch=await store.lead("bench"))),
@@ -156,7 +156,7 @@ async def _trace(sandbox: Sandbox, controller: Controller, store: Store) -> list
         while await controller.health() is not None:  # noqa: ASYNC110  there is no event for it
             await asyncio.sleep(0.01)
         admin, found = sandbox.local("admin"), []
-        for number in range(2 + _JOBS):
+        for number in range(2 + jobs):
             await asyncio.sleep(1.5)  # so that it comes alone, and reasons may be told
             with Trace() as trace:
                 await admin.create("jobs", "default", _job(f"job-{number}"))

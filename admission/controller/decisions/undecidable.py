@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from admission.engine import Engine
@@ -9,7 +10,7 @@ from admission.engine.events import NamespaceChanged, QueueObjectChanged, Worklo
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from admission.controller.state.context import Context
     from admission.controller.state.tracked import Tracked
@@ -70,3 +71,21 @@ def first_undecidable(
     event = waiting[unsound - 1]
     assert isinstance(event, WorkloadPending)
     return event.workload.uid, error
+
+
+async def undecidable(
+    policy: Policy,
+    context: Context,
+    objects: Sequence[QueueObject],
+    workloads: Iterable[Tracked],
+    *,
+    now: Callable[[], float],
+) -> AsyncIterator[tuple[Tracked, Exception]]:
+    """All workloads with which an engine fails, and how, searched for on a thread of its own."""
+    suspects = {tracked.uid: tracked for tracked in workloads}
+    while suspects:
+        common, waiting = events_of(context, objects, suspects.values())
+        found = await asyncio.to_thread(first_undecidable, policy, common, waiting, now=now())
+        if found is None:
+            return
+        yield suspects.pop(found[0]), found[1]

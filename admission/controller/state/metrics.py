@@ -78,28 +78,10 @@ class _Eviction(NamedTuple):
     reason: str
 
 
-class LeaderMetrics:
-    """All of them, for one process. Counters begin with it."""
+class _Waits:
+    """How long workloads waited and ran."""
 
     def __init__(self) -> None:
-        self.quota_reserved = _Both.of("quota_reserved_workloads_total", "Workloads that were given quota.")
-        self.admitted = _Both.of("admitted_workloads_total", "Workloads that were admitted.")
-        self.finished = _Both.of("finished_workloads_total", "Workloads that have succeeded or failed.")
-        self.evicted = _counter(
-            "evicted_workloads_total",
-            "Evictions of workloads, by what they were for.",
-            ("cluster_queue", "reason", "underlying_cause", "priority_class"),
-        )
-        self.local_queue_evicted = _counter(
-            "local_queue_evicted_workloads_total",
-            "Evictions of workloads, by what they were for.",
-            ("name", "namespace", "reason", "underlying_cause", "priority_class"),
-        )
-        self.preempted = _counter(
-            "preempted_workloads_total",
-            "Workloads that were preempted, by the ClusterQueue that it was for.",
-            ("preempting_cluster_queue", "reason"),
-        )
         self.quota_reserved_wait = _Times.of(
             "quota_reserved_wait_time_seconds", "Time from queueing (or being queued again) to being given quota."
         )
@@ -126,6 +108,31 @@ class LeaderMetrics:
             "workload_creation_latency_seconds",
             "Time from the creation of an object to its being queued; creation times are whole seconds.",
             ("job_kind",),
+        )
+
+
+class LeaderMetrics(_Waits):
+    """All of them, for one process. Counters begin with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quota_reserved = _Both.of("quota_reserved_workloads_total", "Workloads that were given quota.")
+        self.admitted = _Both.of("admitted_workloads_total", "Workloads that were admitted.")
+        self.finished = _Both.of("finished_workloads_total", "Workloads that have succeeded or failed.")
+        self.evicted = _counter(
+            "evicted_workloads_total",
+            "Evictions of workloads, by what they were for.",
+            ("cluster_queue", "reason", "underlying_cause", "priority_class"),
+        )
+        self.local_queue_evicted = _counter(
+            "local_queue_evicted_workloads_total",
+            "Evictions of workloads, by what they were for.",
+            ("name", "namespace", "reason", "underlying_cause", "priority_class"),
+        )
+        self.preempted = _counter(
+            "preempted_workloads_total",
+            "Workloads that were preempted, by the ClusterQueue that it was for.",
+            ("preempting_cluster_queue", "reason"),
         )
         self.attempts = _counter(
             "admission_attempts_total", "Rounds of decisions: success if any workload was admitted.", ("result",)
