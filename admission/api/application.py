@@ -89,8 +89,7 @@ def create_app(
     `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
     `front_proxy` is believed about its users. `deciding` is the Sluice in this process, if there is one; `cluster`
     has the pods and nodes that the dashboard shows. `clock` gives seconds that never go back, `now` those since the
-    epoch. Raises ValueError if there is neither a token nor a
-    delegation.
+    epoch. Raises ValueError if there is neither a token nor a delegation.
     """
     sessions = Sessions(store.browser_sessions, clock=clock)
     limits = Limits(per_second=REQUESTS_PER_SECOND, at_once=REQUESTS_AT_ONCE, clock=clock)
@@ -98,20 +97,13 @@ def create_app(
         token=token, delegation=delegation, front_proxy=front_proxy, sessions=sessions, limits=limits
     )
     authorization = Authorization(delegation)
-    login = Login(authentication, sessions, clock=clock)
     probes = Probes(checks, authentication)
     app = web.Application(middlewares=[failures, authentication.middleware, authorization.middleware])
     app[AUTHENTICATION] = authentication
     app[AUTHORIZATION] = authorization
     app[READERS] = asyncio.Semaphore(_BODIES_AT_ONCE)
     app.on_response_prepare.append(secure)
-    app.router.add_post("/login", login.login)
-    app.router.add_post("/logout", login.logout)
-    app.router.add_get("/session", login.session)
-    rights = SessionRights(store)
-    app.router.add_post("/session/access", rights.access)
-    app.router.add_get("/session/namespaces", rights.namespaces)
-    app.router.add_get("/session/workloads", rights.workloads)
+    _add_sessions(app, store, Login(authentication, sessions, clock=clock))
     app.router.add_get("/livez", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/healthz", probes.ready)
@@ -121,15 +113,7 @@ def create_app(
     app.router.add_get("/openapi/v3", document.index)
     app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
-    reports = Reports(store)
-    app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
-    app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
-    app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
-    app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
-    views = ClusterViews(store, cluster)
-    app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
-    app.router.add_get(PODS_ROUTE, views.pods)
-    app.router.add_get(POD_LOG_ROUTE, views.pod_log)
+    _add_reports(app, Reports(store), ClusterViews(store, cluster))
     deciding = deciding or NoController()
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
@@ -137,6 +121,27 @@ def create_app(
     _add_resources(app, store, Live(store, deciding, clock=now), estimate_of, now=now)
     add_dashboard(app)
     return app
+
+
+def _add_sessions(app: web.Application, store: Store, login: Login) -> None:
+    """What the dashboard signs in by, and what it may show."""
+    app.router.add_post("/login", login.login)
+    app.router.add_post("/logout", login.logout)
+    app.router.add_get("/session", login.session)
+    rights = SessionRights(store)
+    app.router.add_post("/session/access", rights.access)
+    app.router.add_get("/session/namespaces", rights.namespaces)
+    app.router.add_get("/session/workloads", rights.workloads)
+
+
+def _add_reports(app: web.Application, reports: Reports, views: ClusterViews) -> None:
+    app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
+    app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
+    app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
+    app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
+    app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
+    app.router.add_get(PODS_ROUTE, views.pods)
+    app.router.add_get(POD_LOG_ROUTE, views.pod_log)
 
 
 def _add_resources(
