@@ -53,10 +53,7 @@ class LeaderState:
         tracked = change.tracked
         if change.is_new:
             self.arrived += 1
-        if change.is_over:
-            self.registry.remove(tracked.uid)
-        else:
-            self.registry.put(tracked)
+        self.registry.put(tracked)
         self.batch.add(change)
         if change.frees_quota:
             self.freed = True
@@ -64,6 +61,8 @@ class LeaderState:
             self.dirty[tracked.uid] = None
         for event in change.engine_events:
             self.engine.observe(event, now=change.now)
+        if change.is_over:
+            self.registry.remove(tracked.uid)
 
     def restore(
         self, record: WorkloadRecord, order: Order | None, checks: tuple[CheckRecord, ...], *, is_on: bool = True

@@ -255,6 +255,7 @@ class WorkloadChange:
         self.tracked.change(
             state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields
         )
+        self.tracked.start_patch = None
         self.write(message=message)
         self._ask_again()
         if not decided_by_engine:

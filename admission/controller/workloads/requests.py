@@ -127,7 +127,7 @@ class Requests:
             self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
         if message.step is Step.START:
-            tracked.in_sync = message.result["metadata"]["generation"]
+            tracked.in_sync, tracked.start_patch = message.result["metadata"]["generation"], None
             self._record_admitted(tracked)
         self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
