@@ -17,6 +17,20 @@ Object = dict[str, Any]
 JOBSET = ("jobset.x-k8s.io", "JobSet")
 KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"))
 
+TRAINING_RUN_FORM: Object = {
+    "group": "example.com",
+    "kind": "TrainingRun",
+    "plural": "trainingruns",
+    "versions": ["v1"],
+    "suspend": "spec.paused",
+    "podSets": [{"path": "spec.roles[*]", "nameFrom": "role", "template": "template", "replicas": "count"}],
+    "active": [{"condition": "Running"}],
+    "ready": [{"condition": "Ready"}],
+    "succeeded": [{"condition": "Succeeded"}],
+    "failed": [{"condition": "Failed"}],
+}
+"""A kind of a user's own."""
+
 
 def definition(kind: Any, version: str | None = None) -> Object:
     """The definition of a kind, in all versions or one, which lets any fields pass."""

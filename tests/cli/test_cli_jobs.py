@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from command_runner import Sluice
+from custom_kinds import TRAINING_RUN_FORM, served, until
 from ports import free_port
 from serve_processes import NODE, QUEUES, TOKEN, job, serving
 from serve_processes import sluice as sluice_process
 
 from admission.client import Sluice as Client
+from admission.kinds import all_kinds, parse_form
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ FLAGS = ("--queue", "lq", "--image", "trainer:1")
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
+async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
     """A sandbox with queues of four cpus in namespace `default`, where the user alice has the role edit."""
     async with Sandbox(speed=60) as sandbox:
         for user, file in (("sluice", "kubeconfig"), ("alice", "alice"), ("admin", "admin")):
@@ -34,7 +36,7 @@ async def world(folder: Path) -> AsyncIterator[tuple[Sandbox, Sluice, Client]]:
         local = sandbox.local("admin")
         await local.create("nodes", "", {**NODE})
         await local.create("rolebindings", "default", edit("alice"))
-        async with serving(folder, f"sqlite:///{folder / 'sluice.db'}") as replica:
+        async with serving(folder, f"sqlite:///{folder / 'sluice.db'}", *flags) as replica:
             await replica.until_ready()
             environment = {"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN}
             done = await Sluice(environment)("apply", "-f", "-", stdin=QUEUES)
@@ -174,6 +176,38 @@ def test_a_dry_run_needs_no_kubeconfig(tmp_path):
     assert (given.exit_code, given.stdout) == (1, "")
     assert "none" in given.stderr
     assert nowhere.run("submit", *FLAGS).exit_code == 1
+
+
+TRAINING_RUN = """
+apiVersion: example.com/v1
+kind: TrainingRun
+metadata: {name: mine}
+spec:
+  paused: true
+  roles:
+  - {role: actor, template: {spec: {containers: [{name: main, image: pause, resources: {requests: {cpu: 1}}}]}}}
+"""
+
+
+async def test_a_kind_that_the_configuration_describes_is_submitted_looked_at_and_cancelled(tmp_path):
+    config, manifest = tmp_path / "sluice.yaml", tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump({"integrations": {"frameworks": ["batch/job"], "kinds": [TRAINING_RUN_FORM]}}))
+    manifest.write_text(TRAINING_RUN)
+    async with world(tmp_path, f"--config={config}") as (sandbox, sluice, _):
+        submit = ("submit", "-f", str(manifest), "-q", "lq")
+        assert "TrainingRun cannot be queued" in (await sluice(*submit)).stderr
+        described = {**sluice.environment, "SLUICE_CONFIG": str(config), "KUBECONFIG": str(tmp_path / "admin")}
+        sluice = Sluice(described)
+        (kind,) = all_kinds(frameworks=(), own=[parse_form(TRAINING_RUN_FORM)])
+        async with served(sandbox, kind):
+            done = await sluice(*submit)
+            assert done.stdout == "trainingrun.example.com/mine created\n", done.stderr
+            await until(sandbox.local("admin"), "trainingruns", "mine", lambda obj: kind.observe(obj).ready)
+            logs = await sluice("logs", "trainingrun/mine")
+            assert logs.exit_code == 0, logs.stderr
+            assert logs.stdout
+            cancelled = await sluice("cancel", "trainingrun/mine", "--yes")
+            assert cancelled.stdout.startswith("trainingrun.example.com/mine cancelled; frees 1 cpu"), cancelled.stderr
 
 
 def test_manifests_of_other_kinds_get_their_queue_too():

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from custom_kinds import JOBSET, jobset, pod, pods_of, served, until
+from custom_kinds import JOBSET, TRAINING_RUN_FORM, jobset, pod, pods_of, served, until
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
 from admission.kinds import all_kinds, parse_form
 
-FORM = {
-    "group": "example.com",
-    "kind": "TrainingRun",
-    "plural": "trainingruns",
-    "versions": ["v1"],
-    "suspend": "spec.paused",
-    "podSets": [{"path": "spec.roles[*]", "nameFrom": "role", "template": "template", "replicas": "count"}],
-    "active": [{"condition": "Running"}],
-    "ready": [{"condition": "Ready"}],
-    "succeeded": [{"condition": "Succeeded"}],
-    "failed": [{"condition": "Failed"}],
-}
-KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"), own=[parse_form(FORM)])
+KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"), own=[parse_form(TRAINING_RUN_FORM)])
 
 
 def training_run(name):

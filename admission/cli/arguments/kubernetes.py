@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from admission.cli.configuration.integrations import read_integrations
 from admission.cli.errors import CommandError
 from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
 from admission.cluster.errors import BadKubeconfig, StatusError
-from admission.kinds import Kind, Kinds, all_kinds, frameworks_known
+from admission.kinds import Kind, Kinds, all_kinds, frameworks_known, parse_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,10 +54,18 @@ async def own_name(client: Client) -> str:
     return str(answer["status"]["userInfo"].get("username", ""))
 
 
-@cache
 def _kinds() -> Kinds:
-    """All kinds that this version knows; which of them are queued is a setting of the server's."""
-    return all_kinds(frameworks=frameworks_known())
+    """All kinds that this version knows, and those that the configuration in SLUICE_CONFIG describes.
+
+    Which of them are queued is a setting of the server's. Raises InvalidSettings.
+    """
+    return _kinds_of(os.environ.get("SLUICE_CONFIG", ""))
+
+
+@cache
+def _kinds_of(file: str) -> Kinds:
+    described = read_integrations(Path(file)).kinds if file else ()
+    return all_kinds(frameworks=frameworks_known(), own=map(parse_form, described))
 
 
 def kind_of(manifest: dict[str, Any]) -> Kind | None:

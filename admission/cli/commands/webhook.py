@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import get_args
 
 import click
-from pydantic import ValidationError
 
 from admission.cli.configuration.addresses import split_address
-from admission.cli.configuration.integrations import IntegrationsSettings
+from admission.cli.configuration.integrations import IntegrationsSettings, read_integrations
 from admission.cli.errors import InvalidSettings
-from admission.model.errors import InvalidObject
-from admission.model.manifests import faults, parse_documents
 from admission.serving.listener import open_sockets
 from admission.serving.logs import LogFormat, LogLevel
 from webhooks.exposition import exposition
@@ -93,7 +90,7 @@ def webhook(
       sluice webhook --username system:serviceaccount:sluice-system:sluice \\
         --certificate-directory /certificates
     """
-    integrations = IntegrationsSettings() if config is None else _integrations(config)
+    integrations = IntegrationsSettings() if config is None else read_integrations(config)
     try:
         host, port = split_address(webhook_address)
     except ValueError as error:
@@ -117,21 +114,3 @@ def webhook(
         priority_labels=integrations.priority_labels,
     )
     run(order, sockets=sockets, alone=True, expose=exposition)
-
-
-def _integrations(config: Path) -> IntegrationsSettings:
-    """Those of a configuration file, without all else that it says: this process knows no database and no policy."""
-    try:
-        documents = parse_documents(config.read_text(), source=str(config))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
-    except InvalidObject as error:
-        raise InvalidSettings(f"the configuration file {error}") from error
-    found = documents[0].body.get("integrations") if documents else None
-    try:
-        return IntegrationsSettings.model_validate(found or {}, by_alias=True, by_name=False)
-    except ValidationError as error:
-        causes = [
-            f"{'.'.join(filter(None, ('integrations', path)))} in {config}: {text}" for path, text in faults(error)
-        ]
-        raise InvalidSettings("; ".join(causes)) from error

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from admission.cli.errors import InvalidSettings
 from admission.kinds import BATCH_JOB, Conventions, Kinds, all_kinds, frameworks_known, parse_form
 from admission.model.base import FieldFaultsError, Model, QualifiedName
 from admission.model.errors import InvalidObject
+from admission.model.manifests import faults, parse_documents
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class IntegrationsSettings(Model):
@@ -58,3 +63,24 @@ class IntegrationsSettings(Model):
             priority_labels=self.priority_labels,
             **options,
         )
+
+
+def read_integrations(config: Path) -> IntegrationsSettings:
+    """Those of a configuration file, without all else that it says, for what knows no database and no policy.
+
+    Raises InvalidSettings.
+    """
+    try:
+        documents = parse_documents(config.read_text(), source=str(config))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
+    except InvalidObject as error:
+        raise InvalidSettings(f"the configuration file {error}") from error
+    found = documents[0].body.get("integrations") if documents else None
+    try:
+        return IntegrationsSettings.model_validate(found or {}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        causes = [
+            f"{'.'.join(filter(None, ('integrations', path)))} in {config}: {text}" for path, text in faults(error)
+        ]
+        raise InvalidSettings("; ".join(causes)) from error

@@ -1,0 +1,115 @@
+"""Children of queued objects and `sluice serve` with its webhook, in a namespace where everything is queued."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from custom_kinds import JOBSET, KINDS, definition, jobset, until
+from serve_processes import NODE, QUEUES, free_port, serving
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from custom_kinds import Object
+    from serve_processes import Replica
+
+CONFIGURATION = """
+integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}
+manageJobsWithoutQueueName: true
+managedJobsNamespaceSelector: {matchLabels: {team: a}}
+"""
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    (tmp_path / "sluice.yaml").write_text(CONFIGURATION)
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        admin = sandbox.local("admin")
+        await admin.create("nodes", "", NODE)
+        await admin.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"team": "a"}}})
+        await admin.create("customresourcedefinitions", "", definition(KINDS.get(*JOBSET)))
+        yield sandbox
+
+
+@pytest.fixture
+async def serve(sandbox: Sandbox, tmp_path: Path) -> Any:
+    """Starts `sluice serve` with one LocalQueue, `default`."""
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    await ensure_ready(url)
+    text = QUEUES.replace("name: lq, namespace: default", "name: default, namespace: team-a")
+    async with Store.open(url) as store:
+        for document in parse_documents(text, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    port = free_port()
+    webhook = (f"--webhook-url=https://127.0.0.1:{port}", f"--webhook-address=127.0.0.1:{port}")
+    files = (f"--config={tmp_path / 'sluice.yaml'}", f"--certificate-directory={tmp_path / 'certificates'}")
+    return lambda: serving(tmp_path, url, *webhook, *files)
+
+
+def made_by(owner: Object, name: str, **spec: Any) -> Object:
+    """A Job of its workers, as the JobSet controller creates it: without a queue label, and not suspended."""
+    reference = {"apiVersion": owner["apiVersion"], "kind": "JobSet", "name": "set", "controller": True}
+    metadata = {"name": name, "namespace": "team-a"}
+    return {
+        "metadata": {**metadata, "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"]}]},
+        "spec": {**copy.deepcopy(owner["spec"]["replicatedJobs"][1]["template"]["spec"]), "suspend": False, **spec},
+    }
+
+
+def runs(obj: Object) -> bool:
+    return obj["spec"]["suspend"] is False
+
+
+async def workloads(replica: Replica) -> set[str]:
+    _, body = await replica.get("/apis/sluice.dev/v1/namespaces/team-a/workloads")
+    return {item["spec"]["object"]["name"] for item in json.loads(body)["items"]}
+
+
+async def until_workloads(replica: Replica, names: set[str]) -> None:
+    """There is no event for what a database holds; the time limit of the test ends a wait in vain."""
+    while await workloads(replica) != names:
+        assert replica.process.returncode is None, replica.log.decode()
+        await asyncio.sleep(0.02)
+
+
+async def test_they_are_gated_and_started_and_what_only_says_that_it_is_one_waits(sandbox, serve):
+    controller, admin = sandbox.local("jobset-controller"), sandbox.local("admin")
+    unlabelled = jobset("set", suspend=False)
+    del unlabelled["metadata"]["labels"]
+    async with serve() as replica:
+        await replica.until_ready()
+        created = await admin.create("jobsets", "team-a", unlabelled)
+        assert created["spec"]["suspend"] is True
+        owner = await until(admin, "jobsets", "set", runs)
+        child = await controller.create("jobs", "team-a", made_by(owner, "set-workers-0"))
+        assert child["spec"]["suspend"] is True
+        await until(admin, "jobs", "set-workers-0", runs)
+        forged = await sandbox.local("mallory").create("jobs", "team-a", made_by(owner, "set-workers-1"))
+        assert forged["spec"]["suspend"] is True
+        large = await sandbox.local("mallory").create("jobs", "team-a", made_by(owner, "set-more", parallelism=9))
+        assert large["spec"]["suspend"] is True
+        await until_workloads(replica, {"set", "set-workers-1", "set-more"})
+        replica.send(signal.SIGKILL)
+        await replica.process.wait()
+    async with serve() as replica:
+        await replica.until_ready()
+        assert await workloads(replica) == {"set", "set-workers-1", "set-more"}
+        assert runs(admin.get("jobs", "team-a", "set-workers-0"))
+        # Its controller suspends and starts it, as when the JobSet restarts.
+        await controller.patch("jobs", "team-a", "set-workers-0", {"spec": {"suspend": True}})
+        gated = await controller.patch("jobs", "team-a", "set-workers-0", {"spec": {"suspend": False}})
+        assert gated["spec"]["suspend"] is True
+        await until(admin, "jobs", "set-workers-0", runs)
