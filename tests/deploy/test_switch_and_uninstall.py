@@ -11,6 +11,7 @@ import pytest
 import yaml
 from chart import CHART, NAMESPACE, Object
 from click.testing import CliRunner
+from custom_kinds import definition
 
 from admission.cli.main import main
 from admission.cli.serve.aggregation import Aggregation
@@ -65,10 +66,15 @@ def job(name: str) -> Object:
 
 
 def registered(
-    client: Client, mode: Mode = "webhooks", *, managed: tuple[Object, ...] | None = (), ca: bytes = b""
+    client: Client,
+    mode: Mode = "webhooks",
+    *,
+    managed: tuple[Object, ...] | None = (),
+    ca: bytes = b"",
+    frameworks: tuple[str, ...] = ("batch/job",),
 ) -> Standing:
     """A gate whose webhook nobody answers."""
-    kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE))
+    kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE), frameworks=frameworks)
     scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed)
     registration = Registration(tuple(kinds), "https://127.0.0.1:9", scope)
     return Standing(client, mode, tuple(kinds), scope, lambda: registration.configuration(ca))
@@ -169,6 +175,45 @@ async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox
     assert after == before
     assert waiting["spec"]["suspend"] is False
     assert "sluice.dev/submitted-by" not in (waiting["metadata"].get("annotations") or {})
+
+
+def waiting(kind: str, name: str, spec: Object) -> Object:
+    """An object that Sluice has suspended."""
+    metadata = {"name": name, "annotations": {"sluice.dev/submitted-by": "alice", "mine": "stays"}}
+    versions = {"PyTorchJob": "kubeflow.org/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
+    return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, "spec": spec}
+
+
+async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goes_on(client, sluice, sandbox):
+    admin, name = sandbox.local("admin"), "kubeflow.org/pytorchjob"
+    for kind in all_kinds(frameworks=(name, "jobset.x-k8s.io/jobset")):
+        if kind.is_custom:
+            await admin.create("customresourcedefinitions", "", definition(kind))
+    await admin.create("pytorchjobs", "default", waiting("PyTorchJob", "t", {"runPolicy": {"suspend": True}}))
+    jobset = await admin.create("jobsets", "default", waiting("JobSet", "s", {"suspend": True}))
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    lease = {"metadata": {"name": "sluice-database"}, "spec": {"holderIdentity": "host_1_a", "renewTime": now}}
+    await client.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease)
+    await registered(client, frameworks=("batch/job", name)).ensure()
+    code, output = await sluice("uninstall", "--kind", name, "--start-jobs", "--yes")
+    assert (code, output) == (
+        1,
+        f"error: {name} is still queued: take it out of integrations.frameworks, and restart Sluice first\n",
+    )
+    await registered(client).ensure()
+    code, output = await sluice("uninstall", "--kind", name, "--start-jobs", "--yes")
+    assert (code, output.splitlines()) == (
+        0,
+        ["take the annotation sluice.dev/submitted-by from 1 Jobs", "start 1 Jobs that wait", "done"],
+    )
+    after = admin.get("pytorchjobs", "default", "t")
+    assert after["spec"] == {"runPolicy": {"suspend": False}}
+    assert after["metadata"]["annotations"] == {"mine": "stays"}
+    assert admin.get("jobsets", "default", "s") == jobset
+    assert (await sluice("gate", "status"))[0] == 0
+    code, output = await sluice("uninstall", "--kind", "kubeflow.org/pytorch", "--yes")
+    assert code == 2
+    assert "did you mean kubeflow.org/pytorchjob?" in output
 
 
 async def test_the_hook_of_the_chart_has_the_rights_that_it_needs(client, sandbox, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,15 +13,19 @@ from admission.cli.arguments.cluster import ClusterFlags, cluster_options
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
-from admission.cluster.errors import Forbidden, NotFound
+from admission.cluster.client import PatchType
+from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.base import START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.patches import pointer
+from admission.model.errors import InvalidObject
 from webhooks.switch import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterable
 
     from admission.cluster.client import Client, Object
+    from admission.kinds import Kind
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _GATES: Final = (
@@ -32,6 +36,7 @@ _GATES: Final = (
     "validatingadmissionpolicybindings",
     "validatingadmissionpolicies",
 )
+_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER)
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
 
 
@@ -41,18 +46,50 @@ class Plan:
 
     objects: list[str] = field(default_factory=list)
     """Paths, in the order in which they go."""
-    marked: list[tuple[str, Object]] = field(default_factory=list)
-    """Jobs with an annotation of Sluice's, by path."""
-    waiting: list[tuple[str, Object]] = field(default_factory=list)
-    """Those of them that are suspended and not finished."""
+    marked: list[Marked] = field(default_factory=list)
+    """Objects with an annotation of Sluice's."""
+
+    @property
+    def waiting(self) -> int:
+        """How many of them are suspended and not finished."""
+        return sum(each.waits for each in self.marked)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An object that Sluice has written something into."""
+
+    kind: Kind
+    path: str
+    object: Object
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is suspended and not finished."""
+        seen = self.kind.observe(self.object)
+        return seen.suspended and seen.finished is None
+
+    def patch(self, *, start: bool) -> list[Object]:
+        """The JSON patch that takes Sluice's annotations off and, to `start` it, unsuspends it.
+
+        It fails if the object has changed since.
+        """
+        annotations = self.object["metadata"].get("annotations") or {}
+        removed = [
+            {"op": "remove", "path": pointer("metadata", "annotations", key)}
+            for key in _ANNOTATIONS
+            if key in annotations
+        ]
+        return [*(self.kind.resume_patch(self.object) if start and self.waits else ()), *removed]
 
 
 @click.command()
 @cluster_options
 @click.option("-n", "--namespace", default="sluice-system", show_default=True, help="Where Sluice was installed.")
 @click.option("--start-jobs", is_flag=True, help="Start the Jobs that wait; without it they stay suspended.")
+@click.option("--kind", "kind_name", default="", metavar="NAME", help="Give back the objects of one kind that is off.")
 @click.option("--yes", is_flag=True, help="Do what the plan says.")
-def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, yes: bool) -> None:
+def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, kind_name: str, yes: bool) -> None:
     """Take away what Sluice has registered and written in a cluster, once it is stopped.
 
     Without --yes you see the plan, and nothing is changed. The gate goes first, then the
@@ -60,16 +97,27 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, yes: b
     What runs, runs on. The database and what Helm or kustomize has made are left alone:
     the chart runs this by itself when its release is uninstalled.
 
+    With --kind Sluice goes on, and only the objects of a kind that was taken out of its
+    integrations are given back.
+
     \b
     Examples:
       sluice uninstall --context prod
       sluice uninstall --context prod --start-jobs --yes
+      sluice uninstall --context prod --kind jobset.x-k8s.io/jobset --start-jobs
     """
+    try:
+        kinds = all_kinds(frameworks=(kind_name,) if kind_name else frameworks_known())
+    except InvalidObject as error:
+        raise click.BadParameter(error.causes[0][1], param_hint="--kind") from error
 
     async def run() -> None:
         async with cluster.client() as client:
-            await _refuse_while_it_decides(client)
-            plan = await _plan(client, namespace)
+            if kind_name:
+                await _refuse_while_it_is_gated(client, next(iter(kinds)), kind_name)
+            else:
+                await _refuse_while_it_decides(client)
+            plan = Plan([] if kind_name else await _own_objects(client, namespace), await _marked(client, kinds))
             for line in _lines(plan, start_jobs=start_jobs):
                 print_line(line)
             if not yes:
@@ -94,13 +142,25 @@ async def _refuse_while_it_decides(client: Client) -> None:
         )
 
 
-async def _plan(client: Client, namespace: str) -> Plan:
-    plan = Plan()
+async def _refuse_while_it_is_gated(client: Client, kind: Kind, name: str) -> None:
+    """Sluice would stop what was started."""
+    try:
+        found = await client.get(f"{_ADMISSION}/mutatingwebhookconfigurations/sluice")
+    except NotFound:
+        return
+    rules = [rule for webhook in found.get("webhooks") or () for rule in webhook["rules"]]
+    if any(kind.group in rule["apiGroups"] and kind.plural in rule["resources"] for rule in rules):
+        raise CommandError(f"{name} is still queued: take it out of integrations.frameworks, and restart Sluice first")
+
+
+async def _own_objects(client: Client, namespace: str) -> list[str]:
+    """The paths of what Sluice has registered, in the order in which they go."""
+    paths = []
     offered = {resource["name"] for resource in (await client.get(_ADMISSION))["resources"]}
     for plural in _GATES:
         if plural in offered:
             found = await client.get(f"{_ADMISSION}/{plural}", params={"labelSelector": OURS})
-            plan.objects += [f"{_ADMISSION}/{plural}/{obj['metadata']['name']}" for obj in found["items"]]
+            paths += [f"{_ADMISSION}/{plural}/{obj['metadata']['name']}" for obj in found["items"]]
     for path in (
         "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev",
         f"/api/v1/namespaces/{namespace}/secrets/sluice-webhook-certificates",
@@ -111,26 +171,23 @@ async def _plan(client: Client, namespace: str) -> Plan:
             await client.get(path)
         except NotFound:
             continue
-        plan.objects.append(path)
-    async for path, job in _jobs(client):
-        if SUBMITTED_BY in (job["metadata"].get("annotations") or {}):
-            plan.marked.append((path, job))
-            if job["spec"].get("suspend") and not _ended(job):
-                plan.waiting.append((path, job))
-    return plan
+        paths.append(path)
+    return paths
 
 
-async def _jobs(client: Client) -> AsyncIterator[tuple[str, Object]]:
-    """Of all kinds that Sluice knows and the cluster has."""
-    for kind in all_kinds(frameworks=frameworks_known()):
+async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
+    """The objects of these kinds that the cluster has and Sluice has marked."""
+    found = []
+    for kind in kinds:
         for version in kind.versions:
             base = f"/apis/{kind.group}/{version}"
             try:
                 async for page in client.list_pages(f"{base}/{kind.plural}"):
-                    for job in page["items"]:
-                        metadata = job["metadata"]
-                        where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}"
-                        yield f"{where}/{metadata['name']}", job
+                    for obj in page["items"]:
+                        metadata = obj["metadata"]
+                        if any(key in (metadata.get("annotations") or {}) for key in _ANNOTATIONS):
+                            where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}/{metadata['name']}"
+                            found.append(Marked(kind, where, obj))
             except NotFound:
                 continue
             except Forbidden:
@@ -138,18 +195,14 @@ async def _jobs(client: Client) -> AsyncIterator[tuple[str, Object]]:
                     raise
                 continue  # so it is also where a kind is not installed, to who has no rights to it
             break
-
-
-def _ended(job: Object) -> bool:
-    conditions = job.get("status", {}).get("conditions", ())
-    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+    return found
 
 
 def _lines(plan: Plan, *, start_jobs: bool) -> list[str]:
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path in plan.objects]
     lines.append(f"take the annotation {SUBMITTED_BY} from {len(plan.marked)} Jobs")
     left = "start" if start_jobs else "leave suspended"
-    lines.append(f"{left} {len(plan.waiting)} Jobs that wait")
+    lines.append(f"{left} {plan.waiting} Jobs that wait")
     return lines
 
 
@@ -159,12 +212,10 @@ async def _carry_out(client: Client, plan: Plan, *, start_jobs: bool) -> None:
             await client.delete(path)
         except NotFound:
             continue
-    waiting = {path for path, _ in plan.waiting}
-    for path, _ in plan.marked:
-        body: dict[str, Any] = {"metadata": {"annotations": {SUBMITTED_BY: None, START_WITH_OWNER: None}}}
-        if start_jobs and path in waiting:
-            body["spec"] = {"suspend": False}
+    for each in plan.marked:
         try:
-            await client.patch(path, body)
+            await client.patch(each.path, each.patch(start=start_jobs), patch_type=PatchType.JSON)
         except NotFound:
             continue
+        except (Conflict, Invalid):
+            print_line(f"left as it is, because it has just changed: {each.path}; run the command again", err=True)
