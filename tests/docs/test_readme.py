@@ -1,0 +1,65 @@
+"""`Use it` of the README, followed literally: without a cluster, and with one, in an empty home."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from admission.sandbox.sandbox import Sandbox
+from tests.ports import free_port
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def commands(text: str) -> list[str]:
+    """The indented blocks of a section."""
+    found = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+@pytest.mark.parametrize("has_cluster", [False, True], ids=["without a cluster", "with a cluster"])
+async def test_the_readme_followed(tmp_path, has_cluster):
+    section = README.read_text().split("## Use it")[1].split("## More")[0]
+    fenced = r"^```yaml\n(.*?)^```"
+    manifests = re.findall(fenced, section, re.MULTILINE | re.DOTALL)[0]
+    without, with_one, then = commands(re.sub(fenced, "", section, flags=re.MULTILINE | re.DOTALL))
+    (tmp_path / "queues.yaml").write_text(manifests)
+    home, api, gate = tmp_path / "home", free_port(), free_port()
+    (home / ".kube").mkdir(parents=True)
+    environment = {
+        "HOME": str(home),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLUICE_API_ADDRESS": f"127.0.0.1:{api}",
+        "SLUICE_WEBHOOK_ADDRESS": f"127.0.0.1:{gate}",
+        "SLUICE_SERVER": f"http://127.0.0.1:{api}",
+    }
+    script = "trap 'kill $(jobs -p); wait' EXIT\n" + (with_one if has_cluster else without) + then + "echo done\n"
+    script = script.replace("9443", str(gate)).replace("ADDRESS:", "127.0.0.1:").replace("$PWD/.venv/bin:", "")
+    async with Sandbox() as cluster:
+        if has_cluster:
+            await cluster.local("admin").create("nodes", "", _node())
+            cluster.write_kubeconfig(home / ".kube" / "config", "admin")
+        run = await asyncio.to_thread(
+            subprocess.run, ["bash", "-e"], input=script, cwd=tmp_path, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+    assert "\ndone\n" in run.stdout, run.stdout
+    assert "job.batch/hello created" in run.stdout
+    assert "hello is admitted by ClusterQueue team-a: its pods start now" in run.stdout
+    assert re.search(r"^team-a +job-hello-\w+ +batch +team-a +admitted ", run.stdout, re.MULTILINE), run.stdout
+    assert re.search(r"^hello-\w+: pretending to run for 20 s: sleep 20$", run.stdout, re.MULTILINE), run.stdout
+    assert "warning" not in run.stdout.split("\ndone\n")[0].lower(), run.stdout
+
+
+def _node() -> dict[str, object]:
+    amounts = {"cpu": "10", "memory": "10Gi", "pods": "110"}
+    return {
+        "metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
