@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from api_client import on_both_databases
-from queue_manifests import cluster_queue, flavor, local_queue
+from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, NOW_TEXT, record
 
 from admission.store.records import State
@@ -136,6 +138,24 @@ async def test_queues_count_what_waits_and_what_is_held(api, commit):
     local = (await api.get("namespaces/a/localqueues/main")).body["status"]
     assert [local[f"{what}Workloads"] for what in ("pending", "reserving", "admitted")] == [2, 2, 1]
     assert local["flavorsReservation"] == [{"name": "default", "resources": [{"name": "cpu", "total": "3"}]}]
+
+
+async def test_queues_and_cohorts_tell_their_weighted_shares(api, commit):
+    """Kueue's: what is borrowed, in thousandths of what all may lend each other, by the weight, rounded up."""
+    await api.post("resourceflavors", flavor("default"))
+    await api.post("cohorts", cohort("lab", parent="all"))
+    weight = {"fairSharing": {"weight": "2"}}
+    await api.post("clusterqueues", cluster_queue("one", cpu="1", cohortName="lab", **weight))
+    await api.post("clusterqueues", cluster_queue("rich", cpu="10", cohortName="all"))
+
+    async def shares():
+        paths = ("clusterqueues/one", "cohorts/lab", "clusterqueues/rich")
+        return [(await api.get(path)).body["status"]["fairSharing"]["weightedShare"] for path in paths]
+
+    assert await shares() == [0, 0, 0]
+    await commit(*(record(uid, uid, State.ADMITTED, admitted_at=NOW) for uid in ("u1", "u2")))
+    # They hold 3 cpu, 2 of them borrowed, of 11.
+    assert await shares() == [math.ceil(2000 / 11 / 2), math.ceil(2000 / 11), 0]
 
 
 async def test_quota_still_held_in_a_flavor_that_was_taken_away_is_shown_as_borrowed(api, commit):
