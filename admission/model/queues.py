@@ -24,6 +24,7 @@ from admission.model.base import (
 )
 from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
 from admission.model.references import Reference
+from admission.model.subscriptions import SubscriptionSpec
 
 StopPolicy: TypeAlias = Literal["None", "Hold", "HoldAndDrain"]
 FungibilityPolicy: TypeAlias = Literal["MayStopSearch", "TryNextFlavor"]
@@ -355,7 +356,21 @@ class AdmissionCheck(_Named):
     """Who answers, and how that is configured."""
 
 
-QueueObject: TypeAlias = ResourceFlavor | ClusterQueue | Cohort | LocalQueue | WorkloadPriorityClass | AdmissionCheck
+class Subscription(_Named):
+    """Who is notified of what happens to the workloads of a namespace. An extension: Kueue has no such object."""
+
+    kind = "Subscription"
+    plural = "subscriptions"
+    short_names = ("sub", "subs")
+    namespaced = True
+
+    spec: SubscriptionSpec
+    """What is told, and to whom."""
+
+
+QueueObject: TypeAlias = (
+    ResourceFlavor | ClusterQueue | Cohort | LocalQueue | WorkloadPriorityClass | AdmissionCheck | Subscription
+)
 QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     ResourceFlavor,
     WorkloadPriorityClass,
@@ -363,5 +378,6 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Cohort,
     ClusterQueue,
     LocalQueue,
+    Subscription,
 )
 """All of them, each kind before those that name it."""

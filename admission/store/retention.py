@@ -10,9 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import case, delete, literal, select, update
+from sqlalchemy import case, delete, func, literal, select, update
 
-from admission.store.database.tables import Instant, admissions, audit_records, head, pod_sets, workloads
+from admission.store.database.tables import (
+    Instant,
+    admissions,
+    audit_records,
+    head,
+    notification_progress,
+    pod_sets,
+    transitions,
+    workloads,
+)
 from admission.store.errors import StaleEpoch
 from admission.store.ledger.rollup import DAY, hour_of
 from admission.store.records import State
@@ -69,6 +78,7 @@ async def _prune_workloads(database: Database, before: float, epoch: int) -> int
         if uids:
             await connection.execute(delete(admissions).where(rows.workload_uid.in_(uids)))
             await connection.execute(delete(workloads).where(columns.uid.in_(uids)))
+            await connection.execute(_READ_BACK)
             later = case((head.c.pruned_to > limit, head.c.pruned_to), else_=limit)
             await connection.execute(update(head).values(pruned_to=later))
     return len(uids)
@@ -109,5 +119,12 @@ async def _lock(connection: AsyncConnection, epoch: int) -> RowMapping:
     return row
 
 
+_NEWEST = select(func.coalesce(func.max(transitions.c.id), 0)).scalar_subquery()
+_READ_BACK = update(notification_progress).values(
+    transition_id=case(
+        (notification_progress.c.transition_id > _NEWEST, _NEWEST), else_=notification_progress.c.transition_id
+    )
+)
+"""SQLite gives the ids of deleted rows away again, if they were the last: what comes then was not read yet."""
 _FINISHED = workloads.c.state == literal(State.FINISHED.value, literal_execute=True)
 """Written out in the statement, so that the partial index serves it."""

@@ -25,6 +25,7 @@ from admission.store.ledger import rollup
 from admission.store.ledger.past_admissions import past_admissions
 from admission.store.ledger.usage_reports import Reports
 from admission.store.ledger.usage_series import usage_series
+from admission.store.notifications import Notifications
 from admission.store.objects.queue_objects import Queues, all_objects
 from admission.store.objects.revisions import Revisions
 from admission.store.records import LoadedState, Statistics
@@ -67,6 +68,10 @@ class Store:
         self._clock = clock
         self.now = LeadersClock(clock, elapsed)
         """Seconds since the epoch; while it leads not before what the former leader wrote, if clocks differ little."""
+        self.notifications = Notifications(
+            database, clock=self.now, told=lambda revision: self.revisions.tell(revision, decision=True)
+        )
+        """What is to be sent to those who have subscribed to it."""
         self._writer = Writer(database, clock=self.now)
         self._leadership = Leadership(database)
 

@@ -19,7 +19,7 @@ async def test_every_resource_is_discovered_and_listed_where_discovery_says(api)
     by_name = {row["name"]: row for row in listed["resources"]}
     assert {name for name in by_name if "/" not in name} == {
         "admissionchecks", "auditrecords", "audits", "clusterqueues", "cohorts", "localqueues", "reports",
-        "resourceflavors", "workloadpriorityclasses", "workloads",
+        "resourceflavors", "subscriptions", "workloadpriorityclasses", "workloads",
     }  # fmt: skip
     assert by_name["workloads"]["verbs"] == ["get", "list", "patch", "watch"]
     assert by_name["workloads/status"]["verbs"] == ["get", "patch"]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from api_client import PREFIX, TOKEN
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
+from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, manifest, priority_class
 from workload_records import NOW, record
 
 from admission.api.application import create_app
 from admission.api.kinds import object_schemas
+from admission.api.kinds.subscriptions import SubscriptionStatus
 from admission.api.openapi import report_schemas
 from admission.store.records import State
 
@@ -102,11 +103,14 @@ async def test_the_status_of_queue_objects_is_as_described(api, commit):
     await api.post("clusterqueues", cluster_queue("one"))
     await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
     await api.post("admissionchecks", admission_check("check"))
+    told = {"receiver": "pager", "events": ["Admitted"]}
+    await api.post("namespaces/a/subscriptions", manifest("Subscription", "mine", namespace="a", spec=told))
     await commit(record("u1", "run", State.ADMITTED, admitted_at=NOW))
     for path, model in [
         ("clusterqueues/one", object_schemas.ClusterQueueStatus),
         ("namespaces/a/localqueues/main", object_schemas.LocalQueueStatus),
         ("admissionchecks/check", object_schemas.AdmissionCheckStatus),
+        ("namespaces/a/subscriptions/mine", SubscriptionStatus),
     ]:
         model.model_validate((await api.get(path)).body["status"])
     dry = await api.patch("clusterqueues/one", {"spec": {"stopPolicy": "HoldAndDrain"}}, dryRun="All")

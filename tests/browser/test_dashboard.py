@@ -17,6 +17,8 @@ from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN, world
 from playwright.async_api import expect
 
+from admission.model.manifests import parse_manifest
+from admission.store.audit_log import Author
 from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
@@ -181,6 +183,34 @@ async def test_an_ended_session_asks_to_sign_in_and_goes_on_where_it_was(running
 
 
 # ------------------------------------------------------------------ pages
+
+
+async def test_notifications_that_are_not_delivered_are_seen_by_who_may_read_them(
+    running: World, browser: Browser
+) -> None:
+    store, epoch = running.store, running.scenario.epoch
+    for namespace in ("vision", "language"):
+        document = {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "Subscription",
+            "metadata": {"name": "pager", "namespace": namespace},
+            "spec": {"receiver": "pager", "events": ["Finished"]},
+        }
+        written = await store.queues.create(parse_manifest(document), author=Author("ada"))
+        text = f"receiver of {namespace} answers 500 {HOSTILE}"
+        await store.notifications.note_fault(written.metadata.uid, text, at=running.scenario.now, epoch=epoch)
+    for token, seen, hidden in (("viewer-token", "vision/pager", ""), ("grace-token", "vision/pager", "language")):
+        async with person(browser, running, token) as someone:
+            page = await someone.open("")
+            attention = page.get_by_role("region", name="Needs attention")
+            await expect(attention).to_contain_text("Notifications that are not delivered")
+            await expect(attention).to_contain_text(f"{seen}receiver of vision answers 500 {HOSTILE}0 waiting")
+            if hidden:
+                assert hidden not in await page.content()
+            else:
+                await expect(attention).to_contain_text("language/pager")
+    for namespace in ("vision", "language"):
+        await store.queues.delete("Subscription", "pager", namespace=namespace, author=Author("ada"))
 
 
 async def test_the_overview_shows_the_tree_and_what_needs_attention(admin: Person) -> None:

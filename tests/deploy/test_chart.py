@@ -123,6 +123,7 @@ def test_pods_are_restricted_and_find_what_they_mount(values: Object):
     given = {
         "sluice-database",
         "sluice-database-tls",
+        "sluice-notifications",
         "my-volume",
         "sluice-webhook-certificates",
         "sluice-certificates",

@@ -189,7 +189,7 @@ async def test_another_file_is_refused(store: Store, file: bytes):
 
 async def test_a_dump_of_another_schema_is_refused_with_what_to_do(store: Store):
     header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
-    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0006.*`sluice migrate`"):
+    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0007.*`sluice migrate`"):
         await store.restore([header], nobody)
 
 

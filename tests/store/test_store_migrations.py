@@ -102,7 +102,7 @@ async def test_two_may_migrate_at_the_same_time(empty_database_url: str):
 
 
 async def test_a_revision_that_does_not_exist(database_url: str):
-    with pytest.raises(SchemaMismatch, match="there is no way from schema 0006 to 7777"):
+    with pytest.raises(SchemaMismatch, match="there is no way from schema 0007 to 7777"):
         await migrate(database_url, "7777")
     async with Store.open(database_url):
         pass

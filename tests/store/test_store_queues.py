@@ -20,7 +20,7 @@ from store_examples import (
 )
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
+from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, Subscription
 from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.records import Changes
@@ -51,7 +51,11 @@ async def test_every_kind_comes_back_as_it_was(store: Store):
         "metadata": {"name": "prov"},
         "spec": {"controllerName": "x.dev/y", "parameters": {"apiGroup": "x.dev", "kind": "Config", "name": "c"}},
     })  # fmt: skip
-    objects = (flavor(), priority_class("high", 1000), check, cohort("root"), cluster_queue(), local_queue())
+    told = Subscription.model_validate({
+        "metadata": {"name": "mine", "namespace": "team-a"},
+        "spec": {"receiver": "pager", "events": ["Admitted"], "pendingLongerThanSeconds": 60, "user": "alice"},
+    })  # fmt: skip
+    objects = (flavor(), priority_class("high", 1000), check, cohort("root"), cluster_queue(), local_queue(), told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

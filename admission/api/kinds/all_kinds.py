@@ -10,6 +10,7 @@ from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
 from admission.api.kinds.cohorts import COHORT
 from admission.api.kinds.local_queues import LOCAL_QUEUE
 from admission.api.kinds.resource_flavors import RESOURCE_FLAVOR
+from admission.api.kinds.subscriptions import SUBSCRIPTION
 from admission.api.kinds.workload_priority_classes import WORKLOAD_PRIORITY_CLASS
 
 KINDS: Final = MappingProxyType(
@@ -22,6 +23,7 @@ KINDS: Final = MappingProxyType(
             RESOURCE_FLAVOR,
             WORKLOAD_PRIORITY_CLASS,
             ADMISSION_CHECK,
+            SUBSCRIPTION,
         )
     }
 )

@@ -26,6 +26,17 @@ Namespaces: TypeAlias = "Mapping[str, Mapping[str, str]]"
 
 
 @dataclass(frozen=True, slots=True)
+class Right:
+    """A right in the cluster's RBAC, on a resource of the group `sluice.dev`."""
+
+    verb: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    """Empty: in all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectKind:
     """A kind of queue object. The functions are given objects of `model` only."""
 
@@ -45,3 +56,5 @@ class ObjectKind:
     """Sentences for the author of an object that was accepted and will not work as it is, or not yet."""
     deletion_warnings: Callable[[Store, Sequence[Any]], Awaitable[list[str]]] | None = None
     """Sentences for the one who deletes these objects."""
+    rights: Callable[[Any], Sequence[Right]] | None = None
+    """What the author of an object needs beside the right to write it, by what it says then."""

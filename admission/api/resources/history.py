@@ -143,7 +143,7 @@ class QueueObjectHistories:
 
         dry = dry_run(request)
         who = author(request, verb="rollback")
-        written = await self._store.queues.write(version.object.key, back, author=who, dry_run=dry)
+        written = await self._objects.write(request, version.object.key, back, author=who, dry_run=dry)
         return await self._objects.written(request, written, dry_run=dry)
 
     async def _versions(self, request: web.Request) -> tuple[QueueObjectVersion, ...]:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from admission.api.auth.authentication import author
-from admission.api.auth.authorization import require
+from admission.api.auth.authorization import AUTHORIZATION, require
+from admission.api.auth.delegation import Attributes
 from admission.api.documents.presentation import deletion_warnings, documents, warnings
 from admission.api.documents.representation import Form
 from admission.api.documents.selection import QueueSelection
@@ -16,11 +17,12 @@ from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, as_object, read_o
 from admission.api.http.failures import NAME
 from admission.api.http.request_options import Deletion, Paging, WriteOptions, flag
 from admission.api.http.responses import reply
+from admission.api.kinds.all_kinds import KINDS
 from admission.api.registry import GROUP, Resource
 from admission.api.resources.impact import impact_document, impact_warnings
 from admission.api.resources.pagination import list_metadata, position
 from admission.api.resources.updates import Change
-from admission.store.errors import AlreadyExists, NotFound
+from admission.store.errors import AlreadyExists, Conflict, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from admission.api.resources.dry_run import Previews
     from admission.api.watch.broadcast import Watches
     from admission.model.queues import QueueObject
+    from admission.store.audit_log import Author
     from admission.store.store import Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -99,6 +102,7 @@ class QueueObjects:
             request[NAME] = _name(body)
             new = change.created(body)
             try:
+                await self._require_rights(request, new)
                 written = await self._store.queues.create(new, author=author(request), dry_run=options.dry_run)
             except AlreadyExists:
                 if prefix and tries < _TRIES:
@@ -212,7 +216,7 @@ class QueueObjects:
             return make(old)
 
         key = kind, place["namespace"], place["name"]
-        written = await self._store.queues.write(key, of, author=author(request), dry_run=options.dry_run)
+        written = await self.write(request, key, of, author=author(request), dry_run=options.dry_run)
         return await self.written(request, written, change.warnings, dry_run=options.dry_run)
 
     async def _apply_anew(self, request: web.Request, body: Body, options: WriteOptions) -> web.Response:
@@ -225,9 +229,39 @@ class QueueObjects:
             return change.applied(old, body, force=options.force)
 
         key = self._model.kind, place["namespace"], place["name"]
-        written = await self._store.queues.write(key, of, author=author(request), dry_run=options.dry_run)
+        written = await self.write(request, key, of, author=author(request), dry_run=options.dry_run)
         code = 200 if was_there else 201
         return await self.written(request, written, change.warnings, code=code, dry_run=options.dry_run)
+
+    async def write(
+        self,
+        request: web.Request,
+        key: tuple[str, str, str],
+        change: Callable[[QueueObject | None], QueueObject],
+        *,
+        author: Author,
+        dry_run: bool,
+    ) -> QueueObject:
+        """As `Queues.write`, by who has all rights that the new object asks for. Raises Forbidden, and Conflict."""
+        rights = KINDS[self._model.kind].rights
+        if rights is None:
+            return await self._store.queues.write(key, change, author=author, dry_run=dry_run)
+        planned = await self._store.queues.write(key, change, author=author, dry_run=True)
+        await self._require_rights(request, planned)
+
+        def as_planned(old: QueueObject | None) -> QueueObject:
+            new = change(old)
+            if not {*rights(new)} <= {*rights(planned)}:
+                raise Conflict(f"{self._resource.singular} {key[2]} has changed meanwhile; try again")
+            return new
+
+        return await self._store.queues.write(key, as_planned, author=author, dry_run=dry_run)
+
+    async def _require_rights(self, request: web.Request, new: QueueObject) -> None:
+        rights = KINDS[self._model.kind].rights
+        for right in () if rights is None else rights(new):
+            wanted = Attributes(right.verb, right.resource, right.subresource, right.namespace)
+            await request.app[AUTHORIZATION].require(request, wanted)
 
     async def written(
         self, request: web.Request, obj: QueueObject, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool

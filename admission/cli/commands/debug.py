@@ -35,6 +35,7 @@ _OBJECTS: Final = (
     "resourceflavors",
     "workloadpriorityclasses",
     "admissionchecks",
+    "subscriptions",
     "workloads",
 )
 _RECORDS: Final = 200

@@ -121,8 +121,8 @@ def get(
     """Show queue objects and workloads.
 
     TYPE is clusterqueues (cq), cohorts (co), localqueues (lq), resourceflavors (rf),
-    workloadpriorityclasses (wpc), admissionchecks (ac) or workloads (wl), or several
-    of them with commas. A workload can be named by its Job, too.
+    workloadpriorityclasses (wpc), admissionchecks (ac), subscriptions (sub) or workloads
+    (wl), or several of them with commas. A workload can be named by its Job, too.
 
     Workloads that have finished are shown with --all, if they are named, or if
     --field-selector asks for a status.state.

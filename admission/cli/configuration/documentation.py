@@ -29,6 +29,16 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
     "fair_sharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
     "managed_jobs_namespace_selector": {"matchLabels": {"team": "research"}},
+    "notifications": {
+        "receivers": [
+            {
+                "name": "pager",
+                "url": "https://hooks.example.com/sluice",
+                "secretFile": "/etc/sluice/notifications/pager",
+            }
+        ],
+        "allowedNetworks": ["10.96.0.0/12"],
+    },
     "resources": {
         "excludeResourcePrefixes": ["example.com/"],
         "quotaCheckStrategy": "BlockUndeclared",

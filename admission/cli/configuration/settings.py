@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.integrations import IntegrationsSettings
+from admission.cli.configuration.notification_settings import NotificationSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
     FairSharingSettings,
@@ -197,6 +198,9 @@ class Settings(BaseSettings):
     retention: RetentionSettings = Field(
         RetentionSettings(), description="How long finished workloads and audit records are kept."
     )
+    notifications: NotificationSettings = Field(
+        NotificationSettings(), description="Who may be notified by Subscriptions, and where requests for it may go."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         "info", description="The least of what is logged; all: debug, and what libraries say."
     )
@@ -232,6 +236,7 @@ NESTED = frozenset(
         "integrations",
         "admission_fair_sharing",
         "managed_jobs_namespace_selector",
+        "notifications",
         "resources",
         "retention",
         "wait_for_pods_ready",

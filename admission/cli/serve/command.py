@@ -26,6 +26,7 @@ from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import Numbers
+from admission.cli.serve.notifications import Notifications
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
@@ -120,12 +121,20 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
             return claim.holds() and (elector is None or elector.leads())
 
         controller = _controller(settings, store, client, kinds, leads)
+        notifications = Notifications(settings)
+        notifier = await stack.enter_async_context(notifications.opened(store))
         role = Role(
-            store, controller, identity=identity, elector=elector, claim=claim, retention=settings.retention.policy()
+            store,
+            controller,
+            identity=identity,
+            elector=elector,
+            claim=claim,
+            retention=settings.retention.policy(),
+            notifier=notifier,
         )
         await starting.patiently(role.begin)
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
-        background.append(Reload(settings, *again, _changeable(store, role, gate)).run)
+        background.append(Reload(settings, *again, _changeable(store, role, gate, notifications)).run)
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, controller, client, leads).run)
         checks = {"database": store.health, "cluster": role.health}
@@ -148,7 +157,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         background.append(estimates.run)
         app = api_app(settings, store, client, controller, doors, checks, estimates.of)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
-        numbers = Numbers(store, controller, role, client, gate)
+        numbers = Numbers(store, controller, role, client, notifier, gate)
         app.router.add_get(PATH, Metrics(numbers.collectors).get)
         url = await _open_api(stack, starting, settings, app, doors)
         if doors is not None:
@@ -158,7 +167,9 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         await _all(background)
 
 
-def _changeable(store: Store, role: Role, gate: Gate | None) -> Mapping[str, Callable[[Settings], None]]:
+def _changeable(
+    store: Store, role: Role, gate: Gate | None, notifications: Notifications
+) -> Mapping[str, Callable[[Settings], None]]:
     """What may change while it runs, and who makes use of it."""
 
     def keep(settings: Settings) -> None:
@@ -172,6 +183,7 @@ def _changeable(store: Store, role: Role, gate: Gate | None) -> Mapping[str, Cal
     return {
         "log_level": log_from,
         "retention": keep,
+        "notifications": notifications.use,
         "database_url": lambda settings: store.use_password_of(settings.database_url),
     }
 

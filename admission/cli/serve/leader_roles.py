@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from admission.cluster.claim import Claim
     from admission.cluster.lease import Elector
     from admission.controller import Controller
+    from admission.notifications.notifier import Notifier
     from admission.store.retention import Retention
     from admission.store.store import Store
 
@@ -36,6 +37,7 @@ class Role:
         elector: Elector | None,
         claim: Claim,
         retention: Retention,
+        notifier: Notifier,
     ) -> None:
         """Without an `elector` there is no other replica. `claim`, of the database: permitted, kept by the leader."""
         self._claim = claim
@@ -45,6 +47,7 @@ class Role:
         self._elector = elector
         self.retention = retention
         """What the leader keeps in the database, from its next look on."""
+        self._notifier = notifier
         self._epoch: int | None = None
         self._before = ""
         """Who led last, host and process."""
@@ -135,6 +138,7 @@ class Role:
             group.create_task(self._claim.keep(), name="claim")
             group.create_task(self._controller.decide(epoch=epoch), name="decide")
             group.create_task(bookkeeping(self._store, lambda: self.retention, epoch=epoch), name="bookkeeping")
+            group.create_task(self._notifier.run(epoch=epoch), name="notifications")
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

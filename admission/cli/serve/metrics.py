@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.leader_roles import Role
     from admission.cluster.client import Client
     from admission.controller import Controller
+    from admission.notifications.notifier import Notifier
     from admission.store.store import Store
 
 
@@ -37,6 +38,7 @@ class Numbers:
     controller: Controller
     role: Role
     client: Client
+    notifier: Notifier
     gate: Gate | None = None
 
     async def collectors(self) -> Sequence[Collector]:
@@ -44,6 +46,7 @@ class Numbers:
         queues = await self._of_queues()
         told = () if self.gate is None else self.gate.metrics()
         fixed = [*self._of_process(), *self._of_role(), *self._of_work(), *self._of_cluster(), *self._of_audit()]
+        fixed += self._of_notifications()
         counted = [*self.controller.metrics.collectors(), self.controller.watches.lag.histogram]
         return [*counted, Fixed([*fixed, *told, *queues])]
 
@@ -141,6 +144,18 @@ class Numbers:
             )
             text = "When the last audit was made, in seconds since 1970."
             yield _gauge("sluice_audit_timestamp_seconds", text, auditor.looked_at)
+
+    def _of_notifications(self) -> Iterator[Metric]:
+        sent = CounterMetricFamily(
+            "sluice_notifications",
+            "Attempts to send a notification, by receiver and how they ended: delivered or failed.",
+            labels=("receiver", "outcome"),
+        )
+        for labels, number in list(self.notifier.outcomes.items()):
+            sent.add_metric(labels, number)
+        yield sent
+        text = "Notifications that are lost, because they could not be delivered for three days."
+        yield _counter("sluice_notifications_dropped", text, self.notifier.dropped)
 
     async def _of_queues(self) -> Iterable[Metric]:
         if self.role.epoch is None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = "0006"
+SCHEMA_VERSION = "0007"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
@@ -345,5 +345,48 @@ browser_sessions = Table(
     Column("began_at", Instant, nullable=False),
     Column("ends_at", Instant, nullable=False),
     comment="Who is signed in to the dashboard; not part of an export",
+    info={"exported": False},
+)
+
+notification_progress = Table(
+    "notification_progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("transition_id", BigInteger, nullable=False, comment="Of the last transition that was looked at"),
+    Column("version_id", BigInteger, nullable=False, comment="Of the last version of a queue object"),
+    CheckConstraint("id = 1", name="single_row"),
+    comment="Up to where Subscriptions have been told; no row: there are none",
+    info={"exported": False},
+)
+
+notification_outbox = Table(
+    "notification_outbox",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("subscription", Text, nullable=False, comment="uid of the Subscription"),
+    Column("event_id", Text, nullable=False, comment="The same for every attempt to send it"),
+    Column("at", Instant, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0", comment="That have failed"),
+    Column("event", JSON, nullable=False, comment="The CloudEvent"),
+    UniqueConstraint("subscription", "event_id"),
+    comment="Notifications that are not delivered yet",
+    info={"exported": False},
+)
+
+subscription_states = Table(
+    "subscription_states",
+    metadata,
+    Column("subscription", Text, primary_key=True, comment="uid of the Subscription"),
+    Column("waits_told_to", Instant, comment="Workloads that were queued by then are told if they wait too long"),
+    Column("hour", Instant, comment="The hour that these are of:"),
+    Column("in_hour", Integer, nullable=False, server_default="0", comment="Notifications made in it"),
+    Column("left_out", JSON, nullable=False, comment="Number by type of event of those beyond the limit"),
+    Column("delivered", BigInteger, nullable=False, server_default="0"),
+    Column("delivered_at", Instant, comment="The last one"),
+    Column("dropped", BigInteger, nullable=False, server_default="0", comment="Not delivered within days"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="Attempts since the last success"),
+    Column("failed_at", Instant, comment="The first failure since the last success"),
+    Column("error", Text, nullable=False, comment="Of the last failure; empty: there was none since the last success"),
+    comment="What became of the notifications of each Subscription",
     info={"exported": False},
 )

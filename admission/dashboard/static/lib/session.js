@@ -11,6 +11,7 @@ const REVIEWS = {
   cohorts: { verb: "list", resource: "cohorts" },
   flavors: { verb: "list", resource: "resourceflavors" },
   localQueues: { verb: "list", resource: "localqueues" },
+  subscriptions: { verb: "list", resource: "subscriptions" },
   usage: { verb: "get", resource: "reports", name: "usage" },
   pending: { verb: "get", resource: "reports", name: "pending" },
   nodes: { verb: "get", resource: "reports", name: "nodes" },

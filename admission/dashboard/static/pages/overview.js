@@ -5,7 +5,7 @@ import { Age, Badge, Card, Empty, Failure, Icon, Loading, PageHead, Segments } f
 import { count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { localQueueLink, queueLink, useParameter } from "../lib/router.js";
-import { useReadable, useSession } from "../lib/session.js";
+import { useReadable, useRights, useSession } from "../lib/session.js";
 import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
@@ -130,7 +130,31 @@ function Tree({ roots, resource, flavor }) {
 const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
 const LISTED = 6;
 
+// Subscriptions whose notifications do not arrive.
+function undelivered(subscriptions) {
+  return subscriptions.map(({ metadata, status }) => ({ key: `${metadata.namespace}/${metadata.name}`, status, condition: status.conditions.find((each) => each.type === "Delivering") }))
+    .filter(({ condition }) => condition?.status === "False");
+}
+
+function Undelivered({ found }) {
+  return html`<h3>Notifications that are not delivered</h3><ul>${found.slice(0, LISTED).map(({ key, status, condition }) => html`<li key=${key}>
+    <bdi>${key}</bdi><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span><span class="nowrap">${count(status.waitingNotifications)} waiting</span></li>`)}</ul>`;
+}
+
+function NamespaceNotifications() {
+  const { namespaces } = useSession();
+  const rights = useRights(Object.fromEntries(namespaces.slice(0, 50).map((namespace) => [namespace, { verb: "list", resource: "subscriptions", namespace }])));
+  return namespaces.length > 0 && namespaces.every((namespace) => rights[namespace]) && html`<${ReadableNotifications} />`;
+}
+
+function ReadableNotifications() {
+  const failing = undelivered(useReadable("subscriptions").items);
+  return failing.length > 0 && html`<${Card} title="Needs attention" className="attention"><${Undelivered} found=${failing} /><//>`;
+}
+
 function Attention({ leaves, changes }) {
+  const { rights } = useSession();
+  const subscriptions = useAnswer(rights.subscriptions ? "/apis/sluice.dev/v1/subscriptions" : null, {}, { everyMs: 30000 });
   const report = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { leastMs: 3000, deps: [changes], everyMs: 30000 });
   const now = useNow() / 1000;
   if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
@@ -142,7 +166,8 @@ function Attention({ leaves, changes }) {
   for (const item of items) if (item.clusterQueue && !HOPELESS.has(item.reason) && item.reason !== "Suspended" && !oldest.has(item.clusterQueue)) oldest.set(item.clusterQueue, item);
   const longest = [...oldest.values()].slice(0, LISTED);
   const nowhere = items.filter((item) => !item.clusterQueue);
-  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length;
+  const failing = undelivered(subscriptions.data?.items || []);
+  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length && !failing.length;
   return html`<${Card} title="Needs attention" className="attention">
     ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
     ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
@@ -151,6 +176,7 @@ function Attention({ leaves, changes }) {
       const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
       return html`<li key=${leaf.name}><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
     })}</ul>`}
+    ${failing.length > 0 && html`<${Undelivered} found=${failing} />`}
     ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}</ul>`}
     ${longest.length > 0 && html`<h3>Wait the longest</h3><ul>${longest.map((item) => html`<li key=${item.clusterQueue}>
       <a href=${queueLink(item.clusterQueue)}><bdi>${item.clusterQueue}</bdi></a><span class="soft clip">${item.reason}</span><span class="grow"></span><span class="nowrap">${duration(now - seconds(item.oldest))}</span></li>`)}</ul>`}
@@ -178,7 +204,7 @@ function NamespaceOverview() {
   if (!queues.ready) return html`${head}<${Card}><${Loading} /><//>`;
   const sorted = [...queues.items].sort((a, b) => `${a.metadata.namespace}/${a.metadata.name}`.localeCompare(`${b.metadata.namespace}/${b.metadata.name}`));
   if (!sorted.length) return html`${head}<${Card}><${Empty} title="No LocalQueue yet">An administrator creates a LocalQueue in your namespace, which leads to the quota of your team.<//><//>`;
-  return html`${head}<div class="queue-cards">${sorted.map((queue) => html`<${LocalQueueCard} key=${queue.metadata.uid} queue=${queue} />`)}</div>`;
+  return html`${head}<${NamespaceNotifications} /><div class="queue-cards">${sorted.map((queue) => html`<${LocalQueueCard} key=${queue.metadata.uid} queue=${queue} />`)}</div>`;
 }
 
 function LocalQueueCard({ queue }) {

@@ -1,0 +1,32 @@
+"""Notifications in `sluice serve`: the notifier with the receivers that the settings allow now."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from admission.notifications.notifier import Notifier
+from admission.notifications.sending import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from admission.cli.configuration.settings import Settings
+    from admission.store.store import Store
+
+
+class Notifications:
+    """The receivers, which may change while `serve` runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._allowed = settings.notifications.allowed()
+
+    def use(self, settings: Settings) -> None:
+        """The settings have changed."""
+        self._allowed = settings.notifications.allowed()
+
+    @asynccontextmanager
+    async def opened(self, store: Store) -> AsyncIterator[Notifier]:
+        """A notifier, whose connections are closed at the end."""
+        async with Sender.open(lambda: self._allowed) as sender:
+            yield Notifier(store, lambda: self._allowed, sender, clock=store.now)

@@ -1,0 +1,90 @@
+"""One notification as one HTTP request: checked addresses, no redirects, no proxies, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+
+from admission.model.text import clean
+from admission.notifications.addresses import ForbiddenAddress, checked_sockets
+from admission.notifications.bodies import encoded, signed
+from admission.notifications.receivers import DeliveryFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from admission.notifications.receivers import Receiver, Receivers
+    from admission.store.records import Document
+
+_SECONDS: Final = 10.0
+"""A receiver has so long to answer."""
+_LONGEST_RETRY_AFTER: Final = 3600.0
+
+
+class Sender:
+    """Sends notifications over a pool of connections of its own."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, receivers: Callable[[], Receivers]) -> AsyncIterator[Sender]:
+        """A sender; `receivers` gives what the admin allows now."""
+        connector = aiohttp.TCPConnector(
+            socket_factory=checked_sockets(lambda: receivers().networks),
+            use_dns_cache=False,
+            force_close=True,  # each request is to an address that is allowed now
+        )
+        async with aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=_SECONDS),
+            trust_env=False,
+            headers={"User-Agent": f"sluice/{version('sluice')}"},
+        ) as http:
+            yield cls(http)
+
+    async def send(self, receiver: Receiver, event: Document, *, at: float) -> None:
+        """Send a CloudEvent, signed with the time `at` (seconds since the epoch). Raises DeliveryFailed."""
+        body, content_type = encoded(event, receiver.format)
+        # Files may be on a network; a dead one must not hold up decisions.
+        url, secret = await asyncio.to_thread(lambda: (receiver.target(), receiver.secret()))
+        headers = {"Content-Type": content_type}
+        if secret is not None:
+            headers |= signed(body, secret, id_=event["id"], at=at)
+        try:
+            async with self._http.post(url, data=body, headers=headers, allow_redirects=False) as response:
+                status, after = response.status, response.headers.get("Retry-After", "")
+        except TimeoutError as error:
+            raise DeliveryFailed(f"receiver {receiver.name} did not answer within {_SECONDS:g} s") from error
+        except (aiohttp.InvalidURL, ValueError) as error:  # its text is the URL
+            raise DeliveryFailed(f"the URL of receiver {receiver.name} is none") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise DeliveryFailed(f"receiver {receiver.name} cannot be reached: {_cause(error)}") from error
+        if 300 <= status < 400:
+            text = f"receiver {receiver.name} answers {status}, a redirect, which is not followed: configure its target"
+            raise DeliveryFailed(text)
+        if not 200 <= status < 300:
+            raise DeliveryFailed(f"receiver {receiver.name} answers {status}", retry_after=_seconds(after))
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong, without the URL."""
+    known: BaseException | None = error
+    while known is not None:
+        if isinstance(known, ForbiddenAddress):
+            return str(known)
+        known = known.__cause__ or known.__context__
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return clean(str(error.os_error), longest=200)
+    return type(error).__name__
+
+
+def _seconds(text: str) -> float:
+    """Of a Retry-After header; a date in it is not read."""
+    return min(float(text), _LONGEST_RETRY_AFTER) if text.isascii() and text.isdecimal() and len(text) < 8 else 0.0
