@@ -7,9 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
-from aiohttp import web
 
-from admission.api.application import listening
 from admission.api.documents.printer_columns import definitions
 from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
@@ -335,38 +333,6 @@ async def test_a_name_like_no_other_is_just_not_found(sluice, workloads):
         done = await sluice(*arguments)
         assert done.exit_code == 1
         assert "did you mean" not in done.stderr
-
-
-async def test_a_wrong_token_and_none(sluice, tmp_path):
-    wrong = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="b-token")
-    assert wrong.exit_code == 1
-    assert wrong.stderr.startswith("error: the bearer token is not the right one for http://127.0.0.1:")
-    none = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="")
-    assert none.stderr == "error: there is no token: set SLUICE_TOKEN, or name a file by --token-file\n"
-    (tmp_path / "token").write_text("a-token\n")
-    right = await sluice("get", "cq", "--token-file", str(tmp_path / "token"), SLUICE_ADMIN_TOKEN="")
-    assert right.exit_code == 0
-
-
-async def test_https_where_there_is_none_is_said(sluice):
-    url = sluice.environment["SLUICE_SERVER"].replace("http://", "https://")
-    done = await sluice("get", "cq", SLUICE_SERVER=url)
-    assert done.exit_code == 1
-    assert "TLS" in done.stderr
-
-
-@pytest.mark.parametrize("status", [200, 500])
-async def test_something_else_that_answers_is_no_sluice(sluice, status):
-    async def handler(request: web.Request) -> web.Response:
-        return web.Response(text="<html>", status=status)
-
-    other = web.Application()
-    other.router.add_get("/{path:.*}", handler)
-    async with listening(other, "127.0.0.1", 0) as url:
-        done = await sluice("get", "cq", SLUICE_SERVER=url)
-    assert done.exit_code == 1
-    assert done.stderr.startswith(f"error: what answers at {url}")
-    assert "is no Sluice" in done.stderr
 
 
 async def test_deactivate_and_activate(sluice, workloads):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 
 import pytest
 
 from admission.model.errors import InvalidObject
-from admission.model.manifests import parse_documents, parse_manifest, to_manifest
+from admission.model.manifests import parse_manifest, to_manifest
 from admission.model.quantity import UNLIMITED
 from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, LocalQueue, ResourceFlavor, WorkloadPriorityClass
 
@@ -303,99 +302,6 @@ def test_kinds_are_in_the_order_in_which_they_can_be_created():
 
 
 # Files ------------------------------------------------------------------------------------------------------------
-
-
-def test_yaml_streams_json_and_lists_are_read():
-    yaml_text = "---\na: 1\n---\n---\nkind: List\nitems:\n- {a: 2}\n- {a: 3}\n"
-    documents = parse_documents(yaml_text, source="f")
-    assert [document.body["a"] for document in documents] == [1, 2, 3]
-    assert [document.source for document in documents] == [
-        "f: document 1",
-        "f: document 3: items[0]",
-        "f: document 3: items[1]",
-    ]
-    (document,) = parse_documents(json.dumps(FLAVOR, indent="\t"), source="f.json")
-    assert (document.source, document.body) == ("f.json", FLAVOR)
-
-
-def test_items_of_a_typed_list_get_its_type():
-    text = json.dumps({"apiVersion": "sluice.dev/v1", "kind": "CohortList", "items": [{"metadata": {"name": "a"}}]})
-    (document,) = parse_documents(text, source="f")
-    assert parse_manifest(document.body).key == ("Cohort", "", "a")
-
-
-def test_times_stay_text_as_in_json():
-    (document,) = parse_documents("at: 2026-01-02T03:04:05Z\nday: 2026-01-02\n", source="f")
-    assert document.body == {"at": "2026-01-02T03:04:05Z", "day": "2026-01-02"}
-
-
-MERGES = "a0: &a0 {x: 1}\n" + "".join(
-    f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}\n" for level in range(1, 10)
-)
-"""Merge keys of merge keys: under a thousand bytes for nine to the ninth values."""
-BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]" for i in range(1, 12))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [1\nb: 2", "line 2"),
-        ("a: 1\n  b: 2", "line 2, column 4"),
-        ("a: 1\na: 2", 'line 2, column 1: the key "a" is given twice'),
-        ('{"a": 1, "a": 2}', 'the key "a" is given twice'),
-        ("[" * 100_000, "nested deeper than 64"),
-        ('{"a":' * 100_000, "nested deeper than 64"),
-        ("a: &a [*a]", "line 1: an alias stands for what it is a part of"),
-        ("a: &a {b: {<<: *a}}", "line 1: an alias stands for what it is a part of"),
-        (MERGES, "more than 500000 values"),
-        ("a: " + "1:" * 100_000 + "1", "line 1: a number has more than 64 characters"),
-        ("a: 0x" + "f" * 100, "line 1: a number has more than 64 characters"),
-        ("? [a]\n: b", "line 1: a key must be a string"),
-        (BOMB, "more than 500000 values"),
-        ("a: " + "x" * (3 * 2**20), "larger than 3 MiB"),
-        ("just text", "is not an object"),
-        ("- 1", "is not an object"),
-        ("1: 2", "must be a string"),
-        ("kind: List\nitems: 5", "items: must be a list"),
-        ("kind: List\nitems: [5]", "items[0]: is not an object"),
-        ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("a: !!set {b, c}", "plain values, lists and objects"),
-        ("a: !!binary aGVsbG8=", "plain values, lists and objects"),
-        ("a: \x00", "neither YAML nor JSON"),
-        ("a: \ud800", "f"),
-        ('a: {b: [x, "y\\0"]}', "a.b[1]: holds the character U+0000"),
-        ('{"a": {"\\ud800": 1}}', "a: the key '\\ud800' holds half of a character"),
-        ('a: {"b\\0": 1}', "a: the key 'b\\x00' holds the character U+0000"),
-    ],
-)
-def test_broken_files_are_refused_in_one_sentence(text, message):
-    with pytest.raises(InvalidObject) as caught:
-        parse_documents(text, source="f.yaml")
-    assert message in str(caught.value)
-    assert str(caught.value).startswith("f.yaml: ")
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
-
-
-def test_what_a_few_bytes_stand_for_is_not_built():
-    began = time.process_time()
-    with pytest.raises(InvalidObject, match="more than 500000 values"):
-        parse_documents(MERGES, source="f")
-    assert time.process_time() - began < 2.0  # to build it would take hours
-
-
-def test_aliases_and_merge_keys_within_bounds_are_written_out():
-    (document,) = parse_documents("a: &a {x: 1}\nb: &b {<<: *a, y: 2}\nc: [*a, {<<: [*a, *b], z: 3}]\n", source="f")
-    assert document.body["c"] == [{"x": 1}, {"x": 1, "y": 2, "z": 3}]
-
-
-def test_merge_keys_are_not_duplicates():
-    (document,) = parse_documents("base: &b {x: 1}\nitem: {<<: *b, x: 2}\n", source="f")
-    assert document.body["item"] == {"x": 2}
-
-
-def test_nothing_is_in_an_empty_file():
-    assert parse_documents("# only a comment\n", source="f") == []
 
 
 def test_a_local_queue_is_typed():

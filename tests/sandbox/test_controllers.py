@@ -1,104 +1,23 @@
 """The pretend controllers at work on a real registry: Jobs, pods on pretend nodes, garbage, namespaces."""
 
 import asyncio
-from contextlib import asynccontextmanager, closing
-from datetime import datetime
+from contextlib import closing
 
 import pytest
+from job_cluster import NAMESPACE, SPEED, Cluster, phases, started
 
-from admission.sandbox.admission.webhook_calls import Webhooks
 from admission.sandbox.apiserver.registry import Registry
 from admission.sandbox.auth.users import User
-from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
-from admission.sandbox.controllers import EXIT_CODE, RUN_SECONDS, START, STOP_SECONDS, controllers
+from admission.sandbox.controllers import controllers
 from admission.sandbox.controllers.collector import Collector
-from admission.sandbox.controllers.jobpods import FAILURES, IGNORED_FAILURES, INDEX
 from admission.sandbox.local import LocalClient
-
-# Fast enough that minutes pass in moments, slow enough that the order of things can be seen.
-SPEED = 200
-NAMESPACE = "d"
-
-
-class Cluster:
-    """A cluster without its HTTP door, and what tests ask of it."""
-
-    def __init__(self, clock):
-        self.now = clock.now
-        self.registry = Registry(clock)
-        self.registry.webhooks = Webhooks(self.registry)
-        for resource in built_in(36):
-            self.registry.add(resource)
-        self.client = self.local("tester")
-
-    def local(self, user):
-        return LocalClient(self.registry, User(user, groups=("system:masters",)))
-
-    async def node(self, name, *, cpu="4", pretend=True, **spec):
-        annotations = {"kwok.x-k8s.io/node": "fake"} if pretend else {}
-        room = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
-        metadata = {"name": name, "annotations": annotations, "labels": {"name": name}}
-        await self.client.create("nodes", "", {"metadata": metadata, "spec": spec, "status": {"allocatable": room}})
-
-    async def job(self, name, *, run="30", code="0", cpu="1", notes=None, pod=None, **spec):
-        annotations = {EXIT_CODE: code} | ({} if run is None else {RUN_SECONDS: run}) | (notes or {})
-        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
-        template = {
-            "metadata": {"annotations": annotations},
-            "spec": {"restartPolicy": "Never", "containers": [container], **(pod or {})},
-        }
-        await self.client.create(
-            "jobs", NAMESPACE, {"metadata": {"name": name}, "spec": {**spec, "template": template}}
-        )
-
-    def get_job(self, name):
-        return self.client.get("jobs", NAMESPACE, name)
-
-    def pods(self, job=None):
-        found = self.client.list("pods", NAMESPACE)
-        return [pod for pod in found if job is None or pod["metadata"]["labels"]["job-name"] == job]
-
-    def events(self, reason):
-        return [event for event in self.client.list("events", NAMESPACE) if event["reason"] == reason]
-
-    async def until(self, predicate):
-        """Wait for a state; returns what the predicate then gives."""
-        async with asyncio.timeout(120):
-            with closing(self.client.watch("jobs", "pods", "events", "nodes", "namespaces")) as watcher:
-                async for _ in watcher:
-                    if found := predicate():
-                        return found
-        raise AssertionError("the watch ended")
-
-    async def status(self, name, **wanted):
-        """Wait until the Job's status has these fields; `conditions` names the types that are True."""
-
-        def check():
-            status = dict(self.get_job(name).get("status", {}))
-            status["conditions"] = {c["type"] for c in status.get("conditions", ()) if c["status"] == "True"}
-            return status if all(status.get(key) == value for key, value in wanted.items()) else None
-
-        return await self.until(check)
-
-
-@asynccontextmanager
-async def started(speed=SPEED):
-    clock = Clock(speed)
-    cluster = Cluster(clock)
-    async with controllers(cluster.local, clock):
-        await cluster.client.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
-        yield cluster
 
 
 @pytest.fixture
 async def cluster():
     async with started() as running:
         yield running
-
-
-def phases(pods):
-    return sorted(pod["status"]["phase"] for pod in pods)
 
 
 class TestJobs:
@@ -396,137 +315,3 @@ class TestRunning:
         # For each pod: created, announced, bound, running, ended, released; for each Job: created, started, ready,
         # counted, complete, announced, and a few intermediate counts when its pods start or end apart.
         assert writes <= 100 * (5 * 6 + 16)
-
-
-def parse(instant):
-    return datetime.fromisoformat(instant).timestamp()
-
-
-class TestPodsThatMisbehave:
-    """What the annotations of a pod make it do; each test first sees that its pod has come as far as it should."""
-
-    async def suspended(self, cluster, notes, *, run=None, count=2, grace=30):
-        """A Job of pods that run, and is then suspended; waits until the controller has asked them to end."""
-        await cluster.node("n")
-        pod = {"terminationGracePeriodSeconds": grace}
-        await cluster.job("a", run=run, notes=notes, pod=pod, parallelism=count, completions=count)
-        await cluster.status("a", active=count, ready=count)
-        await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": True}})
-        stopped = await cluster.status("a", conditions={"Suspended"})
-        assert ("active" in stopped, stopped["terminating"], stopped["ready"]) == (False, count, 0)
-        assert phases(cluster.pods()) == ["Running"] * count
-
-    @pytest.mark.parametrize(("seconds", "grace"), [("5", 30), ("20", 4), ("grace", 12)])
-    async def test_pods_stay_terminating_for_as_long_as_they_take_to_stop(self, cluster, seconds, grace):
-        await self.suspended(cluster, {STOP_SECONDS: seconds}, grace=grace)
-        asked = max(parse(pod["metadata"]["deletionTimestamp"]) for pod in cluster.pods()) - grace
-        await cluster.until(lambda: not cluster.pods())
-        takes = grace if seconds == "grace" else int(seconds)
-        assert cluster.now() - asked >= takes
-        await cluster.status("a", terminating=0)
-
-    async def test_resumed_meanwhile_a_job_has_new_pods_beside_the_old_ones(self, cluster):
-        await self.suspended(cluster, {STOP_SECONDS: "never"})
-        await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
-        await cluster.status("a", active=2, ready=2, terminating=2)
-        assert phases(cluster.pods()) == ["Running"] * 4
-
-    async def test_a_pod_that_never_ends_goes_when_it_is_deleted_by_force(self, cluster):
-        await self.suspended(cluster, {STOP_SECONDS: "never"}, count=1, grace=1)
-        (pod,) = cluster.pods()
-        await cluster.job("later", run="60")
-        await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
-        assert cluster.get_job("a")["status"]["terminating"] == 1
-        await cluster.client.delete("pods", NAMESPACE, pod["metadata"]["name"], grace=0)
-        await cluster.status("a", terminating=0)
-        assert cluster.pods("a") == []
-
-    async def test_a_job_past_its_deadline_whose_pod_never_ends_keeps_no_other_waiting(self, cluster):
-        await cluster.node("n")
-        await cluster.job("a", run=None, notes={STOP_SECONDS: "never"}, activeDeadlineSeconds=30)
-        await cluster.status("a", conditions={"FailureTarget"})
-        await cluster.job("later", run="60")
-        await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
-        assert cluster.get_job("a")["status"]["terminating"] == 1
-
-    async def test_a_pod_that_never_ends_does_when_the_annotation_is_taken_away(self, cluster):
-        await self.suspended(cluster, {STOP_SECONDS: "never"}, count=1)
-        (pod,) = cluster.pods()
-        patch = {"metadata": {"annotations": {STOP_SECONDS: None}}}
-        await cluster.client.patch("pods", NAMESPACE, pod["metadata"]["name"], patch)
-        await cluster.status("a", terminating=0)
-
-    async def test_a_pod_that_ignores_its_end_may_succeed_before_it_is_killed(self, cluster):
-        ends = []
-        with closing(cluster.client.watch("pods")) as watcher:
-            await self.suspended(cluster, {STOP_SECONDS: "grace"}, run="60", count=1, grace=600)
-            await cluster.status("a", terminating=0)
-            async with asyncio.timeout(120):
-                while "Succeeded" not in ends:
-                    ends += [pod["status"]["phase"] for _, _, pod, _ in await anext(aiter(watcher))]
-        assert "succeeded" not in cluster.get_job("a")["status"]
-
-    async def test_a_pod_that_fails_at_its_start_never_runs(self, cluster):
-        await cluster.node("n")
-        await cluster.job("a", notes={START: "fails"}, backoffLimit=0)
-        failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
-        assert failed["failed"] == 1
-        (pod,) = cluster.pods()
-        ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-        assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
-
-    async def test_a_pod_whose_image_cannot_be_pulled_waits_on_its_node(self, cluster):
-        await cluster.node("n")
-        await cluster.job("a", run="1", notes={START: "unpullable"})
-        waiting = await cluster.until(lambda: [p for p in cluster.pods() if p["status"].get("containerStatuses")])
-        assert phases(waiting) == ["Pending"]
-        assert waiting[0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
-        await cluster.job("later", run="60")
-        await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
-        assert phases(cluster.pods("a")) == ["Pending"]
-
-    async def test_a_pod_that_never_gets_ready_runs_to_its_end(self, cluster):
-        await cluster.node("n")
-        with closing(cluster.client.watch("jobs")) as watcher:
-            await cluster.job("a", run="5", notes={START: "unready"})
-            await cluster.status("a", conditions={"SuccessCriteriaMet", "Complete"})
-            seen = [job["status"].get("ready") for _, _, job, _ in await anext(aiter(watcher)) if "status" in job]
-        assert set(seen) <= {None, 0}
-
-    async def test_a_pod_that_is_never_scheduled_says_so_and_keeps_no_other_from_its_place(self, cluster):
-        await cluster.node("n")
-        await cluster.job("a", notes={START: "unscheduled"})
-        told = await cluster.until(lambda: [p for p in cluster.pods("a") if p["status"].get("conditions")])
-        assert told[0]["status"]["conditions"][0]["reason"] == "Unschedulable"
-        await cluster.job("b")
-        await cluster.status("b", conditions={"SuccessCriteriaMet", "Complete"})
-        assert "nodeName" not in cluster.pods("a")[0]["spec"]
-
-    async def test_an_end_by_exit_code_comes_when_the_run_is_over(self, cluster):
-        await cluster.node("n")
-        await cluster.job("a", run="20", code="7", backoffLimit=0)
-        running = await cluster.status("a", active=1)
-        failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
-        (pod,) = cluster.pods()
-        ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-        assert (ended["exitCode"], failed["failed"]) == (7, 1)
-        assert parse(ended["finishedAt"]) - parse(running["startTime"]) >= 20
-
-    async def test_a_grace_period_of_ages_is_one_until_the_end_of_time(self, cluster):
-        await self.suspended(cluster, {}, count=1, grace=2**62)
-        await cluster.status("a", terminating=0)
-        assert cluster.pods() == []
-
-    @pytest.mark.parametrize(
-        ("note", "text"), [(INDEX, "9" * 5000), (FAILURES, "many"), (IGNORED_FAILURES, "-1"), (EXIT_CODE, "9" * 5000)]
-    )
-    async def test_what_somebody_has_written_over_a_number_stops_nobody(self, cluster, note, text):
-        await cluster.node("n")
-        await cluster.job("a", run=None, completionMode="Indexed", completions=1, backoffLimitPerIndex=1)
-        await cluster.status("a", active=1, ready=1)
-        name = cluster.pods()[0]["metadata"]["name"]
-        await cluster.client.patch("pods", NAMESPACE, name, {"metadata": {"annotations": {note: text}}})
-        await cluster.client.delete("pods", NAMESPACE, name)
-        await cluster.job("b", run="1")
-        await cluster.status("b", conditions={"SuccessCriteriaMet", "Complete"})
-        await cluster.until(lambda: name not in {pod["metadata"]["name"] for pod in cluster.pods("a")})

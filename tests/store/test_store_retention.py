@@ -1,0 +1,165 @@
+"""What is old leaves the database; reports stay what they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import select
+from store_examples import admission, admitted, cluster_queue, finished, workload
+
+from admission.store.audit_log import Author
+from admission.store.database.tables import admissions, head
+from admission.store.errors import StaleEpoch
+from admission.store.maintenance import bookkeeping
+from admission.store.records import Changes
+from admission.store.retention import Retention
+
+if TYPE_CHECKING:
+    from conftest import Clock
+
+    from admission.store.store import Store
+
+from usage_examples import DAY, EVER, HOUR, START, reported
+
+
+async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:
+    """52 workloads one after the other, a little longer than that, the last still at work. The clock is at the end."""
+    clock.now = START
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    epoch = await store.lead("test")
+    each = round(days * DAY / 52, 3)
+    for number in range(52):
+        one = workload(str(number), user=("ada", "bob")[number % 2])
+        clock.now = START + number * each
+        await store.commit(admitted(one, admission(6_000), at=clock.now), epoch=epoch)
+        if number < 51:
+            clock.advance(each * 1.2)
+            await store.commit(finished(one, at=clock.now), epoch=epoch)
+    clock.now = START + days * DAY + 1234.5
+    return epoch
+
+
+async def counts(store: Store) -> dict[str, int]:
+    from sqlalchemy import func
+
+    from admission.store.database.tables import audit_records, pod_sets, transitions, workloads
+
+    async with store._database.read() as connection:
+        tables = (workloads, admissions, transitions, pod_sets, audit_records)
+        return {t.name: (await connection.execute(select(func.count()).select_from(t))).scalar_one() for t in tables}
+
+
+async def test_a_years_report_is_the_same_after_what_is_old_has_left(store: Store, clock: Clock):
+    epoch = await aged(store, clock, days=365)
+    await store.roll_up(epoch=epoch)
+    asked = [(0.0, EVER), (START + 3 * HOUR, START + 200 * DAY), (START + 300 * DAY + 17.25, START + 310 * DAY + 0.5)]
+    before = [await reported(store, ["user"], *span) for span in asked]
+    assert sum(row[1] for row in before[0].values()) > 0, "something was borrowed"
+
+    pruned = await store.prune(Retention(finished=90 * DAY), epoch=epoch)
+
+    assert pruned > 30
+    assert await store.prune(Retention(finished=90 * DAY), epoch=epoch) == 0
+    left = await counts(store)
+    assert left["workloads"] == left["admissions"] == 52 - pruned
+    assert [await reported(store, ["user"], *span) for span in asked] == before
+
+
+async def test_times_within_an_hour_of_which_the_rows_are_gone_become_the_full_hour(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.prune(Retention(finished=2 * DAY), epoch=epoch)
+    report = await store.reports.usage(["user"], start=START + HOUR + 1, end=START + 2 * HOUR + 1)
+    assert (report.start, report.end) == (START + HOUR, START + 3 * HOUR)
+    assert sum(row.amount_seconds for row in report.rows) == 6_000 * 2 * HOUR
+
+
+async def test_what_is_not_summed_up_or_not_over_stays(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    assert await store.prune(Retention(finished=0.0), epoch=epoch) == 0
+    await store.roll_up(epoch=epoch)
+    assert await store.prune(Retention(finished=0.0), epoch=epoch) == 51
+    assert [r.workload.uid for r in (await store.load()).workloads] == ["51"]
+
+
+async def test_a_clock_gone_wrong_cannot_bring_back_hours_of_which_rows_are_gone(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.prune(Retention(finished=2 * DAY), epoch=epoch)
+    before = await reported(store, ["user"], 0.0, START + 4 * DAY)
+    await store.commit(admitted(workload("x"), admission(1), at=START), epoch=epoch)
+    await store.roll_up(epoch=epoch)
+    assert await reported(store, ["user"], 0.0, START + 4 * DAY) == before
+    async with store._database.read() as connection:
+        rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
+    assert rolled_up_to > pruned_to
+
+
+async def test_shapes_story_and_audit_go_with_them(store: Store, clock: Clock):
+    from store_examples import ELABORATE_POD_SETS, pending
+
+    from admission.store.records import Transition
+
+    clock.now = START
+    await store.queues.create(cluster_queue(), author=Author("ada"))
+    epoch = await store.lead("test")
+    old, new = workload("old", pod_sets=ELABORATE_POD_SETS), workload("new")
+    await store.commit(admitted(old, admission(1), at=START), epoch=epoch)
+    story = Changes(
+        transitions=(Transition("old", START, pending(old).state), Transition("new", START, pending(new).state))
+    )
+    await store.commit(Changes(workloads=(pending(new),)), epoch=epoch)
+    await store.commit(story, epoch=epoch)
+    await store.commit(finished(old, at=START + 1), epoch=epoch)
+    clock.now = START + 100 * DAY
+    await store.queues.replace(cluster_queue(cpu="1"), author=Author("ada"))
+    await store.roll_up(epoch=epoch)
+    assert await store.prune(Retention(finished=90 * DAY, audit=50 * DAY), epoch=epoch) == 1
+    assert await counts(store) == {"workloads": 1, "admissions": 0, "transitions": 1, "pod_sets": 1, "audit_records": 1}
+    assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
+
+
+async def test_thousands_leave_in_small_transactions(store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    many = [workload(str(number)) for number in range(1_200)]
+    for build in (lambda one: admitted(one, admission(1), at=START), lambda one: finished(one, at=START + 1)):
+        parts = [build(one) for one in many]
+        await store.commit(
+            Changes(
+                workloads=tuple(record for part in parts for record in part.workloads),
+                closed=tuple(closed for part in parts for closed in part.closed),
+                opened=tuple(opened for part in parts for opened in part.opened),
+            ),
+            epoch=epoch,
+        )
+    clock.now = START + 100 * DAY
+    await store.roll_up(epoch=epoch)
+    before = store.statistics.write_transactions
+    assert await store.prune(Retention(), epoch=epoch) == 1_200
+    assert store.statistics.write_transactions - before >= 3
+    assert (await counts(store))["workloads"] == 0
+
+
+async def test_a_deposed_leader_deletes_nothing(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.lead("another")
+    with pytest.raises(StaleEpoch):
+        await store.prune(Retention(finished=0.0), epoch=epoch)
+
+
+async def test_the_leader_keeps_the_books_until_it_is_deposed(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    periods: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        periods.append(seconds)
+        clock.advance(seconds)
+        if len(periods) == 3:
+            await store.lead("another")
+
+    with pytest.raises(StaleEpoch):
+        await bookkeeping(store, lambda: Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
+    assert len(periods) == 3
+    assert (await counts(store))["workloads"] < 20
