@@ -76,6 +76,7 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         name = name_of(waits)
         assert name.startswith("sleep-")
         assert f"{name} is number 1 in ClusterQueue cq" in waits.stderr
+        assert waits.stderr.count("does not fit in ClusterQueue cq") == 1, "its reason is told once"
         assert f"sluice why {name} -n default" in waits.stderr
 
         nothing = await sluice("logs", name)

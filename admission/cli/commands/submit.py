@@ -240,8 +240,6 @@ async def _say_what_follows(sluice: Sluice, created: Object, queue: str) -> None
         print_line(f"{name} is admitted by ClusterQueue {workload.cluster_queue}: its pods start now", err=True)
         return
     print_line(await standing(sluice, workload), err=True)
-    waits = workload.conditions["QuotaReserved"]
-    print_line(f"it waits: {waits.message or waits.reason}", err=True)
     print_line(f"sluice why {name} -n {namespace} says what keeps it from running", err=True)
 
 
