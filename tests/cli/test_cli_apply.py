@@ -15,6 +15,7 @@ from ports import free_port
 
 from admission.api.application import create_app, listening
 from admission.client import Sluice as Client
+from admission.model.names import LAST_APPLIED
 
 # Everything before what it depends on.
 MIXED = """
@@ -275,3 +276,14 @@ async def test_a_terminal_that_has_not_all_characters(sluice):
     )  # fmt: skip
     output, _ = await process.communicate()
     assert (process.returncode, output) == (0, "ü \\u2603".encode("latin-1"))
+
+
+async def test_what_kubectl_notes_for_itself_is_not_described(sluice):
+    annotations = {LAST_APPLIED: '{"spec":{}}', "example.com/owner": "ada"}
+    for name, notes in (("one", annotations), ("two", {LAST_APPLIED: "{}"})):
+        manifest = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": name, "annotations": notes}}
+        assert (await sluice("apply", "-f", "-", stdin=yaml.safe_dump(manifest))).exit_code == 0
+    described = (await sluice("describe", "cohort/one")).stdout
+    assert "last-applied" not in described
+    assert "example.com/owner: ada" in described
+    assert "annotations" not in (await sluice("describe", "cohort/two")).stdout

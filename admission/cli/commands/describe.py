@@ -14,6 +14,7 @@ from admission.cli.commands.history import story_lines
 from admission.cli.commands.top import queue_rows
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
+from admission.model.names import LAST_APPLIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 _FIRST = 5  # of those that wait
-_HIDDEN = ("managedFields", "name", "namespace")
+_HIDDEN = ("annotations", "managedFields", "name", "namespace")
 _IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "conditions", "podSets")
 
 
@@ -66,7 +67,9 @@ def described(document: Document) -> Iterator[str]:
     yield f"Name:       {metadata['name']}"
     if metadata.get("namespace"):
         yield f"Namespace:  {metadata['namespace']}"
-    yield from _section("Metadata", {key: value for key, value in metadata.items() if key not in _HIDDEN})
+    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key != LAST_APPLIED}
+    shown = {key: value for key, value in metadata.items() if key not in _HIDDEN}
+    yield from _section("Metadata", shown | ({"annotations": annotations} if annotations else {}))
     for part in ("spec", "status"):
         content = document.get(part) or {}
         yield from _section(part.capitalize(), {key: value for key, value in content.items() if key not in _IN_TABLES})
