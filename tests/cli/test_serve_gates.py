@@ -263,7 +263,7 @@ async def test_in_a_managed_namespace_a_job_without_a_label_is_queued_and_run(sa
 async def test_in_a_managed_namespace_no_way_leads_around_the_queue(sandbox, managed):
     await held(sandbox)
     alice = sandbox.local("alice")
-    every_hour = {"schedule": "0 * * * *", "jobTemplate": {"spec": unlabelled("x")["spec"]}}
+    every_hour = {"schedule": "0 * * * *", "suspend": True, "jobTemplate": {"spec": unlabelled("x")["spec"]}}
     cron = await alice.create("cronjobs", "team-a", {"metadata": {"name": "cron"}, "spec": every_hour})
     owners = [[], [owned_by(cron)], [owned_by(alice.get("jobs", "team-a", "full"))]]
     names = []

@@ -79,7 +79,7 @@ def job(
 
 
 def cron_job(name: str, namespace: str = "team-a") -> Object:
-    """A CronJob whose Jobs are queued: the label is on the Jobs it creates."""
+    """A CronJob whose Jobs are queued: the label is on the Jobs it creates. It is suspended: tests make its Jobs."""
     template = job("unnamed")
     return {
         "apiVersion": "batch/v1",
@@ -87,6 +87,7 @@ def cron_job(name: str, namespace: str = "team-a") -> Object:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "schedule": "0 3 * * *",
+            "suspend": True,
             "jobTemplate": {"metadata": {"labels": template["metadata"]["labels"]}, "spec": template["spec"]},
         },
     }

@@ -31,15 +31,15 @@ Object = dict[str, Any]
 
 APART = 0.5
 """Seconds between two recorded states of different objects beyond which their order is no accident."""
-_SOON = {"jobs": APART}
+_SOON = {"jobs": APART, "pod": APART}
 """How long a Job's controller takes to tell what has happened, in recorded seconds; the others take `_AT_ONCE`."""
 _AT_ONCE = 0.02
 _KEPT = ("deployments", "replicasets", "statefulsets")
-_HERE_AT_ONCE = {
+_BETWEEN_TWO_ENDS = {
     "statefulsets par": "wants=1 generation=2 replicas=2 updatedReplicas=1 currentReplicas=1 readyReplicas=2 "
     "availableReplicas=2 observedGeneration=2"
 }
-"""States between two pods that were gone 15 ms apart when recorded, and are gone at the same time here."""
+"""States that are left out: between two pods that were gone 15 ms apart when recorded, and may be gone at once here."""
 _STEP = 0.02
 _SETTLED = 3.0
 """Recorded seconds after which nothing more was to come."""
@@ -78,14 +78,15 @@ class Life:
     def note(self, t: float, change: str, plural: str, obj: Object) -> None:
         who = self._who(plural, obj)
         state = "gone" if change == "DELETED" else _STATES.get(plural, _kept_state)(obj)
-        if next((each.state for each in reversed(self.seen) if each.who == who), None) != state:
+        last = next((each.state for each in reversed(self.seen) if each.who == who), None)
+        if state not in (last, _BETWEEN_TWO_ENDS.get(who)):
             self.seen.append(Seen(t, who, state))
 
     def _who(self, plural: str, obj: Object) -> str:
         metadata = obj["metadata"]
         owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
         kind = "pod" if plural == "pods" else plural
-        if owner.get("kind") == "Deployment":
+        if owner.get("kind") in ("Deployment", "CronJob"):
             return self._numbered(metadata["name"], f"{kind} of {owner['name']}")
         if kind == "pod" and "generateName" in metadata and owner.get("kind") != "StatefulSet":
             base = metadata["generateName"].removesuffix("-")
@@ -165,7 +166,13 @@ def _kept_state(obj: Object) -> str:
     return " ".join([*told, *["deleted"] * ("deletionTimestamp" in metadata)])
 
 
-_STATES = {"pods": _pod_state, "jobs": _job_state}
+def _cronjob_state(cronjob: Object) -> str:
+    status = cronjob.get("status") or {}
+    told = ["scheduled"] * ("lastScheduleTime" in status) + ["successful"] * ("lastSuccessfulTime" in status)
+    return " ".join([f"active={len(status.get('active') or ())}", *told])
+
+
+_STATES = {"pods": _pod_state, "jobs": _job_state, "cronjobs": _cronjob_state}
 
 
 def read(file: Path) -> tuple[list[Object], Life]:
@@ -177,30 +184,9 @@ def read(file: Path) -> tuple[list[Object], Life]:
             if entry["status"] >= 400:
                 life.refused[len(requests)] = _first_line(entry["answer"])
             requests.append({"t": entry["t"], **entry["request"]})
-        elif entry["plural"] in ("jobs", "pods", *_KEPT):
-            if entry["seen"] == "ADDED" and _of_cronjob(entry["object"]):
-                requests.append({"t": entry["t"], **_made_by_cronjob(entry["object"])})
+        elif entry["plural"] in ("jobs", "pods", "cronjobs", *_KEPT):
             life.note(entry["t"], entry["seen"], entry["plural"], entry["object"])
-    life.seen = [each for each in life.seen if _HERE_AT_ONCE.get(each.who) != each.state]
     return requests, life
-
-
-def _of_cronjob(obj: Object) -> bool:
-    return any(owner["kind"] == "CronJob" for owner in obj["metadata"].get("ownerReferences", ()))
-
-
-def _made_by_cronjob(job: Object) -> Object:
-    """The request of the CronJob controller, which the sandbox has not: so the test sends it."""
-    spec = {name: job["spec"][name] for name in ("parallelism", "completions", "suspend")}
-    template = job["spec"]["template"]
-    pod = {
-        "metadata": {"annotations": template["metadata"].get("annotations", {})},
-        "spec": {name: template["spec"][name] for name in ("restartPolicy", "containers")},
-    }
-    metadata = {"name": job["metadata"]["name"], "labels": {"sluice.dev/queue-name": "q"}}
-    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "template": pod}}
-    path = f"/apis/batch/v1/namespaces/{_NAMESPACE}/jobs"
-    return {"method": "POST", "path": path, "contentType": "application/json", "query": None, "body": body}
 
 
 async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Life:
@@ -210,6 +196,7 @@ async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Lif
         await admin.create("namespaces", "", {"metadata": {"name": _NAMESPACE}})
         for number in range(_NODES):
             await admin.create("nodes", "", _node(number))
+        await sandbox.clock.sleep_until(_same_second(recorded, sandbox.clock.now()))
         context = ssl.create_default_context(cadata=sandbox.ca_pem)
         connector, headers = aiohttp.TCPConnector(ssl=context), {"Authorization": "Bearer admin-token"}
         life, began = Life(), asyncio.get_running_loop().time()
@@ -223,14 +210,14 @@ async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Lif
                     life.note(now(), change, plural, obj)
 
         async def reached(until: float) -> None:
-            """Wait for all but the pods; if they never get there, the comparison is to tell how far they came."""
+            """Wait for the others; if they never get there, the comparison is to tell how far they came."""
             wanted = _steps(recorded, until)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
                     while not wanted <= _steps(life, math.inf):  # noqa: ASYNC110  the watch moves it
                         await asyncio.sleep(_STEP)
 
-        with closing(admin.watch("jobs", "pods", *_KEPT)) as watcher:
+        with closing(admin.watch("jobs", "pods", "cronjobs", *_KEPT)) as watcher:
             watching = asyncio.create_task(watch())
             async with aiohttp.ClientSession(sandbox.url, connector=connector, headers=headers) as session:
                 before = sent = 0.0
@@ -247,13 +234,22 @@ async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Lif
         return life
 
 
+def _same_second(recorded: Life, now: float) -> float:
+    """The next instant as far from a full minute as when the recording began, if the first Job came at one."""
+    first = next((each.t for each in recorded.seen if each.who.startswith("jobs of ")), None)
+    return now if first is None else now + (-first - now) % 60
+
+
 def _steps(life: Life, t: float) -> Counter[str]:
-    """How many states each object but pods has gone through until `t`, and what was then about to be told."""
+    """How many states each object has gone through until shortly before `t`; of pods, how many are gone."""
     found: Counter[str] = Counter()
     for each in life.seen:
         plural = each.who.partition(" ")[0]
-        if plural != "pod" and each.t <= t - _SOON.get(plural, _AT_ONCE):
-            found[each.who] += 1
+        if each.t <= t - _SOON.get(plural, _AT_ONCE):
+            if plural != "pod":
+                found[each.who] += 1
+            elif each.state == "gone":
+                found["pods that are gone"] += 1
     return found
 
 
@@ -288,9 +284,8 @@ def _named(name: str, recorded: Life, life: Life) -> str:
 
 def _translate(body: Object) -> None:
     """The recorded kubelet's annotations as the sandbox's; there pods without one are gone as soon as deleted."""
-    if body["kind"] == "CronJob":
-        return
-    owner = body if body["kind"] == "Pod" else body["spec"]["template"]
+    spec = body["spec"]["jobTemplate"]["spec"] if body["kind"] == "CronJob" else body["spec"]
+    owner = body if body["kind"] == "Pod" else spec["template"]
     notes = owner["metadata"].get("annotations", {})
     translated = {_NOTES["fake/stubborn"]: "0"} | {_NOTES[key]: notes[key] for key in notes}
     if (seconds := notes.get("fake/seconds")) is not None:

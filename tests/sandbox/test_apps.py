@@ -151,6 +151,23 @@ async def test_kubectl_drains_a_node_and_what_was_evicted_is_made_anew(kubectl: 
     assert f"pod/{first} evicted" in printed
 
 
+async def test_kubectl_creates_a_cronjob_and_a_job_of_it_at_once(kubectl: Callable[..., Awaitable[str]]) -> None:
+    command = ("--image=v1", "--schedule=* * * * *", "--", "sleep", "1")
+    async with cluster() as (sandbox, admin):
+        await kubectl(sandbox, "create", "cronjob", "often", *command)
+        await kubectl(sandbox, "create", "job", "now", "--from=cronjob/often")
+        await kubectl(sandbox, "wait", "--for=condition=Complete", "job/now", "--timeout=60s")
+        with closing(admin.watch("cronjobs")) as watcher:
+            async for _ in watcher:
+                if "lastSuccessfulTime" in status_of(admin, "cronjobs", "often"):
+                    break
+        table = (await kubectl(sandbox, "get", "cronjobs")).splitlines()
+        await kubectl(sandbox, "delete", "cronjob/often", "--timeout=60s")
+
+    assert table[0].split() == ["NAME", "SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST", "SCHEDULE", "AGE"]
+    assert table[1].split()[:8] == ["often", *"*****", "<none>", "False"]
+
+
 async def test_a_gated_statefulset_waits_with_its_first_pod_and_all_at_once_if_parallel() -> None:
     gate = {"schedulingGates": [{"name": "example.com/gate"}]}
     async with cluster() as (_, admin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zoneinfo import available_timezones
 
 from admission.sandbox.admission.limit_ranges import LimitRanges
 from admission.sandbox.admission.policy_objects import AdmissionPolicies, AdmissionPolicyBindings
@@ -20,6 +21,7 @@ from admission.sandbox.builtin.apps import ControllerRevisions, Deployments, Rep
 from admission.sandbox.builtin.jobs import Jobs
 from admission.sandbox.builtin.pods import Pods
 from admission.sandbox.builtin.podspec import default_pod_spec
+from admission.sandbox.schedules import InvalidSchedule, parse_schedule
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -105,6 +107,23 @@ class CronJobs(Strategy):
         template = spec.get("jobTemplate", {}).get("spec")
         if template:
             default_pod_spec(template["template"]["spec"])
+
+    def prepare_create(self, registry: Registry, obj: Object) -> None:
+        obj["status"] = {}
+
+    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+        spec, causes = obj["spec"], []
+        try:
+            parse_schedule(spec.get("schedule", ""))
+        except InvalidSchedule as error:
+            causes.append(invalid("spec.schedule", spec.get("schedule", ""), str(error)))
+        zone = spec.get("timeZone")
+        if zone is not None and zone not in available_timezones():
+            causes.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
+        return causes
+
+    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+        return self.validate_create(registry, new)
 
 
 class PriorityClasses(Strategy):

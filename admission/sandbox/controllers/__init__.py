@@ -1,4 +1,4 @@
-"""The controllers of a cluster, pretended: Jobs, apps/v1, garbage, namespaces, scheduling, and nodes that run pods."""
+"""The controllers of a cluster, pretended: batch and apps, garbage, namespaces, scheduling, and nodes that run pods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.background import background
 from admission.sandbox.controllers.collector import Collector
+from admission.sandbox.controllers.cronjobs import CronJobController
 from admission.sandbox.controllers.deployments import DeploymentController
 from admission.sandbox.controllers.jobs import JobController
 from admission.sandbox.controllers.kubelet import Kubelet
@@ -40,6 +41,7 @@ async def controllers(
     manager = local(_MANAGER)
     running = (
         JobController(manager, clock, keeps_start_time=before_1_36),
+        CronJobController(manager, clock),
         DeploymentController(manager, clock),
         ReplicaSetController(manager, clock),
         StatefulSetController(manager, clock),
