@@ -1,4 +1,11 @@
-"""From a start that was simulated to a range that holds as often as it says, by how far off earlier ones were."""
+"""From a start that was simulated to a range that holds as often as it says, by how far off earlier ones were.
+
+Of estimates whose workloads still wait it is known that they were off by as much as those have waited, or by more: left
+out, they would make ranges too early, for those that wait longest are known last. They count as censored observations
+in the product-limit estimate (Kaplan and Meier 1958). Each range that has held, or has not, moves the next ones a
+little, so that they hold as often as they say also where errors are of another kind than past ones (a quantile tracker,
+as in conformal PID control: Angelopoulos, Candes and Tibshirani 2023).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,10 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from math import exp, log
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 LEAST: Final = 30
 """So many past estimates have to be known before a range is told."""
@@ -17,6 +27,13 @@ MOST: Final = 2000
 NEIGHBOURS: Final = 300
 """Of them those count whose simulated wait was most like the one in question."""
 
+P50_STEP: Final = 0.02
+P90_STEP: Final = 0.1
+"""By how much one range moves the ends of the next ones, in the logarithm of the wait: of the few beyond p90 each says
+more. Chosen on the first 1,200 pods of a trace (`python -m tests.benchmarks forecast`)."""
+
+_P50: Final = 0.5
+_P90: Final = 0.9
 _FLOOR: Final = 30.0
 """Seconds added to both times before they are compared: how many times as long 2 s are as 1 s means nothing."""
 
@@ -31,55 +48,108 @@ class Range:
     """... and nine of ten earlier than this."""
 
 
+@dataclass(slots=True)
+class Claim:
+    """A range that was told, and for which of its ends it is known whether it has held."""
+
+    told: Range
+    knows_p50: bool = False
+    knows_p90: bool = False
+
+
+class _Past(NamedTuple):
+    """A past estimate, in logarithms."""
+
+    error: float
+    """How much larger the real wait was than the simulated one; at least, if it `waits`."""
+    waits: bool
+    simulated: float
+
+
 class Calibration:
     """What was simulated for workloads that have started since, and how long they really waited."""
 
     def __init__(self) -> None:
-        self._errors: deque[tuple[float, float]] = deque(maxlen=MOST)
-        """The logarithm of a simulated wait, and how much larger that of the real one was."""
+        self._errors: deque[_Past] = deque(maxlen=MOST)
         self._held: deque[bool] = deque(maxlen=MOST)
+        self._half = self._most = 0.0
+        """By how much p50 and p90 are later than past errors say, in the logarithm of the wait."""
 
     def __len__(self) -> int:
         return len(self._errors)
 
     def learn(self, simulated: float, waited: float) -> None:
         """A workload has started `waited` seconds after an estimate, for which `simulated` ones were simulated."""
-        self._errors.append((_log(simulated), _log(waited) - _log(simulated)))
+        self._errors.append(_past(simulated, waited, waits=False))
 
-    def check(self, told: Range, waited: float) -> None:
-        """A workload has started for which a range had been told."""
-        self._held.append(waited <= told.p90)
+    def check(self, claim: Claim, waited: float, *, started: bool) -> None:
+        """The workload for which a range was told has started after `waited` seconds, or still waits after so many.
+
+        That a range has not held is known, and counts, before the workload starts.
+        """
+        p50_held, p90_held = waited <= claim.told.p50, waited <= claim.told.p90
+        if not claim.knows_p50 and (started or not p50_held):
+            claim.knows_p50 = True
+            self._half += P50_STEP * (_P50 - p50_held)
+        if not claim.knows_p90 and (started or not p90_held):
+            claim.knows_p90 = True
+            self._held.append(p90_held)
+            self._most += P90_STEP * (_P90 - p90_held)
 
     @property
     def share_held(self) -> float | None:
         """The share of past estimates where the workload had started by p90; None while there are too few."""
         return sum(self._held) / len(self._held) if len(self._held) >= LEAST else None
 
-    def ranges(self, simulated: dict[str, float]) -> dict[str, Range]:
-        """For each simulated wait, by uid; none while there are too few past ones to learn from."""
+    def ranges(self, simulated: dict[str, float], *, waiting: Iterable[tuple[float, float]] = ()) -> dict[str, Range]:
+        """For each simulated wait, by uid; none while there are too few past ones to learn from.
+
+        `waiting`: of workloads that still wait, what was simulated for them and how long they have waited since (s).
+        """
         if len(self._errors) < LEAST:
             return {}
-        known = sorted(self._errors)
+        still = [_past(*one, waits=True) for one in waiting]
+        past = sorted([*self._errors, *still])
+        known = sorted(one.simulated for one in self._errors)
         found: dict[int, tuple[float, float]] = {}
         ranges = {}
         for uid, wait in simulated.items():
             at = _log(wait)
             step = round(at * 20)  # waits that differ by 5 % have the same neighbours
             if step not in found:
-                found[step] = _quantiles(_nearest(known, step / 20))
+                first, last = _neighbourhood(known, step / 20)
+                near = [one for one in past if first <= one.simulated <= last]
+                found[step] = _quantile(near, _P50) + self._half, _quantile(near, _P90) + self._most
             half, most = found[step]
-            ranges[uid] = Range(max(exp(at + half) - _FLOOR, 0.0), max(exp(at + most) - _FLOOR, 0.0))
+            p50, p90 = (max(exp(at + error) - _FLOOR, 0.0) for error in (half, max(half, most)))
+            ranges[uid] = Range(p50, p90)
         return ranges
+
+
+def _past(simulated: float, waited: float, *, waits: bool) -> _Past:
+    return _Past(_log(waited) - _log(simulated), waits, _log(simulated))
 
 
 def _log(seconds: float) -> float:
     return log(max(seconds, 0.0) + _FLOOR)
 
 
-def _nearest(known: list[tuple[float, float]], at: float) -> list[float]:
-    first = min(max(bisect_left(known, (at,)) - NEIGHBOURS // 2, 0), max(len(known) - NEIGHBOURS, 0))
-    return sorted(error for _, error in known[first : first + NEIGHBOURS])
+def _neighbourhood(known: Sequence[float], at: float) -> tuple[float, float]:
+    """The least and the largest of the `NEIGHBOURS` that are nearest."""
+    first = min(max(bisect_left(known, at) - NEIGHBOURS // 2, 0), max(len(known) - NEIGHBOURS, 0))
+    return known[first], known[min(first + NEIGHBOURS, len(known)) - 1]
 
 
-def _quantiles(errors: list[float]) -> tuple[float, float]:
-    return errors[len(errors) // 2], errors[min(int(len(errors) * 0.9), len(errors) - 1)]
+def _quantile(past: Sequence[_Past], share: float) -> float:
+    """The error that this share of estimates is at most off by. `past` is in the order of errors.
+
+    It is the product-limit estimate; where even the largest known error is less than that, the largest of all.
+    """
+    above, at_risk = 1.0, len(past)
+    for one in past:
+        if not one.waits:
+            above *= 1.0 - 1.0 / at_risk
+            if 1.0 - above >= share:
+                return one.error
+        at_risk -= 1
+    return past[-1].error

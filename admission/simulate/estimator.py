@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from admission.simulate.calibration import Calibration
+from admission.simulate.calibration import Calibration, Claim
 from admission.simulate.durations import Durations
 from admission.simulate.forecast import Scene, play
 from admission.store.workloads.replay import events
@@ -30,7 +30,7 @@ class _Followed:
 
     at: float
     simulated: float
-    told: Range | None
+    claim: Claim | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,11 @@ class Estimator:
                 self._check(record)
         scene = Scene(self._policy, list(events(state, namespaces)), now, limits)
         simulated = play(scene, self._durations, on_time=on_time)
-        ranges = self._calibration.ranges(simulated)
+        still = [(one.simulated, now - one.at) for one in self._followed.values()]
+        for one in self._followed.values():
+            if one.claim is not None:
+                self._calibration.check(one.claim, now - one.at, started=False)
+        ranges = self._calibration.ranges(simulated, waiting=still)
         self._follow(state.workloads, simulated, ranges, now)
         starts = {uid: (now + told.p50, now + told.p90) for uid, told in ranges.items()}
         return Estimates(now, starts, self._calibration.share_held)
@@ -90,8 +94,8 @@ class Estimator:
             return
         waited = record.admitted_at - followed.at
         self._calibration.learn(followed.simulated, waited)
-        if followed.told is not None:
-            self._calibration.check(followed.told, waited)
+        if followed.claim is not None:
+            self._calibration.check(followed.claim, waited, started=True)
 
     def _follow(
         self, workloads: Iterable[WorkloadRecord], simulated: Mapping[str, float], told: Mapping[str, Range], now: float
@@ -100,4 +104,4 @@ class Estimator:
         self._followed = {uid: one for uid, one in self._followed.items() if uid in waiting}
         for uid, wait in simulated.items():
             if uid not in self._followed and len(self._followed) < FOLLOWED:
-                self._followed[uid] = _Followed(now, wait, told.get(uid))
+                self._followed[uid] = _Followed(now, wait, Claim(told[uid]) if uid in told else None)

@@ -26,7 +26,7 @@ from admission.engine import (
 )
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, Workload
-from admission.simulate.calibration import Calibration, Range
+from admission.simulate.calibration import Calibration, Claim, Range
 from admission.simulate.durations import Durations
 from admission.simulate.forecast import Scene, play
 from tests.benchmarks.measure import Figure, Skipped, at_most
@@ -51,9 +51,13 @@ class _Pod:
     seconds: float
     simulated: float | None = None
     """Seconds from the arrival, as simulated then."""
-    told: Range | None = None
+    claim: Claim | None = None
     naive: float | None = None
     waited: float | None = None
+
+    @property
+    def told(self) -> Range | None:
+        return None if self.claim is None else self.claim.told
 
 
 async def run() -> list[Figure]:
@@ -143,8 +147,8 @@ class Replay:
         if (asked := self._asked.pop(uid, None)) is not None and pod.simulated is not None:
             pod.waited = now - asked
             self._calibration.learn(pod.simulated, pod.waited)
-            if pod.told is not None:
-                self._calibration.check(pod.told, pod.waited)
+            if pod.claim is not None:
+                self._calibration.check(pod.claim, pod.waited, started=True)
 
     def _forecast(self, now: float) -> None:
         new = [pod for pod in self._new if pod.workload.uid in self._waiting]
@@ -157,13 +161,25 @@ class Replay:
         events += [WorkloadPending(pod.workload) for pod in self._waiting.values()]
         starts = play(Scene(Policy(), events, now, {}), self._durations)
         simulated = {uid: starts[uid] for pod in new if (uid := pod.workload.uid) in starts}
-        ranges = self._calibration.ranges(simulated)
+        ranges = self._calibration.ranges(simulated, waiting=self._still(now))
         for pod in new:
             uid = pod.workload.uid
             if uid in simulated:
                 self._asked[uid] = now
-                pod.simulated, pod.told = simulated[uid], ranges.get(uid)
+                pod.simulated = simulated[uid]
+                pod.claim = Claim(ranges[uid]) if uid in ranges else None
                 pod.naive = self._position(pod) * self._mean(pod)
+
+    def _still(self, now: float) -> list[tuple[float, float]]:
+        """What was simulated for those that still wait, and for how long they have waited since."""
+        found = []
+        for uid, asked in self._asked.items():
+            pod = self._pods[uid]
+            assert pod.simulated is not None, uid
+            found.append((pod.simulated, now - asked))
+            if pod.claim is not None:
+                self._calibration.check(pod.claim, now - asked, started=False)
+        return found
 
     def _position(self, pod: _Pod) -> int:
         return self._engine.explain(pod.workload.uid).position_in_cluster_queue

@@ -17,7 +17,7 @@ from admission.api.resources.start_estimates import StartEstimate
 from admission.engine import Explanation
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.simulate.calibration import LEAST, Calibration
+from admission.simulate.calibration import LEAST, Calibration, Claim
 from admission.simulate.durations import Durations
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
@@ -150,8 +150,44 @@ def test_ranges_are_as_wide_as_past_errors_and_say_how_often_they_held():
     assert told.p90 == pytest.approx(1410.0, abs=15)
     assert calibration.share_held is None
     for number in range(100):
-        calibration.check(told, 10.0 * (number + 1) + 500.0)
+        calibration.check(Claim(told), 10.0 * (number + 1) + 500.0, started=True)
     assert calibration.share_held == pytest.approx(0.9, abs=0.02)
+
+
+def test_who_still_waits_makes_ranges_later():
+    """A hundred alike, of which the half that waited least has started: what those had to wait is not the whole."""
+    calibration = Calibration()
+    for number in range(50):
+        calibration.learn(1000.0, 20.0 * number)
+    alone = calibration.ranges({"a": 1000.0})["a"]
+    assert alone.p50 == pytest.approx(500.0, abs=30)
+    known = calibration.ranges({"a": 1000.0}, waiting=[(1000.0, 1000.0)] * 50)["a"]
+    assert known.p50 == pytest.approx(1000.0, abs=30)
+    assert known.p90 >= known.p50
+    far = calibration.ranges({"a": 1000.0}, waiting=[(1000.0, 5.0)] * 50)["a"]
+    assert far.p50 == pytest.approx(alone.p50, abs=30), "who has hardly waited yet tells nothing"
+
+
+def test_a_range_that_is_over_while_the_workload_waits_counts_at_once_and_once():
+    calibration = Calibration()
+    for number in range(100):
+        calibration.learn(1000.0, 500.0 + 10.0 * number)
+    told = calibration.ranges({"a": 1000.0})["a"]
+    claims = [Claim(told) for _ in range(LEAST)]
+    for claim in claims:
+        calibration.check(claim, told.p50 / 2, started=False)
+    assert calibration.share_held is None
+    assert calibration.ranges({"a": 1000.0})["a"] == told, "nothing is known yet"
+    for claim in claims:
+        calibration.check(claim, told.p90 + 1, started=False)
+        calibration.check(claim, told.p90 + 2, started=True)
+    assert calibration.share_held == 0.0
+    wider = calibration.ranges({"a": 1000.0})["a"]
+    assert (wider.p50 > told.p50, wider.p90 > 2 * told.p90) == (True, True)
+    for _ in range(300):  # and back, when they hold more often than they say
+        calibration.check(Claim(wider), 1.0, started=True)
+    again = calibration.ranges({"a": 1000.0})["a"]
+    assert (again.p50 < wider.p50, again.p90 < wider.p90) == (True, True)
 
 
 def test_people_read_in_how_long_it_will_start():
