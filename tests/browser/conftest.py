@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages."""
+"""A real browser for the tests of pages, and who looks at the dashboard."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from dashboard_people import Person, person
+from dashboard_world import ADMIN_TOKEN, World, world
 from playwright.async_api import Browser, async_playwright, expect
 
 if TYPE_CHECKING:
@@ -40,3 +42,22 @@ async def browser() -> AsyncIterator[Browser]:
         started = await playwright.chromium.launch(executable_path=executable, args=_ARGUMENTS)
         yield started
         await started.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with world(tmp_path_factory.mktemp("dashboard")) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def admin(browser: Browser, running: World) -> AsyncIterator[Person]:
+    async with person(browser, running, ADMIN_TOKEN) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def grace(browser: Browser, running: World) -> AsyncIterator[Person]:
+    """A member of the namespace vision alone."""
+    async with person(browser, running, "grace-token") as found:
+        yield found

@@ -2,184 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import pytest_asyncio
+from dashboard_people import Person, admit, pending_record, person, put
 from dashboard_scenario import HOSTILE, RTL
-from dashboard_world import ADMIN_TOKEN, world
+from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
-from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from dashboard_world import World
-    from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
-ROOT = Path(__file__).parents[2]
 PREFIX = "/apis/sluice.dev/v1"
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    async with world(tmp_path_factory.mktemp("dashboard")) as started:
-        yield started
-
-
-class Person:
-    """A browser of somebody who is signed in. What its console says is a fault, unless a test expects it."""
-
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.context = context
-        self.url = url
-        self.faults: list[str] = []
-
-    async def open(self, path: str) -> Page:
-        page = await self.context.new_page()
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
-        await page.goto(f"{self.url}/ui/{path}")
-        return page
-
-    def _hear(self, message: ConsoleMessage) -> None:
-        # A workload that has only just come is not explained yet, which browsers call an error.
-        if not message.location["url"].endswith("/explain"):
-            self.faults.append(message.text)
-
-
-@asynccontextmanager
-async def person(browser: Browser, running: World, token: str, **options: Any) -> AsyncIterator[Person]:
-    context = await browser.new_context(**options)
-    answer = await context.request.post(f"{running.url}/login", data={"token": token})
-    assert answer.ok
-    found = Person(context, running.url)
-    yield found
-    await context.close()
-    assert found.faults == []
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def admin(browser: Browser, running: World) -> AsyncIterator[Person]:
-    async with person(browser, running, ADMIN_TOKEN) as found:
-        yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def grace(browser: Browser, running: World) -> AsyncIterator[Person]:
-    """A member of the namespace vision alone."""
-    async with person(browser, running, "grace-token") as found:
-        yield found
-
-
-def pending_record(running: World, name: str, team: str = "vision", **fields: Any) -> WorkloadRecord:
-    workload = running.scenario.workload(team, at=running.scenario.now, name=name, **fields)
-    return WorkloadRecord(workload, State.PENDING, workload.created, team, "WaitingForQuota", "not enough GPUs")
-
-
-async def put(running: World, *records: WorkloadRecord, story: str = "") -> None:
-    opened = tuple(
-        Opened(record.workload, running.scenario.admission(record.workload), running.scenario.now)
-        for record in records
-        if record.state is State.ADMITTED
-    )
-    at = running.scenario.now
-    lines = tuple(Transition(record.workload.uid, at, record.state, record.reason, story) for record in records)
-    changes = Changes(records, (), opened, lines)
-    await running.store.commit(changes, epoch=running.scenario.epoch)
-
-
-async def admit(running: World, record: WorkloadRecord) -> None:
-    at = running.scenario.now
-    await put(running, replace(record, state=State.ADMITTED, admitted_at=at, cleared_at=at, reason="", message=""))
-
-
-# ------------------------------------------------------------------ files
-
-
-async def test_the_page_runs_nothing_but_its_own_files(running: World, browser: Browser) -> None:
-    page = await browser.new_page()
-    answer = await page.goto(f"{running.url}/")
-    assert answer is not None
-    assert answer.url == f"{running.url}/ui/"
-    policy = answer.headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
-    assert "unsafe" not in policy
-    assert "http" not in policy
-    text = await answer.text()
-    assert not re.search(r"<style|style=|<script(?![^>]*src=)|\son\w+=", text)
-    await page.close()
-
-
-async def test_files_of_another_version_are_not_found(running: World, browser: Browser) -> None:
-    context = await browser.new_context()
-    text = await (await context.request.get(f"{running.url}/ui/")).text()
-    (script,) = re.findall(r'src="([^"]+/app\.js)"', text)
-    found = await context.request.get(running.url + script)
-    assert (found.status, found.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
-    other = re.sub(r"assets/\w+/", "assets/0000000000000000/", script)
-    assert (await context.request.get(running.url + other)).status == 404
-    assert (await context.request.get(f"{running.url}{script}/../../../../etc/passwd")).status != 500
-    await context.close()
-
-
-async def test_third_party_files_are_as_they_came() -> None:
-    rows = re.findall(
-        r"^\| `([^`]+)`.*`([0-9a-f]{64})` \|$", (ROOT / "THIRD_PARTY/README.md").read_text(), re.MULTILINE
-    )
-    assert len(rows) == len(list((ROOT / "admission/dashboard/static/vendor").iterdir()))
-    for path, digest in rows:
-        assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == digest
-
-
-# ------------------------------------------------------------------ signing in
-
-
-async def test_a_person_signs_in_once_and_out_again(running: World, browser: Browser) -> None:
-    context = await browser.new_context()
-    page = await context.new_page()
-    await page.goto(f"{running.url}/ui/queues/vision")
-    await page.get_by_label("Token of the cluster").fill("wrong")
-    await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("alert")).to_contain_text("does not know this token")
-    await page.get_by_label("Token of the cluster").fill(ADMIN_TOKEN)
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
-    await page.reload()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
-    assert await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])") == (
-        '[{"sluice-theme":"auto"},{},""]'
-    )
-    await page.get_by_role("button", name="Sign out").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
-    await page.reload()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
-    await context.close()
-
-
-async def test_an_ended_session_asks_to_sign_in_and_goes_on_where_it_was(running: World, browser: Browser) -> None:
-    async with person(browser, running, ADMIN_TOKEN) as someone:
-        page = await someone.open("")
-        await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-        await someone.context.clear_cookies()
-        await page.evaluate("history.pushState(null, '', '/ui/queues/language'); dispatchEvent(new Event('popstate'))")
-        await expect(page.locator(".notice")).to_contain_text("Your session has ended")
-        await page.get_by_label("Token of the cluster").fill(ADMIN_TOKEN)
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_role("heading", level=1)).to_have_text("language")
-        someone.faults[:] = [fault for fault in someone.faults if "401" not in fault]
 
 
 # ------------------------------------------------------------------ pages
@@ -432,67 +277,6 @@ async def test_users_namespaces_and_flavors(admin: Person) -> None:
     await expect(page.get_by_role("region", name="a100", exact=True)).to_contain_text("80")
     await expect(page.get_by_role("region", name="spot", exact=True)).to_contain_text("No ClusterQueue has quota")
     await page.close()
-
-
-# ------------------------------------------------------------------ rights
-
-
-async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Person) -> None:
-    asked: set[str] = set()
-
-    def note(request: Request) -> None:
-        if request.method == "GET" and "/ui/" not in request.url and "watch=1" not in request.url:
-            asked.add(request.url)
-
-    page = await grace.context.new_page()
-    page.on("request", note)
-    await page.goto(f"{running.url}/ui/")
-    await expect(page.get_by_role("link", name="batch")).to_contain_text("vision")
-    await page.get_by_role("link", name="batch").click()
-    await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("never-fits")
-    await page.goto(f"{running.url}/ui/me")
-    await expect(page.get_by_role("region", name="Waiting")).to_contain_text("never-fits")
-    await page.goto(f"{running.url}/ui/namespaces/vision/workloads/never-fits")
-    await expect(page.get_by_role("region", name="Why it waits")).to_contain_text("ExceedsMaxQuota")
-    for absent in ("Users and namespaces", "Flavors and nodes", "Audit"):
-        await expect(page.get_by_role("link", name=absent)).to_have_count(0)
-    await page.goto(f"{running.url}/ui/usage?by=user")
-    await expect(page.get_by_role("region", name="Usage", exact=True).last).to_contain_text("grace")
-    await page.goto(f"{running.url}/ui/queues/language")
-    await expect(page.get_by_role("alert")).to_contain_text("You may not see this")
-    # Asked again: the bodies of answers are gone when the page has gone on.
-    bodies = [await (await grace.context.request.get(url)).text() for url in sorted(asked)]
-    assert len(bodies) > 5
-    foreign = {"language/", "speech/", '"alan"', '"barbara"', '"donald"', '"margaret"', "edsger"}
-    assert {name for name in foreign for body in bodies if name in body} == set()
-    await page.close()
-
-
-async def test_a_person_without_rights_is_told_whom_to_ask(browser: Browser, running: World) -> None:
-    async with person(browser, running, "nobody-token") as nobody:
-        page = await nobody.open("")
-        await expect(page.locator("main")).to_contain_text("There is nothing here that you may see")
-        await expect(page.locator("main")).to_contain_text("sluice-viewer")
-        await page.goto(f"{running.url}/ui/me")
-        await expect(page.locator("main")).to_contain_text("You have submitted nothing yet")
-
-
-async def test_rights_are_told_as_the_cluster_has_them(running: World, grace: Person) -> None:
-    reviews = [
-        {"verb": "list", "resource": "workloads", "namespace": "vision"},
-        {"verb": "list", "resource": "workloads", "namespace": "language"},
-        {"verb": "patch", "resource": "clusterqueues", "name": "vision"},
-    ]
-    headers = {"X-Requested-With": "tests"}
-    answer = await grace.context.request.post(
-        f"{running.url}/session/access", data={"reviews": reviews}, headers=headers
-    )
-    assert await answer.json() == {"allowed": [True, False, False]}
-    found = await grace.context.request.get(f"{running.url}/session/namespaces")
-    assert await found.json() == {"all": False, "namespaces": ["vision"]}
-    for wrong in ({}, {"reviews": "all"}, {"reviews": [{"verb": "list"}]}, {"reviews": [3]}, {"reviews": [{}] * 101}):
-        bad = await grace.context.request.post(f"{running.url}/session/access", data=wrong, headers=headers)
-        assert (bad.status, (await bad.json())["message"].startswith("reviews")) == (400, True)
 
 
 # ------------------------------------------------------------------ what others write

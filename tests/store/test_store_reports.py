@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
+from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, reported
 
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions, usage_days, usage_rollups
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from conftest import Clock
 
     from admission.store.store import Store
-
-from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, reported
 
 
 @pytest.mark.parametrize("seed", range(4))

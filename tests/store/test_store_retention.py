@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
+from usage_examples import DAY, EVER, HOUR, START, reported
 
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions, head
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from conftest import Clock
 
     from admission.store.store import Store
-
-from usage_examples import DAY, EVER, HOUR, START, reported
 
 
 async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:

@@ -1,0 +1,69 @@
+"""Who looks at the dashboard in tests, and the workloads that are put there for them to see."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dashboard_world import World
+    from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
+
+
+class Person:
+    """A browser of somebody who is signed in. What its console says is a fault, unless a test expects it."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.faults: list[str] = []
+
+    async def open(self, path: str) -> Page:
+        page = await self.context.new_page()
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        await page.goto(f"{self.url}/ui/{path}")
+        return page
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # A workload that has only just come is not explained yet, which browsers call an error.
+        if not message.location["url"].endswith("/explain"):
+            self.faults.append(message.text)
+
+
+@asynccontextmanager
+async def person(browser: Browser, running: World, token: str, **options: Any) -> AsyncIterator[Person]:
+    context = await browser.new_context(**options)
+    answer = await context.request.post(f"{running.url}/login", data={"token": token})
+    assert answer.ok
+    found = Person(context, running.url)
+    yield found
+    await context.close()
+    assert found.faults == []
+
+
+def pending_record(running: World, name: str, team: str = "vision", **fields: Any) -> WorkloadRecord:
+    workload = running.scenario.workload(team, at=running.scenario.now, name=name, **fields)
+    return WorkloadRecord(workload, State.PENDING, workload.created, team, "WaitingForQuota", "not enough GPUs")
+
+
+async def put(running: World, *records: WorkloadRecord, story: str = "") -> None:
+    opened = tuple(
+        Opened(record.workload, running.scenario.admission(record.workload), running.scenario.now)
+        for record in records
+        if record.state is State.ADMITTED
+    )
+    at = running.scenario.now
+    lines = tuple(Transition(record.workload.uid, at, record.state, record.reason, story) for record in records)
+    changes = Changes(records, (), opened, lines)
+    await running.store.commit(changes, epoch=running.scenario.epoch)
+
+
+async def admit(running: World, record: WorkloadRecord) -> None:
+    at = running.scenario.now
+    await put(running, replace(record, state=State.ADMITTED, admitted_at=at, cleared_at=at, reason="", message=""))
