@@ -51,7 +51,7 @@ CURES: tuple[Cure, ...] = (
         "quota",
         (
             (
-                "admission/kinds/job.py",
+                "admission/kinds/common.py",
                 'return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue',
                 'return "" if metadata.get("ownerReferences") else queue',
             ),
