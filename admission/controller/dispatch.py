@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.controller.state.inbox import ContextChanged, Due, ObjectsChanged, PodProblemsFound, PodsGone, StepDone
+from admission.controller.state.inbox import (
+    ContextChanged,
+    Due,
+    KindListed,
+    ObjectsChanged,
+    PodProblemsFound,
+    PodsGone,
+    StepDone,
+)
 from admission.controller.workloads.triggers import (
     CheckAnswered,
     CheckRulesChanged,
@@ -65,6 +73,8 @@ class Dispatcher:
                     self._happened(uid, PodProblem(text))
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
+                case KindListed(forbidden):
+                    self._requests.look_for_the_unseen(forbidden)
 
     def _happened(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:

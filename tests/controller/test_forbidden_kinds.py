@@ -58,3 +58,18 @@ async def test_what_waits_is_on_hold_and_what_runs_keeps_its_quota_until_the_rig
     await cluster.record("waits", "pending", reason="WaitingForQuota")
     await cluster.user.delete("jobsets", "team-a", "runs")
     await until(cluster.user, "jobsets", "waits", lambda obj: obj["spec"]["suspend"] is False)
+
+
+async def test_what_is_deleted_while_nobody_may_see_it_gives_its_quota_back_when_they_may(cluster):
+    await cluster.start(kinds=KINDS)
+    await cluster.user.create("jobsets", "team-a", jobset("runs"))
+    await until(cluster.user, "jobsets", "runs", lambda obj: JOBSETS.observe(obj).ready)
+    await cluster.end()
+    forbid(cluster)
+    await cluster.start(kinds=KINDS)
+    await cluster.user.delete("jobsets", "team-a", "runs")
+    assert (await cluster.record("runs", "admitted")).admission is not None
+    cluster.sandbox.faults.remove()
+    assert (await cluster.record("runs", "finished")).outcome == "Deleted"
+    await cluster.submit(job("next", cpu="4"))
+    await cluster.job("next", runs)

@@ -15,7 +15,7 @@ from admission.cluster.informer import Informer
 from admission.cluster.pulse import Pulse
 from admission.controller.intake.served import served_versions
 from admission.controller.state.context import PATHS, Context
-from admission.controller.state.inbox import ContextChanged, ObjectsChanged
+from admission.controller.state.inbox import ContextChanged, KindListed, ObjectsChanged
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
 from admission.model.errors import ClusterError
@@ -200,6 +200,8 @@ class ClusterWatches:
 
     async def _note_when(self, informer: Informer) -> None:
         await informer.synced.wait()
+        if self.objects_synced.is_set() and self._inbox is not None:
+            self._inbox.put(KindListed(self.forbidden()))
         self._note_synced()
 
     async def _tell(self, kind: Kind, batch: list[Change]) -> None:

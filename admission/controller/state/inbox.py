@@ -61,7 +61,14 @@ class PodProblemsFound:
     text: str
 
 
-Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone | PodProblemsFound
+@dataclass(frozen=True, slots=True)
+class KindListed:
+    """All objects of a kind are known that Sluice had no right to see before; of the kinds `forbidden` it has none."""
+
+    forbidden: frozenset[Kind]
+
+
+Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone | PodProblemsFound | KindListed
 
 
 class Inbox:

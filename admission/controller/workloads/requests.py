@@ -149,7 +149,8 @@ class Requests:
     def look_for_the_unseen(self, forbidden: Collection[Kind]) -> None:
         """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows.
 
-        `forbidden`: kinds that it does not tell of. What waits of them is on hold until it does.
+        `forbidden`: kinds that it does not tell of. What waits of them is on hold; they are looked for once their list
+        is complete, because nobody would tell of the deletion of one that was read before.
         """
         for uid in [tracked.uid for tracked in self._state.registry]:
             tracked = self._state.registry.get(uid)
@@ -157,10 +158,10 @@ class Requests:
                 continue
             if (kind := self._kinds.of(tracked.record.workload)) is None:
                 continue
-            if kind in forbidden and tracked.record.state is State.PENDING:
+            if kind not in forbidden:
+                self.look(tracked)
+            elif tracked.record.state is State.PENDING:
                 self._reconciler.handle(tracked, KindForbidden())
-            if (now := self._state.registry.get(uid)) is not None:
-                self.look(now)
 
     def _start(self, tracked: Tracked, seen: Observed) -> None:
         record, start = tracked.record, tracked.start_patch
@@ -206,7 +207,7 @@ class Requests:
         if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2:
             self.look(tracked)
             return
-        if tracked.attempts == 1 or (isinstance(error, Forbidden) and step is not Step.WAIT):
+        if tracked.attempts == 1 or isinstance(error, Forbidden):
             log.warning("cannot %s %s: %s", step.value, tracked.record.workload.key, error)
         pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tracked.attempts, LONGEST_PAUSE)
         asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
