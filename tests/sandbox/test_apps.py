@@ -188,26 +188,30 @@ async def test_a_gated_statefulset_waits_with_its_first_pod_and_all_at_once_if_p
             await admin.bind("default", "ordered-0", "node")
 
 
-async def test_pods_below_the_partition_are_made_anew_from_the_old_template() -> None:
+async def test_pods_below_the_partition_keep_the_old_template_also_when_made_anew() -> None:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     async with cluster() as (_, admin):
-        await admin.create("statefulsets", "default", workload("db", replicas=2, updateStrategy=rolling))
-        await until(admin, lambda: status_of(admin, "statefulsets", "db").get("readyReplicas") == 2)
-        await admin.patch("statefulsets", "default", "db", new_image("v2"))
-        await until(admin, lambda: sorted(images(admin)) == ["v1", "v2"])
-        await until(admin, lambda: status_of(admin, "statefulsets", "db").get("readyReplicas") == 2)
-        first = admin.get("pods", "default", "db-0")
-        assert first is not None
-        await admin.delete("pods", "default", "db-0")
-        await until(
-            admin,
-            lambda: (
-                (again := admin.get("pods", "default", "db-0")) is not None
-                and again["metadata"]["uid"] != first["metadata"]["uid"]
-            ),
-        )
 
-        assert images(admin) == ["v1", "v2"]
+        def uid() -> str:
+            pod = admin.get("pods", "default", "db-0")
+            return pod["metadata"]["uid"] if pod is not None else ""
+
+        def are_ready(count: int) -> bool:
+            return status_of(admin, "statefulsets", "db").get("readyReplicas") == count
+
+        await admin.create("statefulsets", "default", workload("db", replicas=2, updateStrategy=rolling))
+        await until(admin, lambda: are_ready(2))
+        first = uid()
+        await admin.patch("statefulsets", "default", "db", new_image("v2"))
+        await until(admin, lambda: images(admin) == ["v1", "v2"] and are_ready(2))
+        await admin.patch("statefulsets", "default", "db", {"spec": {"replicas": 3}})
+        await until(admin, lambda: images(admin) == ["v1", "v2", "v2"] and are_ready(3))
+        left_alone = uid()
+        await admin.delete("pods", "default", "db-0")
+        await until(admin, lambda: uid() not in ("", first) and are_ready(3))
+
+        assert left_alone == first
+        assert images(admin) == ["v1", "v2", "v2"]
 
 
 async def test_a_pod_whose_label_is_taken_away_is_let_go_and_replaced_and_adopted_again_with_it() -> None:
