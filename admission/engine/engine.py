@@ -190,8 +190,11 @@ class Engine:
         """Waiting workloads with another reason or sentence than this returned for them last; looks at `limit` of them.
 
         The sentences are those of `admission.model.sentences`, where decisions speak in Kueue's words. Ask again while
-        `reasons_are_due`, after a `settle`. `isolated` catches what is raised for the workload with the uid given.
+        `reasons_are_due`, after a `settle`: none are looked at while queue objects have changed since then. `isolated`
+        catches what is raised for the workload with the uid given.
         """
+        if self._registry.has_news:  # what is remembered of shapes must not be of flavors that are half known
+            return ()
         return tuple(self._review.take(limit, isolated))
 
     @property

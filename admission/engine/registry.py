@@ -317,9 +317,14 @@ class Registry:
             elif refusal != item.last_park:
                 self._unreported[uid] = item
 
+    @property
+    def has_news(self) -> bool:
+        """Whether queue objects or namespaces have changed since the last `refresh`."""
+        return bool(self._objects_changed or self._local_queues_changed or self._namespaces_changed)
+
     def refresh(self) -> list[Evict]:
         """Apply the changes of queue objects that were noted; the evictions that follow (stopPolicy HoldAndDrain)."""
-        if not (self._objects_changed or self._local_queues_changed or self._namespaces_changed):
+        if not self.has_news:
             return []
         self.policies.changed()
         if self._objects_changed:

@@ -53,6 +53,9 @@ class Reasons(RuleBasedStateMachine):
         for name in ("a", "b"):
             self.tell(cluster_queue(name, {"default": 3}, cohort="all", preemption=PREEMPT))
             self.tell(manifest("LocalQueue", name, {"clusterQueue": name}, namespace="ns"))
+        # A tree of its own: only what a policy says depends on the other one.
+        self.tell(cluster_queue("alone", {"default": 3}))
+        self.tell(local_queue("c", to="alone"))
         self.settle()
 
     def observe(self, event):
@@ -136,7 +139,7 @@ class Reasons(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from("abc"),
-        to=st.sampled_from(("a", "b", "nowhere", "")),
+        to=st.sampled_from(("a", "b", "alone", "nowhere", "")),
         stop=st.sampled_from(("None", "Hold")),
     )
     def edit_local_queue(self, name, to, stop):
@@ -256,6 +259,23 @@ def test_one_that_begins_to_preempt_is_told_so():
     world.tell(cluster_queue("cq", 2, preemption={"withinClusterQueue": "LowerPriority"}))
     assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
     assert stored(world) == {"high": "WaitingForPreemptedWorkloads"}
+
+
+def test_what_a_policy_says_is_told_in_all_trees_and_of_each_workload():
+    """A limit of each user: it goes neither by the tree that has changed nor by the shape."""
+    queues = [item for name in "ab" for item in (cluster_queue(name, 2), local_queue(name))]
+    world = World(*queues, engine=Engine(Policy(policies=(MaxRunning(1),))))
+    world.submit(workload("full", "b", 2, user="bob"))
+    assert world.admitted() == ["full"]
+    world.submit(*(workload(f"{user}-waits", "b", 2, created=1, user=user) for user in ("cyd", "zoe")))
+    world.engine.settle(world.now)
+    assert stored(world) == dict.fromkeys(("zoe-waits", "cyd-waits"), "WaitingForQuota")
+    world.submit(workload("zoe-runs", "a", 1, user="zoe"))
+    assert world.admitted() == ["zoe-runs"]
+    assert stored(world) == {"zoe-waits": "MaxRunningPerUser"}
+    world.gone("zoe-runs")
+    world.engine.settle(world.now)
+    assert stored(world) == {"zoe-waits": "WaitingForQuota"}
 
 
 def test_only_a_few_workloads_are_looked_at_for_many_of_one_shape():
