@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the page with the help of every command is generated from the command line itself."""
+"""Hooks of mkdocs: pages that are generated from the code, of all commands and of all settings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from mkdocs.structure.files import File
 
+from admission.cli.configuration.documentation import example
 from admission.cli.main import main
 
 if TYPE_CHECKING:
@@ -17,9 +18,19 @@ if TYPE_CHECKING:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add `reference/commands.md` to the files of the site."""
+    """Add the generated pages to the files of the site."""
     files.append(File.generated(config, "reference/commands.md", content=commands_page()))
+    files.append(File.generated(config, "reference/settings.md", content=settings_page()))
     return files
+
+
+def settings_page() -> str:
+    """The configuration file with all settings, and what each means, as Markdown."""
+    intro = (
+        "What `sluice config example` prints: every setting with its meaning, its flag and environment variable, and "
+        "its default, or an example where there is none. [Settings](../configuration.md) says more of the main ones."
+    )
+    return "\n".join(["# All settings", "", intro, "", "```yaml", example().rstrip(), "```", ""])
 
 
 def commands_page() -> str:

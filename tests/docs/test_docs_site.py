@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pydantic.alias_generators import to_camel
+
+from admission.cli.configuration.settings import Settings
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,3 +25,5 @@ def test_the_site_builds_and_every_link_leads_somewhere(tmp_path):
     )
     assert (run.returncode, run.stdout + run.stderr) == (0, "")
     assert "sluice submit" in (tmp_path / "site" / "reference" / "commands.html").read_text()
+    settings = (tmp_path / "site" / "reference" / "settings.html").read_text()
+    assert [name for name in Settings.model_fields if to_camel(name) not in settings] == ["admin_token"]
