@@ -41,6 +41,7 @@ NAME: Final = "sluice-database"
 DATABASE: Final = "sluice.dev/database-id"
 LOCATION: Final = "sluice.dev/database"
 EPOCH: Final = "sluice.dev/epoch"
+REVISION: Final = "sluice.dev/revision"
 
 _PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 _RIGHTS: Final = f"the right to get, create and update the Lease {NAMESPACE}/{NAME}: apply deploy/rbac/sluice.yaml"
@@ -63,6 +64,8 @@ class Claimant:
     """Where that database is, as shown in messages."""
     epoch: int
     """The epoch of its leader."""
+    revision: int
+    """How far that leader had got when it renewed the claim: a copy of the database that is behind was made before."""
     holder: str
     """The process that decides; empty: it was shut down in order."""
     version: str
@@ -121,15 +124,19 @@ class Claim:
         database: str,
         location: str,
         holder: str,
+        revision: Callable[[], int],
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`database` is its identity, `holder` another one for each process. `now` only fills in what people read."""
+        """`database` is its identity, `holder` another one for each process, `revision` gives what is committed for
+        certain. `now` only fills in what people read.
+        """
         self.database = database
         self.location = location
         self._client = client
         self._holder = holder
+        self._revision = revision
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -249,7 +256,12 @@ class Claim:
         self._holds_until = began + HOLDS
 
     async def _put(self, *, holder: str) -> None:
-        annotations = {DATABASE: self.database, LOCATION: self.location, EPOCH: str(self._epoch)}
+        annotations = {
+            DATABASE: self.database,
+            LOCATION: self.location,
+            EPOCH: str(self._epoch),
+            REVISION: str(self._revision()),
+        }
         renewed = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": holder, "leaseDurationSeconds": int(DURATION), "renewTime": renewed}
         if self._lease is None:
@@ -271,11 +283,16 @@ def _claimant(lease: Object) -> Claimant | None:
     annotations = lease["metadata"].get("annotations") or {}
     if not annotations.get(DATABASE):
         return None
-    epoch = annotations.get(EPOCH, "")
+
+    def number(name: str) -> int:
+        text = annotations.get(name, "")
+        return int(text) if text.isdecimal() else 0
+
     return Claimant(
         database=annotations[DATABASE],
         location=annotations.get(LOCATION, ""),
-        epoch=int(epoch) if epoch.isdecimal() else 0,
+        epoch=number(EPOCH),
+        revision=number(REVISION),
         holder=str((lease.get("spec") or {}).get("holderIdentity") or ""),
         version=lease["metadata"]["resourceVersion"],
     )

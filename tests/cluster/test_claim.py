@@ -60,7 +60,7 @@ class Passing:
 def claim_of(client: Client, database: str, time: Passing, holder: str = "") -> Claim:
     claim = Claim(
         client, database=database, location=f"/{database}.db", holder=holder or f"process-of-{database}", clock=time,
-        sleep=time.sleep,
+        sleep=time.sleep, revision=lambda: 12,
     )  # fmt: skip
     claim.permit(cluster="", instead_of=None)
     return claim
@@ -78,6 +78,7 @@ async def test_it_names_the_database_the_process_and_the_epoch(client: Client):
     await claim.take(epoch=7)
     found = await seen_by(claim)
     assert (found.database, found.location, found.epoch, found.holder) == ("mine", "/mine.db", 7, "process-of-mine")
+    assert found.revision == 12
     await claim.release()
     found = await seen_by(claim)
     assert (found.database, found.epoch, found.holder) == ("mine", 7, "")

@@ -158,7 +158,7 @@ def _disagreement(
             f"the database {claim} is not the one that decided last for {cluster}: that is {last}",
             lambda found: bool(found.stopped or found.queued),
         )
-    if last is not None and last.epoch > identity.epoch:
+    if last is not None and (last.epoch > identity.epoch or last.revision > identity.revision):
         return _Disagreement(
             f"the database {claim} is an older copy of the one that decided last for {cluster}, at {last.location}",
             lambda found: bool(found.stopped),

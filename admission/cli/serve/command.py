@@ -290,7 +290,13 @@ async def _claim(starting: Starting, store: Store, client: Client, *, holder: st
     identity = await starting.patiently(store.identity)
     # The same path on two machines is two files.
     location = store.location if store.is_shared else f"{store.location} on {socket.gethostname()}"
-    return Claim(client, database=identity.database, location=location, holder=holder)
+    return Claim(
+        client,
+        database=identity.database,
+        location=location,
+        holder=holder,
+        revision=lambda: max(identity.revision, store.revisions.newest),
+    )
 
 
 def _elector(settings: Settings, client: Client, identity: str) -> Elector | None:

@@ -27,6 +27,8 @@ class Identity(NamedTuple):
     """The identity of the cluster that it decided for last; empty: for none yet."""
     epoch: int
     """The epoch of its last leader. Of two copies, that with the higher one was used later."""
+    revision: int
+    """How far it has got. Of two copies, that with the higher one was used later; an import begins another epoch."""
 
 
 async def read(database: Database) -> Identity:
@@ -48,5 +50,6 @@ async def note_cluster(database: Database, cluster: str) -> None:
 
 
 async def _noted(connection: AsyncConnection) -> Identity:
-    row = (await connection.execute(select(head.c.identity, head.c.cluster, head.c.epoch))).one()
-    return Identity(row.identity or "", row.cluster or "", row.epoch)
+    columns = select(head.c.identity, head.c.cluster, head.c.epoch, head.c.revision)
+    row = (await connection.execute(columns)).one()
+    return Identity(row.identity or "", row.cluster or "", row.epoch, row.revision)
