@@ -120,7 +120,7 @@ class Assignment:
         """The word of the vocabulary for a workload that does not fit.
 
         Within a resource group the mildest counts, as the flavors are alternatives; between groups and pod sets the
-        most severe, as all of them are needed.
+        most severe, as all of them are needed. Where each group has a flavor, a resource is in no group at all.
         """
         worst = ""
         for pod_set in self.pod_sets:
@@ -128,10 +128,10 @@ class Assignment:
                 continue
             by_group: dict[int, str] = {}
             for attempt in pod_set.attempts:
-                if attempt.mode is Mode.NO_FIT:
-                    mildest = by_group.get(attempt.group, attempt.reason)
-                    by_group[attempt.group] = min(mildest, attempt.reason, key=severity)
-            worst = max(worst, *(by_group.values() or [NO_MATCHING_FLAVOR]), key=severity)
+                mildest = by_group.get(attempt.group, attempt.reason)
+                by_group[attempt.group] = min(mildest, attempt.reason, key=severity)
+            own = max(by_group.values(), default="", key=severity)
+            worst = max(worst, own or NO_MATCHING_FLAVOR, key=severity)
         return worst
 
 

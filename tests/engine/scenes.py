@@ -57,7 +57,8 @@ def local_queue(name: str, *, to: str = "", **fields: Any) -> QueueObject:
 def workload(
     name: str, queue: str, cpu: float = 1, *, count: int = 1, priority: int = 0, created: float = 0.0, **fields: Any
 ) -> Workload:
-    pods = PodSet("main", count, {"cpu": round(cpu * 1000)}, **fields.pop("pods", {}))
+    requests = {"cpu": round(cpu * 1000)} | fields.pop("others", {})
+    pods = PodSet("main", count, requests, **fields.pop("pods", {}))
     return Workload(
         uid=name, namespace="ns", name=name, queue=queue, priority=priority, created=created, pod_sets=(pods,), **fields
     )

@@ -76,13 +76,17 @@ class Reasons(RuleBasedStateMachine):
         selector=st.sampled_from(({}, {}, {"zone": "x"}, {"zone": "y"})),
         more=st.sampled_from((1, 1, 3)),
         user=st.sampled_from(("ada", "bob")),
+        others=st.sampled_from(({}, {}, {}, {"example.com/port": 1})),
     )
-    def submit(self, queue, cpu, priority, selector, more, user):
+    def submit(self, queue, cpu, priority, selector, more, user, others):
         for _ in range(more):
             self.number += 1
             pods = {"node_selector": selector}
-            item = workload(f"w{self.number}", queue, cpu, priority=priority, created=float(self.number), pods=pods)
-            self.wait(WorkloadPending(replace(item, user=user)))
+            created = float(self.number)
+            item = workload(
+                f"w{self.number}", queue, cpu, priority=priority, created=created, pods=pods, others=others, user=user
+            )
+            self.wait(WorkloadPending(item))
 
     def wait(self, event):
         self.waiting[event.workload.uid] = event
@@ -312,3 +316,15 @@ def test_what_keeps_pods_off_a_flavor_is_named(selector, labels, taints, said):
     assert explanation.reason == "NoMatchingFlavor"
     assert said in explanation.message
     assert "change nodeSelector, affinity or tolerations" in explanation.message
+
+
+def test_a_resource_without_quota_is_the_reason_where_one_of_the_flavors_would_do():
+    quota = {"small": 1, "large": 4}  # example.com/port is judged after cpu, by the order of their hashes
+    world = World(
+        *(manifest("ResourceFlavor", name, {}) for name in quota), cluster_queue("cq", quota), local_queue("cq")
+    )
+    world.submit(workload("w", "cq", 2, others={"example.com/port": 1}))
+    assert world.admitted() == []
+    (park,) = world.engine.reasons(10)
+    assert park.reason == "NoMatchingFlavor"
+    assert "example.com/port" in park.message

@@ -161,6 +161,20 @@ class TestScheduling:
         await cluster.client.patch("pods", NAMESPACE, pod["metadata"]["name"], {"spec": {"schedulingGates": None}})
         await cluster.status("gated", succeeded=1)
 
+    async def test_a_pod_that_names_its_node_takes_no_room_that_there_is_not(self, cluster):
+        await cluster.node("n", cpu="2")
+        await cluster.job("first", run=None)
+        await cluster.status("first", ready=1)
+        await cluster.job("greedy", cpu="2", pod={"nodeName": "n"}, backoffLimit=0)
+        await cluster.status("greedy", failed=1)
+        assert [pod["status"]["reason"] for pod in cluster.pods("greedy")] == ["OutOfcpu"]
+        await cluster.job("other", run="1")
+        await cluster.status("other", succeeded=1)
+        await cluster.client.delete("jobs", NAMESPACE, "first", propagation="Background")
+        await cluster.until(lambda: not cluster.pods("first"))
+        await cluster.job("modest", run="1", cpu="2", pod={"nodeName": "n"})
+        await cluster.status("modest", succeeded=1)
+
     async def test_other_nodes_and_the_pods_on_them_are_left_alone(self, cluster):
         await cluster.node("foreign", pretend=False)
         await cluster.job("a", run="1")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers.base import Controller, condition, is_over
+from admission.sandbox.controllers.fit import room_on, shape_of
 from admission.sandbox.controllers.podlife import exit_code, run_seconds, start_of, stop_seconds
 from admission.sandbox.controllers.scheduler import is_pretend
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
@@ -31,6 +34,8 @@ class Kubelet(Controller[tuple[str, str]]):
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
         self._nodes: dict[str, bool] = {}  # name -> pretend
+        self._room: dict[str, dict[str, int]] = {}  # of a node: resource -> amount that is not taken
+        self._admitted: dict[tuple[str, str], dict[str, int]] = {}  # resource -> amount that the pod takes
         self._pods: dict[str, dict[tuple[str, str], None]] = {}
         self._started: dict[tuple[str, str], float] = {}
         self._asked: dict[tuple[str, str], float] = {}  # when each deleted pod was first asked to end
@@ -45,8 +50,12 @@ class Kubelet(Controller[tuple[str, str]]):
         name = node["metadata"]["name"]
         if change == "DELETED":
             del self._nodes[name]
+            del self._room[name]
         else:
             self._nodes[name] = is_pretend(node)
+            self._room[name] = room_on(node)
+            for key in self._pods.get(name, ()):
+                self._take(name, self._admitted.get(key, {}), 1)
             self.dirty(("", name))
         if change != "MODIFIED":
             for key in self._pods.get(name, ()):
@@ -57,6 +66,8 @@ class Kubelet(Controller[tuple[str, str]]):
         key = (metadata["namespace"], metadata["name"])
         if node is None:
             return
+        if change == "DELETED" or is_over(pod):
+            self._take(node, self._admitted.pop(key, {}), -1)
         if change == "DELETED":
             self._started.pop(key, None)
             self._asked.pop(key, None)
@@ -97,6 +108,10 @@ class Kubelet(Controller[tuple[str, str]]):
             if start == "fails":
                 await self._write(pod, _ended(pod, _UNSTARTED, now))
                 return
+            lacking = self._admit(key, pod)
+            if lacking:
+                await self._write(pod, _rejected(lacking, now))
+                return
             self._started[key] = now
             pod = await self._write(pod, _running(pod, now, ready=start != "unready"))
         ends = self._natural_end(key, pod)
@@ -104,6 +119,24 @@ class Kubelet(Controller[tuple[str, str]]):
             self.dirty(key, ends - now)
         else:
             await self._write(pod, _ended(pod, exit_code(pod), now))
+
+    def _admit(self, key: tuple[str, str], pod: Object) -> str:
+        """Take the pod's share of its node; or the resource of which the node has too little.
+
+        The scheduler has asked before, but a pod that names its node itself has passed it by.
+        """
+        node, needed = pod["spec"]["nodeName"], dict(shape_of(pod["spec"]).requests)
+        room = self._room[node]
+        lacking = next((name for name, amount in needed.items() if amount > room.get(name, 0)), "")
+        if not lacking and key not in self._admitted:
+            self._admitted[key] = needed
+            self._take(node, needed, 1)
+        return lacking
+
+    def _take(self, node: str, amounts: Mapping[str, int], sign: int) -> None:
+        room = self._room.get(node, {})
+        for name, amount in amounts.items():
+            room[name] = room.get(name, 0) - sign * amount
 
     def _natural_end(self, key: tuple[str, str], pod: Object) -> float:
         """When the pod ends by itself; infinity if it does not."""
@@ -203,6 +236,16 @@ def _waiting(pod: Object, now: float) -> Object:
             _container(container, {"waiting": why}, ready=False, started=False)
             for container in pod["spec"]["containers"]
         ],
+    }
+
+
+def _rejected(resource: str, now: float) -> Object:
+    """As the kubelet says it (`pkg/kubelet/lifecycle/predicate.go`), without its numbers."""
+    return {
+        "phase": "Failed",
+        "reason": f"OutOf{resource}",
+        "message": f"Pod was rejected: Node didn't have enough resource: {resource}",
+        "startTime": rfc3339(now),
     }
 
 
