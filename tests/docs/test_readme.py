@@ -25,7 +25,7 @@ def commands(text: str) -> list[str]:
 
 @pytest.mark.parametrize("has_cluster", [False, True], ids=["without a cluster", "with a cluster"])
 async def test_the_readme_followed(tmp_path, has_cluster):
-    section = README.read_text().split("## Use it")[1].split("## More")[0]
+    section = README.read_text().split("## Use it")[1].split("## Install it")[0]
     fenced = r"^```yaml\n(.*?)^```"
     manifests = re.findall(fenced, section, re.MULTILINE | re.DOTALL)[0]
     without, with_one, then = commands(re.sub(fenced, "", section, flags=re.MULTILINE | re.DOTALL))
