@@ -308,7 +308,8 @@ class Node:
             for _, _, found, _ in batch:
                 metadata = found["metadata"]
                 is_up = found.get("status", {}).get("phase") == "Running"
-                if metadata["namespace"] != NAMESPACE or metadata["uid"] in ran or not is_up:
+                is_hook = metadata.get("labels", {}).get("app.kubernetes.io/component") == "uninstall"
+                if metadata["namespace"] != NAMESPACE or not is_hook or metadata["uid"] in ran or not is_up:
                     continue
                 pod = ran[metadata["uid"]] = await self.start(
                     "uninstall", {"metadata": {}, "spec": found["spec"]}, probed=False
