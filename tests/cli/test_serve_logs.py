@@ -79,4 +79,4 @@ async def test_the_gate_alone_logs_as_it_is_told(tmp_path):
     assert waits["message"].startswith("cannot answer yet")
     process.terminate()
     _, rest = await process.communicate()
-    assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM", "ended"]
+    assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM; answers for another 5 s", "ended"]
