@@ -166,7 +166,11 @@ def _step(obj: Any, part: str) -> Any:
 
 
 def without(obj: Any, path: Path) -> Any:
-    """A copy of the object without a field; an item of a list goes with its key."""
+    """A copy of the object without a field, nor an object or list that becomes empty; a list's item goes with its key.
+
+    As upstream's `sigs.k8s.io/structured-merge-diff` prunes: a Deployment whose new strategy has no `rollingUpdate` may
+    not keep an empty one.
+    """
     part, rest = path[0], path[1:]
     if part.startswith("k:"):
         ((name, value),) = orjson.loads(part[2:]).items()
@@ -175,12 +179,9 @@ def without(obj: Any, path: Path) -> Any:
         return [without(item, rest) if item.get(name) == value else item for item in obj or ()]
     if type(obj) is not dict or part[2:] not in obj:
         return obj
-    copy = dict(obj)
-    if rest:
-        copy[part[2:]] = without(copy[part[2:]], rest)
-    else:
-        del copy[part[2:]]
-    return copy
+    name = part[2:]
+    kept = without(obj[name], rest) if rest else None
+    return {key: kept if key == name else value for key, value in obj.items() if key != name or kept}
 
 
 def shown(path: Path) -> str:

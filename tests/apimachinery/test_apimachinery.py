@@ -147,6 +147,7 @@ def test_an_apply_meets_conflicts_takes_fields_and_drops_what_it_had():
     _, dropped = applied(forced, {size}, set(), alice)
     assert dropped == [colour]
     assert without({"spec": {"size": 1, "colour": "red"}}, colour) == {"spec": {"size": 1}}
+    assert without({"kind": "Shirt", "spec": {"colour": "red"}}, colour) == {"kind": "Shirt"}
 
 
 def test_a_field_that_another_manager_has_parts_of_is_not_dropped():
