@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from node import Node, Pod
 
 from admission.sandbox.sandbox import Sandbox
+from tests.deploy.commands import output_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -160,21 +161,10 @@ class Scene:
 
     async def helm(self, action: str, values: Object | None = None) -> None:
         script = (sys.executable, str(Path(__file__).with_name("helm_release.py")))
-        process = await asyncio.create_subprocess_exec(
-            *script, str(self.folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, errors = await process.communicate()
-        assert process.returncode == 0, errors.decode()
+        await output_of(*script, str(self.folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}))
 
     async def kubectl(self, *arguments: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            "kubectl", f"--kubeconfig={self.folder / 'kubeconfig'}", *arguments,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
-        return output.decode()
+        return await output_of("kubectl", f"--kubeconfig={self.folder / 'kubeconfig'}", *arguments)
 
     async def leader(self) -> Pod:
         """The pod that the Lease names by its process, once it decides."""

@@ -21,6 +21,7 @@ from kubernetes_validate import ValidationError, validate
 from admission.cli.configuration.settings import load_settings
 from admission.sandbox.main import pretend_node
 from admission.sandbox.sandbox import Sandbox
+from tests.deploy.commands import output_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -211,13 +212,8 @@ def test_a_mistake_in_values_is_a_sentence(values: Object, sentence: str):
 async def helm_does(action: str, folder: Path, values: Object | None = None) -> list[str]:
     """The states of the release's revisions after that."""
     script = (sys.executable, str(Path(__file__).with_name("helm_release.py")))
-    process = await asyncio.create_subprocess_exec(
-        *script, str(folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    states: list[str] = json.loads(output or b"[]")
+    output = await output_of(*script, str(folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}))
+    states: list[str] = json.loads(output or "[]")
     return states
 
 
