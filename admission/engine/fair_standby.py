@@ -8,7 +8,8 @@ heads anew for each workload that ends takes a third of a second, although most 
   tournament, depend on its own ClusterQueue alone; it has to be judged only if its turn comes while it still fits.
 
 All others take part as ever. So the decisions are those of a cycle with everybody in it
-(`tests/engine/test_engine_standby.py` compares the two).
+(`tests/engine/test_engine_standby.py` compares the two), but for one thing: an interrupted search for a flavor goes on
+by its age in cycles, of which there may be fewer, so that it may begin with the first flavor again.
 """
 
 from __future__ import annotations
