@@ -201,6 +201,7 @@ async def test_the_history_of_a_workload_is_its_story_and_what_it_held(api: Clie
 @on_both_databases
 async def test_every_version_of_a_queue_is_kept_with_who_why_and_what(api: Client) -> None:
     changed = cluster_queue("one", cpu="8", stopPolicy="Hold")
+    changed["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     assert (await api.put(f"{PREFIX}/clusterqueues/one?reason=more+nodes", changed)).status == 200
     assert (await api.delete(f"{PREFIX}/clusterqueues/none")).status == 404
     found = (await api.get(f"{PREFIX}/clusterqueues/one/history")).body

@@ -258,6 +258,16 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 assert refused.exit_code == 1
                 assert 'User "bob" cannot' in refused.stderr
             assert 'cannot patch resource "workloads"' in (await alice("prioritize", "mine", "--top")).stderr
+            # Who may release any workload takes the label of its user away, too.
+            assert (await alice("hold", "mine")).exit_code == 0
+            while "It is held by its label" not in (await admin("why", "mine")).stdout:
+                pass
+            released = await admin("release", "mine")
+            assert released.stdout.endswith(" released\n"), released.stderr
+            assert "sluice.dev/hold" not in (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
+            assert (await admin("deactivate", "mine")).exit_code == 0
+            assert "`sluice activate` lets it queue again" in (await admin("release", "mine")).stderr
+            assert (await admin("activate", "mine")).exit_code == 0
             assert (await admin("hold", "mine")).exit_code == 0
             assert "is held by an admin" in (await alice("release", "mine")).stderr
 

@@ -171,6 +171,11 @@ async def _change(
     async with connect(connection) as sluice:
         for kind, name in _named(names):
             workload = await found_workload(sluice, name, namespace, kind)
+            is_released = spec.get("hold") is False
+            if is_released and workload.document["spec"].get("active") is False:
+                raise CommandError(
+                    f"{workload.object_name} is deactivated, not held; `sluice activate` lets it queue again"
+                )
             document = None
             if writing.dry_run != "client":
                 try:
@@ -181,11 +186,19 @@ async def _change(
                     if "hold" not in spec:
                         raise
                     await _label(connection, workload, error, hold=spec["hold"] is True, writing=writing)
+                else:
+                    if is_released and _is_held_by_label(workload):
+                        await _label(connection, workload, None, hold=False, writing=writing)
             print_outcome(f"workload.sluice.dev/{workload.name}", outcome, writing, document)
 
 
+def _is_held_by_label(workload: Workload) -> bool:
+    reserved = workload.conditions.get("QuotaReserved")
+    return reserved is not None and reserved.reason == "OnHold" and not workload.document["spec"].get("hold")
+
+
 async def _label(
-    connection: Connection, workload: Workload, refused: Forbidden, *, hold: bool, writing: Writing
+    connection: Connection, workload: Workload, refused: Forbidden | None, *, hold: bool, writing: Writing
 ) -> None:
     """Hold or release by the label of the Job, as who has submitted it may. Raises CommandError."""
     from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, object_path
