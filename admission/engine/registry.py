@@ -369,13 +369,12 @@ class Registry:
                 continue
             local_queue = self.local_queues.get(held.local_queue)
             if held.queue.spec.stop_policy == "HoldAndDrain":
-                text = sentences.drained("ClusterQueue", held.queue.name)
-                evicted.append(Evict(held.workload, CLUSTER_QUEUE_STOPPED, text))
+                reason, text = CLUSTER_QUEUE_STOPPED, sentences.drained("ClusterQueue", held.queue.name)
             elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
-                text = sentences.drained("LocalQueue", held.local_queue[1])
-                evicted.append(Evict(held.workload, LOCAL_QUEUE_STOPPED, text))
+                reason, text = LOCAL_QUEUE_STOPPED, sentences.drained("LocalQueue", held.local_queue[1])
             else:
                 continue
+            evicted.append(Evict(held.workload, reason, text))
             held.evicting = True
         return evicted
 

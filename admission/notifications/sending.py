@@ -13,6 +13,7 @@ from admission.model.text import clean
 from admission.notifications.addresses import ForbiddenAddress, checked_sockets
 from admission.notifications.bodies import encoded, signed
 from admission.notifications.receivers import DeliveryFailed
+from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,11 +36,8 @@ class Sender:
     @asynccontextmanager
     async def open(cls, receivers: Callable[[], Receivers]) -> AsyncIterator[Sender]:
         """A sender; `receivers` gives what the admin allows now."""
-        connector = aiohttp.TCPConnector(
-            socket_factory=checked_sockets(lambda: receivers().networks),
-            use_dns_cache=False,
-            force_close=True,  # each request is to an address that is allowed now
-        )
+        # No connection is kept, so that each request is to an address that is allowed now.
+        connector = client_connector(keepalive=0, socket_factory=checked_sockets(lambda: receivers().networks))
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 if TYPE_CHECKING:
+    import socket
     import ssl
+    from collections.abc import Callable
+    from typing import Any
 
 _LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8)
 """Newer ones are spared the clean-up by aiohttp, which warns where it is asked for."""
 
 
 def client_connector(
-    context: ssl.SSLContext | None, *, limit: int = 100, keepalive: float = 15.0
+    context: ssl.SSLContext | None = None,
+    *,
+    limit: int = 100,
+    keepalive: float = 15.0,
+    socket_factory: Callable[[Any], socket.socket] | None = None,
 ) -> aiohttp.TCPConnector:
     """The connection pool of a client session, with no connection left open when the session is closed.
 
@@ -24,11 +31,13 @@ def client_connector(
     loop.
 
     `context` None stands for the system's certificate authorities; `limit` is the number of connections at once (0: any
-    number), `keepalive` the seconds for which an unused one is kept.
+    number), `keepalive` the seconds for which an unused one is kept (0: each request has one of its own, to an address
+    that is looked up for it), `socket_factory` makes the socket for an address, as `aiohttp.TCPConnector` has it.
     """
     return aiohttp.TCPConnector(
         ssl=True if context is None else context,
         limit=limit,
-        keepalive_timeout=keepalive,
         enable_cleanup_closed=_LEAVES_CONNECTIONS,
+        socket_factory=socket_factory,
+        **({"keepalive_timeout": keepalive} if keepalive else {"force_close": True, "use_dns_cache": False}),
     )

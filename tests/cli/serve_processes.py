@@ -15,8 +15,10 @@ from ports import free_port
 from tests.forking import Forked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from admission.sandbox.sandbox import Sandbox
 
 Object = dict[str, Any]
 
@@ -148,6 +150,14 @@ kind: LocalQueue
 metadata: {name: lq, namespace: default}
 spec: {clusterQueue: cq}
 """
+
+
+async def until_job(sandbox: Sandbox, name: str, holds: Callable[[Object], bool]) -> None:
+    """Wait until a Job of the sandbox is so."""
+    watcher = sandbox.local("admin").watch("jobs")
+    async for batch in watcher:
+        if any(obj["metadata"]["name"] == name and holds(obj) for _, _, obj, _ in batch):
+            watcher.close()
 
 
 async def all_complete(local: Any, count: int) -> None:

@@ -54,17 +54,21 @@ def queued(name: str, *, cpu: str, priority_class: str = "") -> dict[str, Any]:
     return manifest
 
 
-async def test_jobs_from_why_to_history(tmp_path):
-    async with world(tmp_path) as (sandbox, sluice, client):
-        admin = sandbox.local("admin")
-        await admin.create("jobs", "default", queued("big", cpu="3"))
-        await client.workloads.wait("big")
-        # They may be created in the same second: the priority says who is first.
-        await admin.create("jobs", "default", queued("first", cpu="2"))
-        await admin.create("jobs", "default", queued("second", cpu="2", priority_class="low"))
-        for name in ("first", "second"):
-            await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
+async def three_jobs(sandbox, client):
+    """`big` is admitted, `first` and `second` wait."""
+    admin = sandbox.local("admin")
+    await admin.create("jobs", "default", queued("big", cpu="3"))
+    await client.workloads.wait("big")
+    # They may be created in the same second: the priority says who is first.
+    await admin.create("jobs", "default", queued("first", cpu="2"))
+    await admin.create("jobs", "default", queued("second", cpu="2", priority_class="low"))
+    for name in ("first", "second"):
+        await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
 
+
+async def test_why_jobs_wait_and_their_places(tmp_path):
+    async with world(tmp_path) as (sandbox, sluice, client):
+        await three_jobs(sandbox, client)
         why = await sluice("why", "job/first")
         assert why.exit_code == 0, why.stderr
         text = " ".join(why.stdout.split())
@@ -96,6 +100,10 @@ async def test_jobs_from_why_to_history(tmp_path):
         assert (await sluice("prioritize", "second", "--top")).exit_code == 0
         await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
 
+
+async def test_jobs_from_what_they_use_to_history(tmp_path):
+    async with world(tmp_path) as (sandbox, sluice, client):
+        await three_jobs(sandbox, client)
         assert "NAME  FLAVOR   RESOURCE  USED  NOMINAL  BORROWED  USE" in (await sluice("top", "queues")).stdout
         assert (await sluice("top", "queues")).stdout.splitlines()[1].split() == [
             "cq", "default", "cpu", "3", "4", "0", "75%",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from contextlib import asynccontextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from serve_processes import NODE, QUEUES, Replica, job, serving, sluice
+from serve_processes import NODE, QUEUES, Replica, job, serving, sluice, until_job
 
 from admission.sandbox.sandbox import Sandbox
 
@@ -90,13 +89,6 @@ async def submit(sandbox: Sandbox, name: str) -> None:
     await sandbox.local("alice").create("jobs", "default", body)
 
 
-async def until(sandbox: Sandbox, name: str, holds: Callable[[Any], bool]) -> None:
-    watcher = sandbox.local("admin").watch("jobs")
-    async for batch in watcher:
-        if any(obj["metadata"]["name"] == name and holds(obj) for _, _, obj, _ in batch):
-            watcher.close()
-
-
 def runs(obj: Any) -> bool:
     return not obj["spec"]["suspend"] and obj.get("status", {}).get("active") == 1
 
@@ -119,11 +111,11 @@ async def test_a_database_is_restored_from_yesterday(kind: str, make_database_ur
         async with admin.serves() as replica:
             await admin.does(["sluice", "apply", "-f", "queues.yaml"], replica=replica)
             await submit(sandbox, "of-yesterday")
-            await until(sandbox, "of-yesterday", runs)
+            await until_job(sandbox, "of-yesterday", runs)
             for words in commands("Back up"):
                 await admin.does(words, replica=None if "--database-url-file" in words else replica)
             await submit(sandbox, "of-today")
-            await until(sandbox, "of-today", runs)
+            await until_job(sandbox, "of-today", runs)
         admin.has(await make_database_url(kind))  # the old one is lost
         stop, *restore, start = commands("With a backup")
         assert (stop[:2], start[:2]) == (["kubectl", "scale"], ["kubectl", "scale"])
@@ -134,9 +126,7 @@ async def test_a_database_is_restored_from_yesterday(kind: str, make_database_ur
         assert "stop 1 running Job (default/of-today), which would queue again" in sentence
         assert [generation(sandbox, name) for name in ("of-yesterday", "of-today")] == [2, 2], "nothing was stopped"
         async with admin.serves("--adopt"):
-            while generation(sandbox, "of-today") < 4:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-            await until(sandbox, "of-today", runs)
+            await until_job(sandbox, "of-today", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 4)
             assert generation(sandbox, "of-yesterday") == 2, "what is on record runs on"
 
 
@@ -148,16 +138,16 @@ async def test_a_database_is_lost_without_a_backup(kind: str, make_database_url:
         async with admin.serves() as replica:
             await admin.does(["sluice", "apply", "-f", "queues.yaml"], replica=replica)
             await submit(sandbox, "runs")
-            await until(sandbox, "runs", runs)
+            await until_job(sandbox, "runs", runs)
         admin.has(await make_database_url(kind))
         migrate, serve, apply = commands("Without a backup")
         await admin.does(migrate)
         assert "--adopt" in serve
         assert "stop 1 running Job (default/runs)" in await admin.refused()
         async with admin.serves("--adopt") as replica:
-            await until(sandbox, "runs", lambda obj: obj["spec"]["suspend"])
+            await until_job(sandbox, "runs", lambda obj: obj["spec"]["suspend"])
             await admin.does(apply, replica=replica)
-            await until(sandbox, "runs", runs)
+            await until_job(sandbox, "runs", runs)
 
 
 @pytest.mark.postgres
@@ -167,13 +157,13 @@ async def test_a_cluster_is_lost(kind: str, make_database_url: Make, admin: Admi
     async with cluster(admin.folder) as sandbox, admin.serves() as replica:
         await admin.does(["sluice", "apply", "-f", "queues.yaml"], replica=replica)
         await submit(sandbox, "gone")
-        await until(sandbox, "gone", runs)
+        await until_job(sandbox, "gone", runs)
     async with cluster(admin.folder) as another:
         ((*_, adopt, _, _),) = commands("Another cluster")
         assert adopt == "--adopt"
         assert "finish the records of 1 Job (default/gone)" in await admin.refused()
         async with admin.serves("--adopt") as replica:
             await submit(another, "again")
-            await until(another, "again", runs)
+            await until_job(another, "again", runs)
             await admin.does(["sluice", "history", "gone", "-n", "default"], replica=replica)
         assert admin.printed["history"].rstrip().endswith("Deleted")

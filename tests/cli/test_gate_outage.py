@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 from ports import free_port
-from serve_processes import job, serving, sluice
+from serve_processes import Object, job, serving, sluice, until_job
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
-async def test_after_an_outage_and_the_emergency_switch_all_is_put_right(tmp_path: Path):
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     async with Sandbox(controllers=False) as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        await _goes_through_it(sandbox, tmp_path)
+        yield sandbox
 
 
-async def _goes_through_it(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_after_an_outage_and_the_emergency_switch_all_is_put_right(sandbox: Sandbox, tmp_path: Path):
     admin = sandbox.local("admin")
 
     async def switch(to: str) -> None:
         process = await sluice("gate", to, f"--kubeconfig={tmp_path / 'kubeconfig'}")
         await process.communicate()
         assert process.returncode == 0
-
-    def suspended(name: str, namespace: str = "default") -> bool:
-        return bool(admin.get("jobs", namespace, name)["spec"].get("suspend"))
 
     port = free_port()
     flags = (
@@ -50,16 +48,18 @@ async def _goes_through_it(sandbox: Sandbox, tmp_path: Path) -> None:
     await sandbox.local("alice").create("jobs", "kube-system", job("of-the-system"))
     await switch("off")
     await sandbox.local("alice").create("jobs", "default", job("let-in"))
-    assert not suspended("let-in")
+    assert not is_suspended(admin.get("jobs", "default", "let-in"))
     async with serving(tmp_path, url, *flags) as replica:
         await replica.until_ready()
-        while not suspended("let-in"):  # it runs without quota  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        await until_job(sandbox, "let-in", is_suspended)  # it ran without quota
         await sandbox.local("alice").create("jobs", "default", job("still-off"))
         await switch("on")
         created = await sandbox.local("alice").create("jobs", "default", job("gated"))
         assert created["spec"]["suspend"] is True
-        while not suspended("still-off"):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    assert not suspended("unlabelled")
-    assert not suspended("of-the-system", "kube-system")
+        await until_job(sandbox, "still-off", is_suspended)
+    assert not is_suspended(admin.get("jobs", "default", "unlabelled"))
+    assert not is_suspended(admin.get("jobs", "kube-system", "of-the-system"))
+
+
+def is_suspended(obj: Object) -> bool:
+    return bool(obj["spec"].get("suspend"))

@@ -111,6 +111,23 @@ def row(kind, version, name, steps):
     return f"| {kind.kind} {version} | `{name}.yaml` | {pod_sets} | {gate} | {', '.join(steps)} |"
 
 
+async def until_admitted(world, kind, created, amounts):
+    """It runs where it was admitted to, with exactly its quota, until its pods are ready."""
+    user, key = world.user, created["metadata"]["name"]
+    running = await until(user, kind.plural, key, lambda each: not kind.observe(each).suspended)
+    record = await world.record(key, "admitted")
+    assert held_by(record) == amounts
+    places = [place for place in kind.places(created) if place.into]
+    templates = [at(running, place.into) for place in places]
+    for place, template in zip(places, templates, strict=True):
+        spec, metadata = (template, template) if place.flat else (template["spec"], template["metadata"])
+        assert spec["nodeSelector"] == {"type": "kwok"}
+        assert spec["tolerations"] == [TOLERATION]
+        assert metadata["labels"]["sluice.dev/workload-uid"] == created["metadata"]["uid"]
+    ready = await until(user, kind.plural, key, lambda each: kind.observe(each).ready)
+    assert len(pods_of(user, ready)) == amounts["pods"]
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 async def test_its_whole_way(world, name):
     obj = document(name)
@@ -136,23 +153,9 @@ async def test_its_whole_way(world, name):
         assert "does not fit in ClusterQueue cq" in waiting.message
         steps.append("explained")
 
-        async def admitted(*said):
-            running = await until(user, plural, key, lambda each: not kind.observe(each).suspended)
-            record = await world.record(key, "admitted")
-            assert held_by(record) == amounts
-            places = [place for place in kind.places(created) if place.into]
-            templates = [at(running, place.into) for place in places]
-            for place, template in zip(places, templates, strict=True):
-                spec, metadata = (template, template) if place.flat else (template["spec"], template["metadata"])
-                assert spec["nodeSelector"] == {"type": "kwok"}
-                assert spec["tolerations"] == [TOLERATION]
-                assert metadata["labels"]["sluice.dev/workload-uid"] == created["metadata"]["uid"]
-            ready = await until(user, plural, key, lambda each: kind.observe(each).ready)
-            assert len(pods_of(user, ready)) == amounts["pods"]
-            steps.extend(said)
-
         await user.delete("jobs", "team-a", "before", propagation="Background")
-        await admitted("admitted", "running", "ready")
+        await until_admitted(world, kind, created, amounts)
+        steps += ["admitted", "running", "ready"]
         await world.submit(job("after", queue="user-queue", cpu="1m"))
         await world.record("after", "pending", reason="WaitingForQuota")
         await user.patch("jobs", "team-a", "after", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
@@ -166,7 +169,8 @@ async def test_its_whole_way(world, name):
         assert stopped["metadata"].get("labels") == created["metadata"]["labels"]
         steps.append("given back byte for byte")
         await world.order(key, held=False)
-        await admitted("admitted again")
+        await until_admitted(world, kind, created, amounts)
+        steps.append("admitted again")
 
         if kind.form.succeeded:
             await end_pods(world, created)

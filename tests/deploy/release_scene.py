@@ -39,11 +39,11 @@ CERTIFICATES = "sluice-webhook-certificates"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 NODES = 4
 QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
+apiVersion: sluice.dev/v1
 kind: ResourceFlavor
 metadata: {name: default}
 ---
-apiVersion: kueue.x-k8s.io/v1beta2
+apiVersion: sluice.dev/v1
 kind: ClusterQueue
 metadata: {name: cq}
 spec:
@@ -53,11 +53,11 @@ spec:
     flavors:
     - {name: default, resources: [{name: cpu, nominalQuota: 16}]}
 ---
-apiVersion: kueue.x-k8s.io/v1beta2
+apiVersion: sluice.dev/v1
 kind: LocalQueue
 metadata: {name: lq, namespace: default}
 spec: {clusterQueue: cq}
-""".replace("kueue.x-k8s.io/v1beta2", "sluice.dev/v1")
+"""
 
 
 def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:

@@ -10,6 +10,7 @@ import secrets
 import socket
 import sys
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.aggregation import TlsDoors
     from admission.cli.serve.gate_process import Gate
     from admission.kinds import Kinds
+    from admission.notifications.notifier import Notifier
 
 log = logging.getLogger(__name__)
 
@@ -101,42 +103,13 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
     async with AsyncExitStack() as stack:
         starting = Starting(settings, lambda: _client(settings))
         stack.push_async_callback(starting.done)
-        # What is wrong with the kubeconfig is told before a database is made.
-        client = await stack.enter_async_context(_client(settings))
-        # The gate waits for the cluster, but not for the database.
-        of_cluster = await stack.enter_async_context(AsyncExitStack())
-        reaching = asyncio.create_task(_reach_cluster(of_cluster, starting, settings, client))
-        stack.push_async_callback(_cancel, reaching)
-        store = await starting.patiently(lambda: _open_store(stack, settings))
-        username, certificates, gate = await reaching
-        kinds = settings.integrations.registry(
-            kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces()
-        )
-        identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
-        elector = _elector(settings, client, identity)
-        claim = await _claim(starting, store, client, holder=identity)
-        await check(starting, store, client, kinds, claim, alone=elector is None, adopt=adopt)
-
-        def leads() -> bool:
-            return claim.holds() and (elector is None or elector.leads())
-
-        controller = _controller(settings, store, client, kinds, leads)
-        notifications = Notifications(settings)
-        notifier = await stack.enter_async_context(notifications.opened(store))
-        role = Role(
-            store,
-            controller,
-            identity=identity,
-            elector=elector,
-            claim=claim,
-            retention=settings.retention.policy(),
-            notifier=notifier,
-        )
-        await starting.patiently(role.begin)
+        replica = await _begin(stack, starting, settings, adopt=adopt)
+        store, client, controller = replica.store, replica.client, replica.controller
+        role, gate = replica.role, replica.gate
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
-        background.append(Reload(settings, *again, _changeable(store, role, gate, notifications)).run)
+        background.append(Reload(settings, *again, _changeable(replica)).run)
         if settings.manage_jobs_without_queue_name:
-            background.append(_unqueued(settings, controller, client, leads).run)
+            background.append(_unqueued(settings, replica).run)
         checks = {"database": store.health, "cluster": role.health}
         if gate is not None:
             background.append(LocalQueues(store, gate.tell_queues).run)
@@ -144,47 +117,115 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         registered = await register_gate(
             settings,
             client=client,
-            kinds=kinds,
-            username=username,
-            certificates=certificates,
+            kinds=replica.kinds,
+            username=replica.username,
+            certificates=replica.certificates,
             asked=starting.asked,
-            leads=leads,
+            leads=replica.leads,
         )
         if registered is not None:
             background.append(registered)
-        doors = await tls_doors(settings, client, certificates)
+        doors = await tls_doors(settings, client, replica.certificates)
         estimates = Estimates(settings, controller)
         background.append(estimates.run)
         app = api_app(settings, store, client, controller, doors, checks, estimates.of)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
-        numbers = Numbers(store, controller, role, client, notifier, gate)
+        numbers = Numbers(store, controller, role, client, replica.notifier, gate)
         app.router.add_get(PATH, Metrics(numbers.collectors).get)
         url = await _open_api(stack, starting, settings, app, doors)
         if doors is not None:
             background.append(doors.keep)
-        log.info("API at %s, cluster at %s as %s, database %s, %s", url, client.server, username, claim, role)
+        log.info(
+            "API at %s, cluster at %s as %s, database %s, %s", url, client.server, replica.username, replica.claim, role
+        )
         _tune_the_interpreter()
         await _all(background)
 
 
-def _changeable(
-    store: Store, role: Role, gate: Gate | None, notifications: Notifications
-) -> Mapping[str, Callable[[Settings], None]]:
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """What one replica consists of, once it has found cluster and database and has begun its role."""
+
+    client: Client
+    store: Store
+    kinds: Kinds
+    username: str
+    certificates: OwnCertificates
+    gate: Gate | None
+    claim: Claim
+    leads: Callable[[], bool]
+    controller: Controller
+    notifications: Notifications
+    notifier: Notifier
+    role: Role
+
+
+async def _begin(stack: AsyncExitStack, starting: Starting, settings: Settings, *, adopt: bool) -> _Replica:
+    """Reach cluster and database, claim the one for the other, and begin to lead or follow, until the stack is left."""
+    # What is wrong with the kubeconfig is told before a database is made.
+    client = await stack.enter_async_context(_client(settings))
+    # The gate waits for the cluster, but not for the database.
+    of_cluster = await stack.enter_async_context(AsyncExitStack())
+    reaching = asyncio.create_task(_reach_cluster(of_cluster, starting, settings, client))
+    stack.push_async_callback(_cancel, reaching)
+    store = await starting.patiently(lambda: _open_store(stack, settings))
+    username, certificates, gate = await reaching
+    kinds = settings.integrations.registry(
+        kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces()
+    )
+    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
+    elector = _elector(settings, client, identity)
+    claim = await _claim(starting, store, client, holder=identity)
+    await check(starting, store, client, kinds, claim, alone=elector is None, adopt=adopt)
+
+    def leads() -> bool:
+        return claim.holds() and (elector is None or elector.leads())
+
+    controller = _controller(settings, store, client, kinds, leads)
+    notifications = Notifications(settings)
+    notifier = await stack.enter_async_context(notifications.opened(store))
+    role = Role(
+        store,
+        controller,
+        identity=identity,
+        elector=elector,
+        claim=claim,
+        retention=settings.retention.policy(),
+        notifier=notifier,
+    )
+    await starting.patiently(role.begin)
+    return _Replica(
+        client=client,
+        store=store,
+        kinds=kinds,
+        username=username,
+        certificates=certificates,
+        gate=gate,
+        claim=claim,
+        leads=leads,
+        controller=controller,
+        notifications=notifications,
+        notifier=notifier,
+        role=role,
+    )
+
+
+def _changeable(replica: _Replica) -> Mapping[str, Callable[[Settings], None]]:
     """What may change while it runs, and who makes use of it."""
 
     def keep(settings: Settings) -> None:
-        role.retention = settings.retention.policy()
+        replica.role.retention = settings.retention.policy()
 
     def log_from(settings: Settings) -> None:
         set_log_level(settings.log_level)
-        if gate is not None:
-            gate.tell_log_level(settings.log_level)
+        if replica.gate is not None:
+            replica.gate.tell_log_level(settings.log_level)
 
     return {
         "log_level": log_from,
         "retention": keep,
-        "notifications": notifications.use,
-        "database_url": lambda settings: store.use_password_of(settings.database_url),
+        "notifications": replica.notifications.use,
+        "database_url": lambda settings: replica.store.use_password_of(settings.database_url),
     }
 
 
@@ -235,13 +276,13 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
 
 
-def _unqueued(settings: Settings, controller: Controller, client: Client, leads: Callable[[], bool]) -> Unqueued:
+def _unqueued(settings: Settings, replica: _Replica) -> Unqueued:
     return Unqueued(
-        client,
-        controller.watches,
-        controller.events,
+        replica.client,
+        replica.controller.watches,
+        replica.controller.events,
         namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
-        leads=leads,
+        leads=replica.leads,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 from admission.model.quantity import UNLIMITED
 
@@ -25,7 +25,6 @@ _RESOURCES: Final = {
     "memory": ("memory", Fraction(10**6)),
 }
 """Field to resource, and how many units of it one of the field's is."""
-_PREEMPTION: Final = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
 _LOST: Final = {
     "priority": "queues have no priority among each other; the weight of fair sharing is the nearest",
     "preemptMinRuntime": "what runs may be preempted from its first second",
@@ -77,7 +76,7 @@ def _queue(fields: Fields, namespaces: Sequence[str]) -> Queue:
         guaranteed=guaranteed,
         limit=limit,
         weight=weights["gpu"],
-        preemption=_PREEMPTION,
+        preemption=PREEMPTS,
         doors=tuple((namespace, name) for namespace in namespaces),
         notes=(*notes, *resources.losses({}), *spec.losses(_LOST)),
     )

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from admission.cli.commands.import_quotas.fields import Fields
-from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 from admission.model.quantity import format_amount
 
@@ -23,7 +23,6 @@ _NOT_QUEUES: Final = {
     "koordinator-system-quota": "is for system pods, which are not queued",
     "koordinator-default-quota": "is for pods of no quota, which are not queued",
 }
-_PREEMPTION: Final = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
 _LOST: Final = {
     "tree-id": "trees for groups of nodes are ResourceFlavors here; give their node labels to one, and quota in it",
     "total-resource": "what the nodes have is said by --capacity",
@@ -72,7 +71,7 @@ def _queue(fields: Fields, name: str, namespaces: Sequence[str]) -> Queue:
         limit=limit,
         kept={} if lends else guaranteed,
         weight=share,
-        preemption=_PREEMPTION,
+        preemption=PREEMPTS,
         inner=inner,
         doors=tuple((namespace, name) for namespace in dict.fromkeys((*namespaces, *listed))),
         notes=tuple(notes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.quota_tree import RECLAIMS, Queue
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 from admission.model.names import is_dns_subdomain
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "quota.codeflare.dev"
 _TREE: Final = "tree"
-_PREEMPTION: Final = {"reclaimWithinCohort": "Any"}
 _LOST: Final = {
     "disabled": "has no equivalent; MCAD itself does not read it",
     "path": "is written by MCAD, and left out",
@@ -57,7 +56,7 @@ def _node(child: Fields, tree: str, parent: str, spec: Fields, namespaces: Seque
         f"{prefix}.{parent}" if parent else "",
         spec.at("parent"),
         guaranteed=quotas.amounts("requests"),
-        preemption=_PREEMPTION,
+        preemption=RECLAIMS,
         doors=tuple((namespace, called) for namespace in namespaces),
         notes=(*quotas.losses(_LOST), *child.losses(_LOST), *spec.losses(_LOST)),
     )

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
     from admission.model.queues import QueueObject
 
+RECLAIMS: Final = {"reclaimWithinCohort": "Any"}
+"""Preemption of schedulers that take back what was lent to other queues."""
+PREEMPTS: Final = {**RECLAIMS, "withinClusterQueue": "LowerPriority"}
+"""Of those that preempt less important work of the same queue, too."""
+
 _MOST_RESOURCES: Final = 64
 _MOST: Final = UNLIMITED - 1
 """The largest amount that is not the one for "no limit"."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "scheduling.x-k8s.io"
 _TOP: Final = "elastic-quotas"
-_PREEMPTION: Final = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
 _DEFAULT: Final = "default"
 """The LocalQueue of Jobs without a queue label: there, pods name no quota."""
 
@@ -31,7 +30,7 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
                 _TOP,
                 guaranteed=spec.amounts("min"),
                 limit=spec.amounts("max", limits=True),
-                preemption=_PREEMPTION,
+                preemption=PREEMPTS,
                 only_namespace=namespace,
                 doors=((namespace, _DEFAULT),),
                 notes=tuple(spec.losses({})),

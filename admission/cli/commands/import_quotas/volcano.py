@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 from admission.model.names import is_dns_subdomain
 
@@ -19,7 +19,6 @@ _ROOT: Final = "root"
 _HIERARCHY: Final = "volcano.sh/hierarchy"
 _WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 _MOST_WEIGHT: Final = 65535
-_PREEMPTION: Final = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
 _LOST: Final = {
     "affinity": "groups of nodes are ResourceFlavors here; give their node labels to one, and quota in it",
     "extendClusters": "Jobs run in this cluster only",
@@ -69,7 +68,7 @@ def _queue(fields: Fields, namespaces: Sequence[str], inner: dict[str, Queue]) -
         limit=limit,
         kept=guaranteed,
         weight=weight,
-        preemption=_PREEMPTION,
+        preemption=PREEMPTS,
         strict=strict,
         held=closed,
         inner=name == _ROOT,

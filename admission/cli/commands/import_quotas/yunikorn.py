@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.cli.commands.import_quotas.fields import Fields
-from admission.cli.commands.import_quotas.quota_tree import Queue
+from admission.cli.commands.import_quotas.quota_tree import RECLAIMS, Queue
 from admission.cli.commands.import_quotas.system import Found, System
 from admission.model.errors import InvalidObject
 from admission.model.names import is_dns_subdomain
@@ -23,7 +23,6 @@ _KEY: Final = "queues.yaml"
 _PARTITION: Final = "default"
 _ROOT: Final = "root"
 _CALLED: Final = {"vcore": "cpu"}
-_PREEMPTION: Final = {"reclaimWithinCohort": "Any"}
 _LIMIT_LOST: Final = "users and groups have no limits of their own"
 _ACCESS: Final = "who may submit and administer is decided by Kubernetes' RBAC"
 _LOST: Final = {
@@ -136,7 +135,7 @@ def _queue(fields: Fields, name: str, parent: str, namespaces: Sequence[str], *,
         parent,
         guaranteed=guaranteed,
         limit=limit,
-        preemption=_PREEMPTION,
+        preemption=RECLAIMS,
         inner=inner or empty_parent,
         doors=tuple((namespace, name) for namespace in namespaces),
         notes=tuple(notes),
