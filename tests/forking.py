@@ -15,13 +15,28 @@ import sys
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any
 
+from admission.cli.main import _COMMANDS, main
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from multiprocessing.context import ForkServerProcess
 
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
 _forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload(["admission.cli.main", "admission.cli.serve"])
+_preloaded = [
+    _COMMANDS["serve"].module,
+    # What it imports only when it needs it.
+    "admission.client",
+    "aiosqlite",
+    "alembic.config",
+    "asyncpg",
+    "encodings.idna",
+    "kubernetes_asyncio.client",
+    "kubernetes_asyncio.config",
+    "sqlalchemy.dialects.postgresql.asyncpg",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+]
+_forking.set_forkserver_preload(_preloaded)
 
 
 class Forked:
@@ -113,8 +128,6 @@ def _run(
     errors: int,
 ) -> None:
     """What the new process does."""
-    from admission.cli.main import main
-
     for given, usual in ((output, 1), (errors, 2)):
         os.dup2(given, usual)
         os.close(given)
@@ -125,5 +138,7 @@ def _run(
     os.environ.update(environment)
     for what, limit in zip(_LIMITS, limits, strict=True):
         resource.setrlimit(what, limit)
+    absent = [name for name in _preloaded if name not in sys.modules]
+    assert not absent, f"{absent} could not be imported once for all, of which the server of forks says nothing"
     sys.argv = ["sluice", *arguments]
     main()
