@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import orjson
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 from multidict import CIMultiDict
 
 from admission.sandbox.aggregation.proxy import pass_on
@@ -188,7 +189,8 @@ class Server:
         response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
         await response.prepare(request)
         await watch.serve(response, self._faults.disturbance(request, asked.attributes, user))
-        await response.write_eof()
+        with suppress(ClientConnectionResetError):  # the client has gone at the same moment
+            await response.write_eof()
         return response
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from chart import CHART
 from containers import build_tree, next_release
 from release_scene import play
 
@@ -29,28 +30,32 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-release-") as name, running_postgresql() as server:
         folder = Path(name)
         here = build_tree(folder / "image")
+        chart = CHART
         if options.before is None:
             trees = {"0.1.0": here, "after": next_release(here, folder / "after")}
         else:
-            trees = {"0.1.0": _tree_of(options.before, folder), "after": here}
+            sources = _sources_of(options.before, folder / "sources")
+            trees = {"0.1.0": build_tree(folder / "before", sources=sources), "after": here}
+            chart = sources / CHART.relative_to(ROOT)
+        print(f"from schema {_schema(trees['0.1.0'])} to {_schema(trees['after'])}")
         server.execute("CREATE DATABASE release")
         scene = play(
             folder,
             trees,
             database_url=server.url("release"),
             schema=_schema(trees["0.1.0"]),
+            first_chart=chart,
             rounds=options.rounds,
             pause=options.pause,
         )
         asyncio.run(scene)
 
 
-def _tree_of(revision: str, folder: Path) -> Path:
-    sources = folder / "sources"
-    sources.mkdir()
+def _sources_of(revision: str, folder: Path) -> Path:
+    folder.mkdir()
     archive = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, capture_output=True)
-    subprocess.run(["tar", "--extract"], cwd=sources, input=archive.stdout, check=True)
-    return build_tree(folder / "before", sources=sources)
+    subprocess.run(["tar", "--extract"], cwd=folder, input=archive.stdout, check=True)
+    return folder
 
 
 def _schema(tree: Path) -> str:

@@ -153,6 +153,8 @@ class Scene:
     node: Node
     load: Load
     folder: Path
+    first_chart: Path
+    """Of the release that is installed first; the one after it has the chart of here."""
     say: Callable[[str], object]
     began: float = field(default_factory=time.monotonic)
 
@@ -161,7 +163,8 @@ class Scene:
 
     async def helm(self, action: str, values: Object | None = None) -> None:
         script = (sys.executable, str(Path(__file__).with_name("helm_release.py")))
-        await output_of(*script, str(self.folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}))
+        chart = self.first_chart if action == "install" else CHART
+        await output_of(*script, str(self.folder / "kubeconfig"), action, str(chart), json.dumps(values or {}))
 
     async def kubectl(self, *arguments: str) -> str:
         return await output_of("kubectl", f"--kubeconfig={self.folder / 'kubeconfig'}", *arguments)
@@ -242,7 +245,13 @@ def _until(certificate: x509.Certificate, end: datetime, issuer: x509.Name, key:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, images: dict[str, Path], *, database_url: str, pause: float, say: Callable[[str], object]
+    folder: Path,
+    images: dict[str, Path],
+    *,
+    first_chart: Path,
+    database_url: str,
+    pause: float,
+    say: Callable[[str], object],
 ) -> AsyncIterator[Scene]:
     """A cluster with nodes, and the Secret with the database's URL; nothing is installed yet."""
     async with Sandbox(speed=60) as sandbox:
@@ -256,7 +265,7 @@ async def opened(
         await admin.create("secrets", NAMESPACE, {"metadata": {"name": "sluice-database"}, "data": data})
         sandbox.write_kubeconfig(folder / "kubeconfig")
         async with Node(sandbox, folder / "pods", images) as node:
-            yield Scene(sandbox, node, Load(sandbox, pause), folder, say)
+            yield Scene(sandbox, node, Load(sandbox, pause), folder, first_chart, say)
 
 
 async def install(scene: Scene) -> None:
@@ -345,15 +354,18 @@ async def play(
     *,
     database_url: str,
     schema: str,
+    first_chart: Path = CHART,
     rounds: int = 1,
     pause: float = 0.1,
     say: Callable[[str], object] = print,
 ) -> None:
     """All of it; `trees` are the images of the release that is installed (0.1.0) and of the one after it.
 
-    `schema` is that of the first; `rounds`: how often the leader is killed and a certificate rotated.
+    `schema` and `first_chart` are those of the first; `rounds`: how often the leader is killed and a certificate
+    rotated.
     """
-    async with opened(folder, trees, database_url=database_url, pause=pause, say=say) as scene:
+    opening = opened(folder, trees, first_chart=first_chart, database_url=database_url, pause=pause, say=say)
+    async with opening as scene:
         before = everything(scene.sandbox)
         await install(scene)
         async with scene.load.running():

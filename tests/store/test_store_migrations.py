@@ -17,6 +17,7 @@ from sqlalchemy import inspect
 from store_examples import admission, admitted, finished, flavor, workload
 
 from admission.cli.main import main
+from admission.model.queues import Subscription
 from admission.store.audit_log import Author
 from admission.store.database.connection import Location, connect
 from admission.store.database.migrations import config, migrate, plan
@@ -138,6 +139,21 @@ async def test_the_ledger_stays_from_schema_to_schema(database_url: str, earlier
     assert await _ledger(database_url) == before
     async with Store.open(database_url) as store:
         assert len((await store.load()).workloads) == 10
+
+
+async def test_what_the_schema_before_has_no_kind_for_goes_with_its_tables(database_url: str):
+    async with Store.open(database_url) as store:
+        told = {"receiver": "chat", "events": ["Admitted"]}
+        metadata = {"name": "mine", "namespace": "team-a"}
+        for manifest in (flavor(), Subscription.model_validate({"metadata": metadata, "spec": told})):
+            await store.queues.create(manifest, author=Author("test"))
+    await migrate(database_url, "0006")
+
+    def kinds(connection: Any) -> list[str]:
+        tables = ("queue_objects", "queue_object_versions")
+        return [kind for table in tables for (kind,) in connection.exec_driver_sql(f"SELECT kind FROM {table}")]
+
+    assert await examine(database_url, kinds) == ["ResourceFlavor", "ResourceFlavor"]
 
 
 async def test_a_plan_says_what_would_be_done_and_does_nothing(database_url: str):

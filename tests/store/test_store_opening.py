@@ -137,6 +137,7 @@ async def test_a_database_of_an_older_version(database_url: str):
 
 async def newer_schema(url: str, *, compatible_with: str) -> None:
     """What a migration of the next version does: it widens tables, and says which older code can work on them."""
+    created = "1" if url.startswith("sqlite") else "now()"
     async with Store.open(url) as store, store._database.write() as connection:
         for statement in (
             "ALTER TABLE workloads ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'",
@@ -145,6 +146,15 @@ async def newer_schema(url: str, *, compatible_with: str) -> None:
             "CREATE TABLE forecasts (id INTEGER PRIMARY KEY)",
             "UPDATE alembic_version SET version_num = '0999'",
             f"UPDATE head SET compatible_with = '{compatible_with}'",
+            *(
+                f"INSERT INTO {table} (kind, namespace, name, uid, generation, revision, created_at, labels, "
+                f"annotations, content, {more}) SELECT 'Forecast', '', 'tomorrow', 'f', 1, 1, {created}, '{{}}', "
+                f"'{{}}', '{{}}', {values}"
+                for table, more, values in (
+                    ("queue_objects", "parent, cluster_queue", "'', ''"),
+                    ("queue_object_versions", "operation, at, author, reason", f"'create', {created}, 'test', ''"),
+                )
+            ),
         ):
             await connection.exec_driver_sql(statement)
 
@@ -155,8 +165,10 @@ async def test_this_code_works_on_a_newer_schema_that_says_so(database_url: str)
         epoch = await store.lead("test")
         await store.queues.create(flavor(), author=Author("test"))
         await store.commit(admitted(workload("1"), admission(), at=1.0), epoch=epoch)
-        (record,) = (await store.load()).workloads
-        assert record.admission == admission()
+        loaded = await store.load()
+        assert [record.admission for record in loaded.workloads] == [admission()]
+        assert [obj.kind for obj in loaded.queue_objects] == ["ResourceFlavor"], "kinds of the newer one are left alone"
+        assert [version.object.kind for version in await store.queues.changes_since(0)] == ["ResourceFlavor"]
     assert await migrate(database_url) == ("0999", "0999"), "a newer schema is left as it is"
     with pytest.raises(SchemaMismatch, match="there is no way from schema 0999"):
         await migrate(database_url, SCHEMA_VERSION)

@@ -52,6 +52,6 @@ def _tell(before: str | None, steps: tuple[migrations.Step, ...], revision: str)
     for step in steps:
         click.echo(f"  {step.revision}  {step.title}")
     if back:
-        click.echo("Tables and columns of these go, with what is in them: make an export first.")
+        click.echo("Tables, columns and kinds of objects of these go, with what is in them: make an export first.")
     elif before is not None:
         click.echo("A Sluice that runs on the present schema goes on meanwhile, and may be brought back afterwards.")

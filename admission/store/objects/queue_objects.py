@@ -206,7 +206,8 @@ class Queues:
         return await self._versions(later if kind is None else later & (columns.kind == kind))
 
     async def _versions(self, condition: ColumnElement[bool]) -> tuple[QueueObjectVersion, ...]:
-        statement = select(queue_object_versions).where(condition).order_by(queue_object_versions.c.id)
+        columns = queue_object_versions.c
+        statement = select(queue_object_versions).where(condition, columns.kind.in_(_MODELS)).order_by(columns.id)
         async with self._database.read() as connection:
             rows = (await connection.execute(statement)).mappings().all()
         return tuple(
@@ -221,10 +222,13 @@ class Queues:
 
 
 async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
-    """Every queue object there is, each kind before those that name it."""
-    rows = (
-        await connection.execute(select(queue_objects).order_by(queue_objects.c.namespace, queue_objects.c.name))
-    ).mappings()
+    """Every queue object there is, each kind before those that name it.
+
+    Not those of kinds that a later version has brought, before it was rolled back: they wait for its return.
+    """
+    columns = queue_objects.c
+    known = select(queue_objects).where(columns.kind.in_(_MODELS)).order_by(columns.namespace, columns.name)
+    rows = (await connection.execute(known)).mappings()
     order = {kind: position for position, kind in enumerate(_MODELS)}
     return tuple(sorted(map(_object, rows), key=lambda obj: order[obj.kind]))
 
