@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from admission.sandbox.apiserver.errors import ApiError, SandboxError
 from admission.sandbox.apiserver.objects import Object
-from admission.sandbox.auth.users import DEFAULT_USERS, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import DEFAULT_USERS
 from admission.sandbox.clock import Clock
 from admission.sandbox.local import LocalClient
 from admission.sandbox.sandbox import Sandbox

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.decoding import decode_new, decode_update
 from admission.sandbox.apiserver.patch import merge_patch
-from admission.sandbox.apiserver.registry import Call, DeleteOptions
+from admission.sandbox.apiserver.requests import Call, DeleteOptions
 from admission.sandbox.builtin.pods import bind
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import User
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Collection, Event, EventType, Version
-    from admission.sandbox.auth.users import User
 
 # (plural, type, object, previous object or None)
 Change = tuple[str, "EventType", "Object", "Object | None"]

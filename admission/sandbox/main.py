@@ -7,7 +7,8 @@ import gc
 import signal
 from typing import TYPE_CHECKING
 
-from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, MASTERS, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, MASTERS
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -6,11 +6,13 @@ import base64
 import copy
 import ssl
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import yaml
 from aiohttp import web
 
+from admission.sandbox.admission.chain import Admission
 from admission.sandbox.aggregation.aggregator import Aggregator
 from admission.sandbox.aggregation.front_proxy import FrontProxy
 from admission.sandbox.apiserver.bodies import LIMIT
@@ -20,13 +22,13 @@ from admission.sandbox.apiserver.registry import Registry
 from admission.sandbox.auth.bootstrap_roles import AUTHENTICATION_READER, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from admission.sandbox.auth.certificates import Authority
 from admission.sandbox.auth.rbac import RBAC, Authorizer, aggregate
-from admission.sandbox.auth.users import DEFAULT_USERS, Authenticator, User, named_user
+from admission.sandbox.auth.users import DEFAULT_USERS, Authenticator, named_user
 from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import controllers as run_controllers
-from admission.sandbox.faults import Faults
+from admission.sandbox.http.faults import Faults
+from admission.sandbox.http.server import Server
 from admission.sandbox.local import LocalClient
-from admission.sandbox.server import Server
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from aiohttp.web_protocol import RequestHandler
 
     from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.requests import User
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 # The classes that no user may create, with their priorities.
@@ -78,7 +81,7 @@ class Sandbox:
         admission_delay: float = 0.0,
     ) -> None:
         self.clock = Clock(speed)
-        self.registry = Registry(self.clock, minor=minor, admission_delay=admission_delay)
+        self.registry = Registry(self.clock, partial(Admission, delay=admission_delay), minor=minor)
         self._with_controllers = controllers
         self._port = port
         self._authority = Authority("sandbox-ca")
@@ -100,7 +103,7 @@ class Sandbox:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._aggregator.running())
             await self._listen(stack)
-            stack.push_async_callback(self.registry.admission.webhooks.close)
+            stack.push_async_callback(self.registry.admission.close)
             if self._with_controllers:
                 await stack.enter_async_context(
                     run_controllers(self.local, self.clock, before_1_36=self.registry.before_1_36)

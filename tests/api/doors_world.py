@@ -18,7 +18,7 @@ from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import FrontProxy
 from admission.api.registry import PREFIX
 from admission.cluster.client import Client
-from admission.sandbox.auth.users import DEFAULT_USERS, User
+from admission.sandbox.auth.users import DEFAULT_USERS
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.tls import DoorContext
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.api.resources.explaining_engine import LocalController
+    from admission.sandbox.apiserver.requests import User
     from admission.store.store import Store
 
 ADMIN_TOKEN = "the-admins-token"

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from doors_world import ADMIN_TOKEN, PREFIX, world
 
-from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 
 RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
 

@@ -14,7 +14,8 @@ from doors_world import RBAC, world
 
 from admission.cli.main import main
 from admission.model.manifests import parse_manifest
-from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
 from admission.store.notifications import Outgoing, SubscriptionState
 

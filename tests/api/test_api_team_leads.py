@@ -11,7 +11,8 @@ from queue_manifests import cluster_queue, local_queue
 from workload_records import NOW, record
 
 from admission.model.manifests import parse_manifest
-from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
 from admission.store.records import Changes
 

@@ -19,7 +19,8 @@ from dashboard_scenario import TEAMS, Scenario, ScenarioClock, Teams, fill
 from admission.api.application import create_app, listening
 from admission.api.auth.delegation import Delegation
 from admission.cluster.client import Client
-from admission.sandbox.auth.users import AUTHENTICATED, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import migrate
 from admission.store.store import Store

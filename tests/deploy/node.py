@@ -24,7 +24,7 @@ import aiohttp
 from chart import NAMESPACE, Object
 from containers import contained
 
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,7 +15,7 @@ from chart import DEPLOY, NAMESPACE, Object, one, rendered
 from containers import PINS, build_tree, contained, may_unshare
 from ports import free_port
 
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 
 ROOT = DEPLOY.parent

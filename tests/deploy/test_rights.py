@@ -23,7 +23,7 @@ from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.kinds import all_kinds, frameworks_known
 from admission.model.manifests import parse_documents, parse_manifest
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store

@@ -18,7 +18,7 @@ from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.cluster.errors import ClusterError
 from admission.kinds import all_kinds
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from webhooks.certificates import Certificates
 from webhooks.policies import Scope

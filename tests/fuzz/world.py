@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from admission.sandbox.auth.users import AUTHENTICATED, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED
 from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.findings import Finding
 from tests.ports import free_port

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from functools import partial
 
-from admission.sandbox.admission.webhook_calls import Webhooks
+from admission.sandbox.admission.chain import Admission
 from admission.sandbox.apiserver.registry import Registry
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import EXIT_CODE, RUN_SECONDS, controllers
@@ -24,8 +25,7 @@ class Cluster:
 
     def __init__(self, clock):
         self.now = clock.now
-        self.registry = Registry(clock)
-        self.registry.webhooks = Webhooks(self.registry)
+        self.registry = Registry(clock, partial(Admission, delay=0))
         for resource in built_in(36):
             self.registry.add(resource)
         self.client = self.local("tester")

@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import closing
+from functools import partial
 
 import pytest
 from job_cluster import NAMESPACE, SPEED, Cluster, phases, started
 
+from admission.sandbox.admission.chain import Admission
 from admission.sandbox.apiserver.registry import Registry
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import controllers
 from admission.sandbox.controllers.collector import Collector
@@ -307,7 +309,7 @@ class TestDeletion:
 class TestRunning:
     async def test_a_controller_that_fails_takes_the_sandbox_down(self):
         clock = Clock()
-        empty = Registry(clock)  # serves nothing, so that there is nothing to watch
+        empty = Registry(clock, partial(Admission, delay=0))  # serves nothing, so that there is nothing to watch
         with pytest.raises(ExceptionGroup, match="a part of the sandbox failed"):
             async with controllers(lambda user: LocalClient(empty, User(user)), clock):
                 await asyncio.Event().wait()

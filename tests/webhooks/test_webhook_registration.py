@@ -13,7 +13,7 @@ from admission.cluster.client import Client
 from admission.cluster.errors import Invalid, NotFound
 from admission.kinds import all_kinds
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
-from admission.sandbox.auth.users import User
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext

@@ -11,7 +11,8 @@ from admission.sandbox.admission.webhook_calls import Webhooks
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
 
 
@@ -19,11 +20,15 @@ class Admission:
     """Admission by what was configured; `delay` in seconds is what a configuration takes until it is in force."""
 
     def __init__(self, registry: Registry, *, delay: float) -> None:
-        self.webhooks = Webhooks(registry)
-        self._policies = Policies(registry)
+        self._webhooks = Webhooks(registry, self.in_force)
+        self._policies = Policies(registry, self.in_force)
         self._delay = delay
         self._written: dict[tuple[str, str], Object] = {}
         self._in_force: dict[tuple[str, str], Object] = {}
+
+    async def close(self) -> None:
+        """End the connections to webhooks."""
+        await self._webhooks.close()
 
     def in_force(self, kind: str) -> list[Object]:
         """The webhook configurations, policies or bindings that count now, in the order of their names."""
@@ -51,7 +56,7 @@ class Admission:
             self._reload()
 
     def _reload(self) -> None:
-        self.webhooks.reload()
+        self._webhooks.reload()
         self._policies.reload()
 
     async def mutate(
@@ -59,7 +64,7 @@ class Admission:
     ) -> Object:
         """What all make of an object. Raises ApiError."""
         new = self._policies.mutate(resource, subresource, operation, new, old, call)
-        changed = await self.webhooks.mutate(resource, subresource, operation, new, old, call)
+        changed = await self._webhooks.mutate(resource, subresource, operation, new, old, call)
         if changed is new:
             return new
         return self._policies.mutate(resource, subresource, operation, changed, old, call, again=True)
@@ -69,9 +74,9 @@ class Admission:
     ) -> None:
         """Raises ApiError if anybody has something against it."""
         self._policies.validate(resource, subresource, operation, new, old, call)
-        await self.webhooks.validate(resource, subresource, operation, new, old, call)
+        await self._webhooks.validate(resource, subresource, operation, new, old, call)
 
     async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
         """Ask all about a deletion. Raises ApiError."""
         self._policies.validate(resource, "", "DELETE", None, old, call, named=named)
-        await self.webhooks.review_delete(resource, old, call, named=named)
+        await self._webhooks.review_delete(resource, old, call, named=named)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from admission.apimachinery.selectors import Requirement
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
 
 GROUP = "admissionregistration.k8s.io"

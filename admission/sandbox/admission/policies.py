@@ -27,12 +27,13 @@ from admission.sandbox.apiserver.patch import json_patch, strategic_merge
 from admission.sandbox.apiserver.schema import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import cel
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
 
 POLICY_VARIABLES = (*MATCH_VARIABLES, "namespaceObject", "variables", "jsonpatch")
@@ -64,8 +65,9 @@ class Policy:
 class Policies:
     """All policies that are bound."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, in_force: Callable[[str], list[Object]]) -> None:
         self._registry = registry
+        self._in_force = in_force
         self._mutating: list[Policy] = []
         self._validating: list[Policy] = []
 
@@ -75,8 +77,8 @@ class Policies:
         self._validating = list(self._read("ValidatingAdmissionPolicy"))
 
     def _read(self, kind: str) -> Iterator[Policy]:
-        bindings = self._registry.admission.in_force(f"{kind}Binding")
-        for policy in self._registry.admission.in_force(kind):
+        bindings = self._in_force(f"{kind}Binding")
+        for policy in self._in_force(kind):
             for binding in bindings:
                 if binding["spec"]["policyName"] == policy["metadata"]["name"]:
                     yield _policy(policy, binding)

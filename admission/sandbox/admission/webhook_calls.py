@@ -29,8 +29,11 @@ from admission.sandbox.service_addresses import host_of
 from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
 
 
@@ -55,8 +58,9 @@ class HookFailed(errors.SandboxError):
 class Webhooks:
     """All registered webhooks."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, in_force: Callable[[str], list[Object]]) -> None:
         self._registry = registry
+        self._in_force = in_force
         self._mutating: list[Hook] = []
         self._validating: list[Hook] = []
         self._sessions: dict[str, aiohttp.ClientSession] = {}
@@ -72,7 +76,7 @@ class Webhooks:
         self._validating = self._read("ValidatingWebhookConfiguration")
 
     def _read(self, kind: str) -> list[Hook]:
-        return [_hook(spec) for obj in self._registry.admission.in_force(kind) for spec in obj.get("webhooks", ())]
+        return [_hook(spec) for obj in self._in_force(kind) for spec in obj.get("webhooks", ())]
 
     # ------------------------------------------------------------------ the three occasions
 

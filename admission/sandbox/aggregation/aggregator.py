@@ -7,10 +7,10 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from admission.sandbox.aggregation.api_services import GROUP, PLURAL, condition
 from admission.sandbox.aggregation.backend import Backend, Unavailable
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.background import background
+from admission.sandbox.builtin.api_services import GROUP, PLURAL, condition
 from admission.sandbox.local import LocalClient
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from admission.sandbox.aggregation.front_proxy import FrontProxy
     from admission.sandbox.apiserver.registry import Registry
-    from admission.sandbox.auth.users import User
+    from admission.sandbox.apiserver.requests import User
 
 # Seconds, of the wall's clock: the servers behind live in real time, whatever the speed of the sandbox.
 PROBE_INTERVAL = 2.0

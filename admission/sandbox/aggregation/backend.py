@@ -14,7 +14,8 @@ from yarl import URL
 
 from admission.sandbox.aggregation.front_proxy import remote_headers
 from admission.sandbox.apiserver.errors import SandboxError
-from admission.sandbox.auth.users import MASTERS, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import MASTERS
 from admission.sandbox.service_addresses import host_of
 from admission.serving.outgoing import client_connector
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import ssl
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.auth.users import User
+    from admission.sandbox.apiserver.requests import User
 
 NAME = "front-proxy-client"
 CONFIG_MAP = "extension-apiserver-authentication"

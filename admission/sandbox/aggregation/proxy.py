@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from admission.sandbox.aggregation.backend import Backend
     from admission.sandbox.apiserver.registry import Registry
-    from admission.sandbox.auth.users import User
+    from admission.sandbox.apiserver.requests import User
 
 log = logging.getLogger(__name__)
 

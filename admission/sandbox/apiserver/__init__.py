@@ -1,1 +1,1 @@
-"""The API server of the sandbox: storage, registry, verbs, representation, schemas, watches."""
+"""What an API server rests on: storage, the registry with the life of objects, schemas, patches, selectors, bodies."""

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.errors import bad_request, forbidden, invalid, required, unsupported
-from admission.sandbox.apiserver.registry import DeleteOptions
+from admission.sandbox.apiserver.requests import DeleteOptions
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from admission.sandbox.admission.chain import Admission
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.metadata import validate_metadata_update, validate_new_metadata
 from admission.sandbox.apiserver.objects import Object, random_suffix
@@ -16,9 +14,11 @@ from admission.sandbox.clock import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from admission.sandbox.apiserver.admission_chain import AdmissionChain
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.requests import Call, DeleteOptions
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Collection
-    from admission.sandbox.auth.users import User
     from admission.sandbox.clock import Clock
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -28,30 +28,10 @@ MOVES_GENERATION = ("", "scale", "resize", "ephemeralcontainers")
 ATTEMPTS = 5
 
 
-@dataclass(slots=True)
-class Call:
-    """Who asks, and how: what all operations of one request share. `options` is what webhooks are shown."""
-
-    user: User
-    dry_run: bool = False
-    options: Object = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    """How to delete. `grace` in seconds; `propagation` is Foreground, Background, Orphan or None for the default."""
-
-    grace: int | None = None
-    propagation: str | None = None
-    uid: str | None = None
-    version: str | None = None
-
-
 class Registry:
     """All resources and their objects."""
 
-    def __init__(self, clock: Clock, *, minor: int = 36, admission_delay: float = 0.0) -> None:
+    def __init__(self, clock: Clock, admission: Callable[[Registry], AdmissionChain], *, minor: int = 36) -> None:
         self.clock = clock
         self.minor = minor
         """The version of Kubernetes is 1.`minor`."""
@@ -59,7 +39,7 @@ class Registry:
         """Templates of suspended Jobs may change only while no start time is noted."""
         self.store = Store()
         self.resources: dict[tuple[str, str, str], Resource] = {}
-        self.admission = Admission(self, delay=admission_delay)
+        self.admission = admission(self)
 
     def add(self, resource: Resource) -> None:
         """Serve a resource; versions of one resource share their storage."""

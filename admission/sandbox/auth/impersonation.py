@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import bad_request
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.rbac import Attributes
-from admission.sandbox.auth.users import ANONYMOUS, AUTHENTICATED, User, named_user
+from admission.sandbox.auth.users import ANONYMOUS, AUTHENTICATED, named_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

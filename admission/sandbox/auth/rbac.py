@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import User
     from admission.sandbox.apiserver.storage import Collection
-    from admission.sandbox.auth.users import User
 
 RBAC = "rbac.authorization.k8s.io"
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.errors import bad_request, invalid
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.rbac import Attributes
-from admission.sandbox.auth.users import AUDIENCE, User
+from admission.sandbox.auth.users import AUDIENCE
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import ApiError, invalid, not_found, unprocessable
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.clock import rfc3339
 
 if TYPE_CHECKING:
@@ -21,27 +22,6 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 AUDIENCE = "https://kubernetes.default.svc"
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A user; `groups` and `extra` as admission reviews show them."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-    def info(self) -> Object:
-        """The user as reviews show it."""
-        shown: Object = {"username": self.name}
-        if self.uid:
-            shown["uid"] = self.uid
-        if self.groups:
-            shown["groups"] = list(self.groups)
-        if self.extra:
-            shown["extra"] = {key: list(values) for key, values in self.extra}
-        return shown
 
 
 def named_user(name: str) -> User:

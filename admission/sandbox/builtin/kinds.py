@@ -8,7 +8,6 @@ from zoneinfo import available_timezones
 from admission.sandbox.admission.limit_ranges import LimitRanges
 from admission.sandbox.admission.policy_objects import AdmissionPolicies, AdmissionPolicyBindings
 from admission.sandbox.admission.webhook_configurations import WebhookConfigurations
-from admission.sandbox.aggregation.api_services import ApiServices
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.custom_resources import Definitions
 from admission.sandbox.apiserver.errors import Cause, forbidden, invalid
@@ -17,6 +16,7 @@ from admission.sandbox.apiserver.resources import ALL_VERBS, SCALE, STATUS, Reso
 from admission.sandbox.apiserver.schema import Schema
 from admission.sandbox.apiserver.strategy import Strategy
 from admission.sandbox.auth.rbac import ClusterRoles, RoleBindings, Roles
+from admission.sandbox.builtin.api_services import ApiServices
 from admission.sandbox.builtin.apps import ControllerRevisions, Deployments, ReplicaSets, StatefulSets
 from admission.sandbox.builtin.jobs import Jobs
 from admission.sandbox.builtin.pods import Pods

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from admission.sandbox.admission.limit_ranges import apply_limit_ranges
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.errors import Cause, forbidden, invalid
-from admission.sandbox.apiserver.registry import DeleteOptions
+from admission.sandbox.apiserver.requests import DeleteOptions
 from admission.sandbox.apiserver.selectors import matches_label_selector
 from admission.sandbox.apiserver.strategy import Strategy
 from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Call, Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Version
 

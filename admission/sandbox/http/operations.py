@@ -12,14 +12,14 @@ from admission.sandbox.apiserver.apply import apply_patch, track_update
 from admission.sandbox.apiserver.bodies import decode, decode_object, media_type
 from admission.sandbox.apiserver.decoding import decode_new, decode_update
 from admission.sandbox.apiserver.errors import ApiError, bad_request
-from admission.sandbox.apiserver.listing import Page, list_page, wait_for
 from admission.sandbox.apiserver.patch import json_patch, merge_patch, strategic_merge
-from admission.sandbox.apiserver.registry import Call
-from admission.sandbox.apiserver.representation import JSON, Renderer, dump, negotiate
+from admission.sandbox.apiserver.requests import Call
 from admission.sandbox.apiserver.scale import scale_of, with_scale
 from admission.sandbox.apiserver.selectors import parse_selector
-from admission.sandbox.apiserver.watching import Watch
 from admission.sandbox.builtin import pods
+from admission.sandbox.http.listing import Page, list_page, wait_for
+from admission.sandbox.http.representation import JSON, Renderer, dump, negotiate
+from admission.sandbox.http.watching import Watch
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.paths import Target
     from admission.sandbox.apiserver.query import Query
-    from admission.sandbox.apiserver.registry import DeleteOptions, Registry
+    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import DeleteOptions, User
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Version
-    from admission.sandbox.auth.users import Authenticator, User
+    from admission.sandbox.auth.users import Authenticator
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

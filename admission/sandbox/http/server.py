@@ -17,25 +17,26 @@ from admission.sandbox.aggregation.proxy import pass_on
 from admission.sandbox.apiserver import paths
 from admission.sandbox.apiserver.bodies import LIMIT, decode_object, media_type
 from admission.sandbox.apiserver.errors import ApiError, no_such_path
-from admission.sandbox.apiserver.operations import Answer, Operations
 from admission.sandbox.apiserver.query import Query
-from admission.sandbox.apiserver.representation import dump, negotiate
 from admission.sandbox.auth.impersonation import impersonate
 from admission.sandbox.auth.rbac import Attributes
 from admission.sandbox.auth.reviews import REVIEWS, Reviews
-from admission.sandbox.control import Control
-from admission.sandbox.discovery import HEALTH, Discovery, etag
-from admission.sandbox.pod_logs import serve_log
+from admission.sandbox.http.control import Control
+from admission.sandbox.http.discovery import HEALTH, Discovery, etag
+from admission.sandbox.http.operations import Answer, Operations
+from admission.sandbox.http.pod_logs import serve_log
+from admission.sandbox.http.representation import dump, negotiate
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from admission.sandbox.aggregation.aggregator import Aggregator
     from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.requests import User
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.auth.rbac import Authorizer
-    from admission.sandbox.auth.users import Authenticator, User
-    from admission.sandbox.faults import Faults
+    from admission.sandbox.auth.users import Authenticator
+    from admission.sandbox.http.faults import Faults
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.apiserver.requests import User
     from admission.sandbox.apiserver.storage import Event
     from admission.sandbox.auth.rbac import Attributes
-    from admission.sandbox.auth.users import User
 
 _REASONS = {
     400: "BadRequest", 404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError",

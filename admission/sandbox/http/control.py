@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from admission.sandbox.apiserver.bodies import decode_object, media_type
 from admission.sandbox.apiserver.errors import ApiError, bad_request
-from admission.sandbox.apiserver.operations import Answer
-from admission.sandbox.apiserver.representation import dump
-from admission.sandbox.auth.users import AUTHENTICATED, User
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED
+from admission.sandbox.http.operations import Answer
+from admission.sandbox.http.representation import dump
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.query import Query
     from admission.sandbox.apiserver.registry import Registry
     from admission.sandbox.auth.users import Authenticator
-    from admission.sandbox.faults import Faults
+    from admission.sandbox.http.faults import Faults
 
 # What a compaction leaves of the past of each resource, as the watch cache of a real API server would.
 KEPT_BY_COMPACTION = 1000

@@ -10,7 +10,7 @@ from aiohttp import ClientConnectionResetError
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.apiserver.query import check_watch, start_version
-from admission.sandbox.faults import reordered
+from admission.sandbox.http.faults import reordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.selectors import Selector
     from admission.sandbox.apiserver.storage import Collection, Event, Version
-    from admission.sandbox.faults import Disturbance
+    from admission.sandbox.http.faults import Disturbance
 
 BOOKMARK_INTERVAL = 60.0
 # A watch that names no timeout ends after this time, as the API server's do after 30 to 60 minutes.

@@ -13,15 +13,15 @@ from admission.apimachinery.accept import JSON, PARTIAL, PARTIAL_LIST, TABLE, YA
 from admission.apimachinery.errors import NotAcceptable
 from admission.apimachinery.tables import partial
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.apiserver.tables import table
+from admission.sandbox.http.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.sandbox.apiserver.listing import Page
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Version
+    from admission.sandbox.http.listing import Page
 
 __all__ = ["JSON", "Renderer", "dump", "negotiate"]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from admission.sandbox import openapi
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.auth.reviews import REVIEWS
+from admission.sandbox.http import openapi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
