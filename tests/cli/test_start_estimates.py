@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -123,6 +125,26 @@ async def test_estimates_come_once_some_have_been_compared_with_what_happened(tm
                 assert p50 == pytest.approx(expected, rel=0.25)
             limited = forecaster.estimate(a=RUN / 2 + 60, b=RUN / 2 + 60)["starts"]
             assert limited["x0"][0] < found["starts"]["x0"][0] - 60, "a time limit ends those that run sooner"
+
+
+async def test_it_ends_without_a_word_if_serve_is_killed_while_it_answers(tmp_path):
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    await migrate(url)
+    order = {
+        "databaseUrl": url,
+        "policy": {"fair_sharing": None, "admission_fair_sharing": None, "resources": None},
+    }
+    lines = f"{json.dumps(order)}\n{json.dumps({'namespaces': {}, 'limits': {}})}\n"
+    read, write = os.pipe()
+    os.close(read)  # as the kernel does for a process that is killed
+    command = [sys.executable, "-P", "-m", "admission.cli.serve.forecaster"]
+    try:
+        ended = await asyncio.to_thread(
+            subprocess.run, command, input=lines.encode(), stdout=write, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_run_times_are_those_of_the_narrowest_group_that_is_known():

@@ -78,8 +78,12 @@ def main() -> None:
     """The process."""
     os.nice(10)
     line = sys.stdin.buffer.readline()
-    if line:
+    if not line:
+        return
+    try:
         asyncio.run(answer_for_ever(orjson.loads(line)))
+    except BrokenPipeError:  # `serve` was killed and waits for no answer; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
