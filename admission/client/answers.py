@@ -244,7 +244,8 @@ class Written(Generic[T]):
 class UsageRow:
     """What was held of a resource, in resource-seconds (cpu: core-seconds), by one combination of what is asked for.
 
-    `keys` are namespace and queue for `queue`, clusterQueue for `clusterqueue`, else called as what was asked for;
+    `keys` are namespace and queue for `queue`, clusterQueue for `clusterqueue`, namespace, kind and workload for
+    `workload`, else called as what was asked for;
     `period` (2026-11-22, or 2026-11), if it is divided by time.
     """
 

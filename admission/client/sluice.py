@@ -208,11 +208,12 @@ class Sluice:
         mine: bool = False,
         **only: str | Sequence[str],
     ) -> UsageReport:
-        """Who held how much for how long, by any of queue, clusterqueue, user, namespace, flavor, priority, resource.
+        """Who held how much for how long, by any of queue, clusterqueue, user, namespace, flavor, priority,
+        kind, workload, resource.
 
         `period` (day or month) divides it by time, too. `only` names what it is about alone, one or several of each:
-        queue, clusterqueue, user, flavor, resource. With a `namespace` the right to that namespace's report is enough;
-        `mine` asks for what the caller has submitted, in all namespaces if none is named.
+        queue, clusterqueue, user, flavor, kind, resource. With a `namespace` the right to that namespace's report is
+        enough; `mine` asks for what the caller has submitted, in all namespaces if none is named.
         """
         params = [("by", ",".join(by))] + ([("period", period)] if period else [])
         params += [(key, at.isoformat()) for key, at in (("from", start), ("to", end)) if at is not None]

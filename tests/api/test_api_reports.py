@@ -10,7 +10,7 @@ from queue_manifests import cluster_queue
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
-from admission.store.records import Changes, Closed, Opened
+from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 
 if TYPE_CHECKING:
     from api_client import Client
@@ -79,6 +79,8 @@ async def test_times_are_instants_dates_or_how_long_ago(api: Client, query: str,
         ("from=yesterday", 'from: "yesterday" is no time; give one such as 2025-06-01T08:00:00Z'),
         ("to=2025-02-30", 'to: "2025-02-30" is no time'),
         ("from=1d&to=2d", "must be before to"),
+        ("top=0", 'top: "0" is no number of rows; give one such as 20'),
+        ("top=1.5", "is no number of rows"),
         ("period=week", 'period: "week" is none; there are day, month'),
         ("from=0001-01-01T00:00:00%2B14:00", None),
         ("from=99999999999999999999d", "is no time"),
@@ -91,6 +93,45 @@ async def test_what_makes_no_sense_is_refused_in_one_sentence(api: Client, query
     else:
         assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
         assert message in answer.body["message"]
+
+
+async def test_the_largest_workloads_and_all_others_together(api: Client, store: Store, clock: Clock):
+    epoch = await store.lead("test")
+    for number in range(5):
+        kind = "RayJob" if number % 2 else "Job"
+        one = Workload(str(number), "team-a", f"w-{number}", "main", 0, NOW, (PodSet("main", 1, {}),), kind=kind)
+        amounts = {"cpu": 1000 * (number + 1)} | ({"memory": 2**30} if number == 0 else {})
+        holds = Admission("cq", (PodSetAssignment("main", dict.fromkeys(amounts, "spot"), amounts, 1),))
+        record = WorkloadRecord(one, State.FINISHED, NOW, finished_at=NOW + 100)
+        await store.commit(Changes(workloads=(record,), opened=(Opened(one, holds, NOW),)), epoch=epoch)
+        await store.commit(Changes(closed=(Closed(str(number), NOW + 100, "Finished"),)), epoch=epoch)
+    clock.now = NOW + 1000
+    times = "from=2025-06-15T15:00:00Z"
+    answer = await api.get(f"reports/usage?by=workload&top=2&{times}")
+    rest = {"nominalSeconds": 0.0}
+    whole = {"namespace": "team-a", "resource": "cpu"} | rest
+    assert answer.body["items"] == [
+        whole | {"kind": "Job", "workload": "w-0", "resource": "memory"} | both(100 * 2**30),
+        whole | {"kind": "Job", "workload": "w-4"} | both(500),
+        whole | {"kind": "RayJob", "workload": "w-3"} | both(400),
+        {"resource": "cpu", "others": 3} | rest | both(600),
+    ]
+    parts = await api.get(f"reports/usage?by=workload&top=2&interval=1h&{times}")
+    assert [{k: v for k, v in item.items() if k != "from"} for item in parts.body["items"]] == answer.body["items"]
+    by_day = await api.get(f"reports/usage?by=workload&top=4&period=day&resource=cpu&{times}")
+    assert by_day.body["items"][-1] == {"period": "2025-06-15", "resource": "cpu", "others": 1} | rest | both(100)
+    everything = await api.get(f"reports/usage?by=kind&{times}&resource=cpu")
+    assert [(item["kind"], item["amountSeconds"]) for item in everything.body["items"]] == [
+        ("Job", 900),
+        ("RayJob", 600),
+    ]
+    rays = await api.get(f"reports/usage?by=workload&kind=RayJob&{times}")
+    assert [item["workload"] for item in rays.body["items"]] == ["w-1", "w-3"]
+
+
+def both(seconds: float) -> dict[str, float]:
+    """All of it is borrowed."""
+    return {"amountSeconds": seconds, "borrowedSeconds": seconds}
 
 
 @pytest.mark.usefixtures("used")

@@ -79,6 +79,7 @@ class Scenario:
             created=at,
             pod_sets=(PodSet("main", fields.pop("pods", draw.choice((1, 1, 2, 4))), requests),),
             user=user or draw.choice(TEAMS[team][3]),
+            kind=fields.pop("kind", "RayJob" if self.number % 5 == 0 else "Job"),
             **fields,
         )
 

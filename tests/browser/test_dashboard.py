@@ -218,6 +218,26 @@ async def test_the_usage_report_adds_up_and_can_be_taken_along(running: World, a
     await page.close()
 
 
+async def test_usage_is_told_by_kind_and_by_workload(running: World, admin: Person) -> None:
+    page = await admin.open("usage?by=kind&from=30d")
+    table = page.get_by_role("region", name="Usage", exact=True).last
+    await expect(table.get_by_role("row").filter(has_text="RayJob")).to_be_visible()
+    by_kind = await page.locator(".table-note").first.inner_text()
+    await page.get_by_role("combobox", name="By").select_option("workload")
+    await expect(table.get_by_role("row").last).to_contain_text("others")
+    # The same in all, however many rows it is divided into.
+    await expect(page.locator(".table-note").first).to_contain_text(by_kind.split(", ", 1)[1])
+    await expect(table.get_by_role("row")).to_have_count(102)
+    await table.get_by_role("link").first.click()
+    await expect(page.get_by_role("region", name="Why it waits").or_(page.locator(".page-title"))).to_be_visible()
+    await page.goto(f"{running.url}/ui/queues/vision?period=month&by=workload")
+    chart = page.get_by_role("region", name="Usage over time")
+    await expect(chart.locator(".legend")).to_contain_text("others")
+    await chart.get_by_label("Divided by").select_option("kind")
+    await expect(chart.locator(".legend")).to_contain_text("RayJob")
+    await page.close()
+
+
 async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
     running: World, grace: Person, browser: Browser
 ) -> None:

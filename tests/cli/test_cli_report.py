@@ -90,6 +90,20 @@ async def test_csv_is_in_units_for_people_and_says_which(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
+async def test_the_largest_workloads(sluice: Sluice):
+    result = await sluice("report", "usage", "--by", "workload", "--top", "1", "--resource", "cpu", "--kind", "Job")
+    assert result.exit_code == 0, result.output
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["NAMESPACE", "KIND", "WORKLOAD", "RESOURCE", "USED", "NOMINAL", "BORROWED"],
+        ["team-a", "Job", "job-1", "cpu", "8.00", "7.00", "1.00"],
+        ["1", "others", "<none>", "<none>", "cpu", "2.00", "2.00", "0.00"],
+        ["TOTAL", "cpu", "10.00", "9.00", "1.00"],
+    ]
+    result = await sluice("report", "usage", "--by", "workload", "--top", "0")
+    assert (result.exit_code, "--top" in result.output) == (2, True)
+
+
+@pytest.mark.usefixtures("used")
 async def test_programs_get_exact_numbers(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "resource", "-o", "json")
     assert json.loads(result.stdout)["items"][0] == {

@@ -95,6 +95,30 @@ async def test_parts_of_a_series_are_what_reports_on_each_of_them_say(store: Sto
         await store.roll_up(epoch=epoch)
 
 
+async def test_a_series_of_workloads_adds_up_to_that_of_their_queues(store: Store, clock: Clock):
+    """Sums by hour and day serve the one, the ledger the other."""
+    epoch = await busy_days(store, clock, random.Random(11))
+    await store.roll_up(epoch=epoch)
+    window = {"start": START, "end": EVER, "step": DAY, "where": {"cluster_queue": {"cq"}}}
+    expected = await store.usage_series(["queue"], **window)
+    for by, where in ((["workload", "queue"], {}), (["queue"], {"kind": {"Job", "RayJob"}})):
+        found = await store.usage_series(by, **window | {"where": window["where"] | where})
+        assert (found.start, found.end) == (expected.start, expected.end)
+        assert [at for at, _ in found.buckets] == [at for at, _ in expected.buckets]
+        for (_, rows), (_, wanted) in zip(found.buckets, expected.buckets, strict=True):
+            sums: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+            for row in rows:
+                seconds = sums[tuple(row.of[name] for name in ("namespace", "local_queue", "resource"))]
+                seconds[0] += row.nominal_seconds
+                seconds[1] += row.borrowed_seconds
+            assert close(
+                {key: (a, b) for key, (a, b) in sums.items()},
+                {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in wanted},
+            )
+    rays = await store.usage_series(["kind"], **window | {"where": {"kind": {"RayJob"}}})
+    assert {row.of["kind"] for _, rows in rays.buckets for row in rows} == {"RayJob"}
+
+
 @pytest.mark.parametrize("seed", range(2))
 async def test_a_report_on_some_is_their_part_of_the_report_on_all(store: Store, clock: Clock, seed: int):
     chance = random.Random(seed)

@@ -74,6 +74,24 @@ async def test_times_within_an_hour_of_which_the_rows_are_gone_become_the_full_h
     assert sum(row.amount_seconds for row in report.rows) == 6_000 * 2 * HOUR
 
 
+async def test_usage_of_workloads_begins_where_the_ledger_does(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    await store.roll_up(epoch=epoch)
+    await store.prune(Retention(finished=2 * DAY), epoch=epoch)
+    async with store._database.read() as connection:
+        pruned_to = (await connection.execute(select(head.c.pruned_to))).scalar_one()
+    report = await store.reports.usage(["workload"], start=START, end=EVER)
+    assert (report.start, report.end) == (pruned_to, clock.now)
+    by_user = await store.reports.usage(["user"], start=pruned_to, end=EVER)
+    assert len(report.rows) > 1
+    total = sum(row.amount_seconds for row in by_user.rows)
+    assert sum(row.amount_seconds for row in report.rows) == pytest.approx(total)
+    for step in (0.25 * HOUR, DAY):
+        series = await store.usage_series(["kind"], start=START, end=EVER, step=step, where={})
+        assert 0 <= series.start - pruned_to < step
+        assert min(at for at, _ in series.buckets) >= series.start
+
+
 async def test_what_is_not_summed_up_or_not_over_stays(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     assert await store.prune(Retention(finished=0.0), epoch=epoch) == 0

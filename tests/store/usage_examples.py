@@ -31,11 +31,13 @@ async def from_the_ledger(
 ) -> dict[tuple[Any, ...], tuple[float, float]]:
     """Nominal and borrowed seconds by a sweep over all rows at once."""
     async with store._database.read() as connection:
-        held, quotas = await usage_rows.during(connection, 0, EVER), await usage_rows.nominal_quotas(connection)
+        holder = usage_rows.holder({"kind", "workload"})
+        held = await usage_rows.during(connection, 0, EVER, holder=holder)
+        quotas = await usage_rows.nominal_quotas(connection)
     columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
     sums: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
     for account, used in usage(held, quotas, start=usage_rows.micros(start), end=usage_rows.micros(end)).items():
-        values = account.pot._asdict() | dict(zip(usage_rows.HOLDER, account.holder, strict=True))
+        values = account.pot._asdict() | dict(zip(holder, account.holder, strict=True))
         seconds = sums[tuple(values[column] for column in columns)]
         seconds[0] += used.nominal
         seconds[1] += used.borrowed
@@ -84,6 +86,7 @@ async def busy_days(store: Store, clock: Clock, chance: random.Random, first: fl
                 user=chance.choice(["ada", "bob"]),
                 queue=chance.choice(["main", "side"]),
                 priority=chance.choice([0, 100]),
+                kind=chance.choice(["Job", "RayJob"]),
             )
             queue, flavor = chance.choice(["cq", "other"]), chance.choice(["default", "spot"])
             holds = admission(chance.randrange(1, 8_000), cluster_queue=queue, flavor=flavor)

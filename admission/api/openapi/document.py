@@ -47,6 +47,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "force": ("boolean", "Whether a server-side apply takes fields from other managers."),
     "from": ("string", "The beginning: an instant (RFC 3339), or how long ago, as 30d."),
     "interval": ("string", "Divides the report by time, too: the length of each part, as 5m, 1h or 1d."),
+    "kind": ("string", "Only of workloads of this kind, such as Job."),
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "limit": ("integer", "The most objects of a page."),
     "namespace": ("string", "Only of this namespace."),
@@ -60,6 +61,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "sendInitialEvents": ("boolean", "Whether a watch begins with what exists."),
     "timeoutSeconds": ("integer", "A watch ends after so long."),
     "to": ("string", "The end, as `from`."),
+    "top": ("integer", "Only so many, those that used most of each resource; the others are added up."),
     "user": ("string", "Only of workloads that this user submitted."),
     "watch": ("boolean", "Not the list, but what becomes of it, event by event."),
 }
@@ -143,8 +145,8 @@ def describe() -> Document:
         audit["parameters"] = _query(("dryRun",) if verb == "create" else ())
         _add(paths, AUDITS.collection(), verb, audit)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
-    filters = ("clusterqueue", "flavor", "namespace", "queue", "resource", "user")
-    report["parameters"] = _query(("by", "from", "to", "interval", "period", *filters))
+    filters = ("clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
+    report["parameters"] = _query(("by", "from", "to", "interval", "period", "top", *filters))
     for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
         _add(paths, path, "get", report)
     _add(paths, f"{REPORTS.collection()}/mine", "get", report)

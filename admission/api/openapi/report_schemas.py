@@ -212,6 +212,12 @@ class Usage(Model):
     """The ResourceFlavor."""
     priority: int | None = None
     """The priority of the workloads."""
+    kind: str | None = None
+    """The kind of the workloads, such as Job, also where it is divided by workload."""
+    workload: str | None = None
+    """The workload: the name of its Kubernetes object."""
+    others: int | None = None
+    """So many that the report leaves out are added up here: all but the largest (`top`)."""
     resource: str
     """The resource."""
     amount_seconds: float

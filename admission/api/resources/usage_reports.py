@@ -11,6 +11,7 @@ from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, PENDING_REPORT
+from admission.api.resources.largest_usage import largest
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ class Reports:
         end = _instant(request.query.get("to") or "0m", now, field="to")
         if start >= end:
             raise BadRequest(f"from ({_shown(start)}) must be before to ({_shown(end)})")
+        top = _top(request)
         if step := _step(request, end - start):
             if period:
                 raise BadRequest("interval: divides by time as period does; give one of the two")
             series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
-            return reply(_series_document(by, series))
+            return reply(_series_document(by, series, top))
         report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
-        return reply(_document(by, period, report))
+        return reply(_document(by, period, report, top))
 
     async def pending(self, request: web.Request) -> web.Response:
         """How many workloads wait in each LocalQueue for which reason, those that wait for longest first."""
@@ -104,6 +106,14 @@ def _step(request: web.Request, seconds: float) -> float:
     return step
 
 
+def _top(request: web.Request) -> int:
+    """The parameter `top`; 0 if it is missing. Raises BadRequest."""
+    text = request.query.get("top", "")
+    if text and not re.fullmatch(r"[1-9]\d{0,5}", text, re.ASCII):
+        raise BadRequest(f'top: "{text}" is no number of rows; give one such as 20')
+    return int(text or 0)
+
+
 def _filters(request: web.Request) -> dict[str, set[str]]:
     """By column, the values that are asked for; what is not asked for is left out."""
     return {column: set(request.query.getall(name)) for name, column in FILTERS.items() if name in request.query}
@@ -137,7 +147,8 @@ def _instant(text: str, now: float, *, field: str) -> float:
         ) from error
 
 
-def _document(by: list[str], period: str, report: UsageReport) -> Document:
+def _document(by: list[str], period: str, report: UsageReport, top: int) -> Document:
+    (rows,) = largest([report.rows], top) if top else [report.rows]
     return {
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
@@ -146,11 +157,13 @@ def _document(by: list[str], period: str, report: UsageReport) -> Document:
         "to": _shown(report.end),
         "by": by,
         **({"period": period} if period else {}),
-        "items": [_item(row) for row in report.rows],
+        "items": [_item(row) for row in rows],
     }
 
 
-def _series_document(by: list[str], series: UsageSeries) -> Document:
+def _series_document(by: list[str], series: UsageSeries, top: int) -> Document:
+    parts = [rows for _, rows in series.buckets]
+    times = [at for at, _ in series.buckets]
     return {
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
@@ -159,7 +172,11 @@ def _series_document(by: list[str], series: UsageSeries) -> Document:
         "to": _shown(series.end),
         "by": by,
         "intervalSeconds": int(series.step),
-        "items": [{"from": _shown(at), **_item(row)} for at, rows in series.buckets for row in rows],
+        "items": [
+            {"from": _shown(at), **_item(row)}
+            for at, rows in zip(times, largest(parts, top) if top else parts, strict=True)
+            for row in rows
+        ],
     }
 
 
@@ -169,6 +186,7 @@ def _item(row: UsageRow) -> Document:
     nominal, borrowed = row.nominal_seconds / unit, row.borrowed_seconds / unit
     return {
         **{_FIELDS.get(name, name): value for name, value in row.of.items()},
+        **({"others": row.others} if row.others else {}),
         "amountSeconds": nominal + borrowed,
         "nominalSeconds": nominal,
         "borrowedSeconds": borrowed,

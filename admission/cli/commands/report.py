@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from admission.client.transport import Document
 
-_GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "resource")
+_GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
 _AMOUNTS: Final = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
 _WIDTH: Final = 80
 _LEAST: Final = 8
@@ -46,6 +46,9 @@ def report() -> None:
     show_default=True,
     help=f"What to divide usage by, several separated by commas: {', '.join(_GROUPINGS)}.",
 )
+@click.option(
+    "--top", type=click.IntRange(1, 999_999), help="Only so many, by their use of each resource; others are added up."
+)
 @click.option("--period", type=click.Choice(["day", "month"]), help="Divide it by time, too; they begin at 0:00 UTC.")
 @click.option("--from", "start", default="30d", show_default=True, help="Since when: a time, a date, or how long ago.")
 @click.option("--to", "end", default="", help="Until when; by default until now.")
@@ -55,12 +58,14 @@ def report() -> None:
 @click.option("--clusterqueue", multiple=True, help="Only of this ClusterQueue.")
 @click.option("--user", multiple=True, help="Only what this user has submitted.")
 @click.option("--flavor", multiple=True, help="Only of this ResourceFlavor.")
+@click.option("--kind", multiple=True, help="Only of workloads of this kind, such as Job.")
 @click.option("--resource", multiple=True, help="Only of this resource.")
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "csv"]), default="table")
 @connection_options
 def usage(
     *,
     groupings: str,
+    top: int | None,
     period: str | None,
     start: str,
     end: str,
@@ -76,16 +81,18 @@ def usage(
     nominal, the rest is borrowed; who came first held nominal quota. Table and csv
     are in hours of one core, of one GiB, or of one of whatever else there is; json
     and yaml are exact, in seconds of one core, one byte, one of anything. -o wide
-    cuts no names.
+    cuts no names. Kinds and workloads are known for as long as finished workloads
+    are kept (setting retention): the report begins there.
 
     \b
     Examples:
       sluice report usage --by user --from 7d
       sluice report usage --mine --period day
+      sluice report usage --by workload --top 20 -n team-a
       sluice report usage -n team-a --by user,flavor --period month --from 2025-01-01
       sluice report usage --by queue --flavor h100 --from 2025-06-01 --to 2025-07-01 -o csv
     """
-    params = [("by", groupings), ("period", period or ""), ("from", start), ("to", end)]
+    params = [("by", groupings), ("period", period or ""), ("from", start), ("to", end), ("top", str(top or ""))]
     params += [(name, value) for name, values in only.items() for value in values]
     params += [("namespace", namespace)] if mine else []
     document = asyncio.run(_ask(connection, namespace, [pair for pair in params if pair[1]], mine=mine))
@@ -120,14 +127,24 @@ def _write_csv(document: Document) -> None:
     for item in document["items"]:
         unit = usage_unit(item["resource"])
         amounts = [round(item[name] / unit.seconds, 6) for name in _AMOUNTS]
-        writer.writerow([*(item[key] for key in keys), unit.name, *amounts])
+        writer.writerow([*_names(keys, item), unit.name, *amounts])
 
 
 def _keys(document: Document) -> list[str]:
     """What the items are divided by, in the order in which that was asked for."""
-    names = {"queue": ("namespace", "queue"), "clusterqueue": ("clusterQueue",)}
+    names = {
+        "queue": ("namespace", "queue"),
+        "clusterqueue": ("clusterQueue",),
+        "workload": ("namespace", "kind", "workload"),
+    }
     by = (*(["period"] if "period" in document else []), *document["by"], "resource")
     return list(dict.fromkeys(key for name in by for key in names.get(name, (name,))))
+
+
+def _names(keys: Sequence[str], item: Document) -> list[str]:
+    """Whose usage an item is, by `keys`; of those that are added up how many they are, in the first that they lack."""
+    missing = [key for key in keys if key not in item]
+    return [f"{item['others']} others" if key in missing[:1] else str(item.get(key, "")) for key in keys]
 
 
 def _table(document: Document, *, width: int | None) -> Iterator[str]:
@@ -137,7 +154,13 @@ def _table(document: Document, *, width: int | None) -> Iterator[str]:
     if not items:
         yield "nothing was used"
         return
-    rows = [[*(_cell(key, item[key]) for key in keys), *_hours(item["resource"], item)] for item in items]
+    rows = [
+        [
+            *(_cell(key, name) for key, name in zip(keys, _names(keys, item), strict=True)),
+            *_hours(item["resource"], item),
+        ]
+        for item in items
+    ]
     totals = [
         [
             "TOTAL" if number == 0 else _cell(key, resource) if key == "resource" else ""

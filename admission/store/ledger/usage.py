@@ -8,6 +8,7 @@ borrowed usage add up to exactly what was held for exactly how long.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -16,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MICROSECONDS = 1_000_000
 """Microseconds in a second."""
@@ -66,6 +67,18 @@ class Usage:
     def nominal(self) -> int:
         """The part within nominal quota."""
         return self.total - self.borrowed
+
+
+def windows(holdings: Iterable[Holding], bounds: Sequence[int]) -> Iterator[tuple[int, int, list[Holding]]]:
+    """The times between successive `bounds` (microseconds, in order), each with the rows in force in it."""
+    within: list[list[Holding]] = [[] for _ in bounds[1:]]
+    for row in holdings:
+        first = max(0, bisect_right(bounds, row.begins) - 1)
+        for number in range(first, len(within)):
+            if row.ends is not None and row.ends <= bounds[number]:
+                break
+            within[number].append(row)
+    yield from zip(bounds, bounds[1:], within, strict=False)
 
 
 def usage(holdings: Iterable[Holding], quotas: Mapping[Pot, Steps], *, start: int, end: int) -> dict[Account, Usage]:

@@ -14,7 +14,7 @@ from sqlalchemy import func, literal, select
 from admission.store.database.tables import Instant, head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows, violations
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
-from admission.store.ledger.usage import MICROSECONDS, usage
+from admission.store.ledger.usage import MICROSECONDS, usage, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,9 +33,11 @@ GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "namespace": ("namespace",),
     "flavor": ("flavor",),
     "priority": ("priority",),
+    "kind": ("kind",),
+    "workload": ("namespace", "kind", "workload"),
     "resource": ("resource",),
 }
-"""Groupings of a report, with their columns."""
+"""Groupings of a report, with their columns. Kinds and workloads are known as far back as the ledger has rows."""
 
 FILTERS: Final[Mapping[str, str]] = {
     "queue": "local_queue",
@@ -43,6 +45,7 @@ FILTERS: Final[Mapping[str, str]] = {
     "user": "submitted_by",
     "namespace": "namespace",
     "flavor": "flavor",
+    "kind": "kind",
     "resource": "resource",
 }
 """Filters of a report, with their columns."""
@@ -58,7 +61,8 @@ class UsageRow:
     """The usage of one resource in amounts (milli-CPU, else base units) times seconds."""
 
     of: Mapping[str, str | int]
-    """Whose it is, by column: namespace, local_queue, cluster_queue, submitted_by, flavor, priority, resource.
+    """Whose it is, by column: namespace, local_queue, cluster_queue, submitted_by, flavor, priority, kind, workload,
+    resource.
 
     Divided by time also `period`: a day such as 2026-11-22, or a month such as 2026-11.
     """
@@ -66,6 +70,8 @@ class UsageRow:
     """Within the nominal quota of the ClusterQueue at that time ..."""
     borrowed_seconds: float
     """... and beyond it."""
+    others: int = 0
+    """So many groups are added up in this row, which therefore has `resource` (and `period`) alone; 0: it is one."""
 
     @property
     def amount_seconds(self) -> float:
@@ -104,17 +110,23 @@ class Reports:
 
         `period` (of PERIODS) divides it by time, too. `where` has, for columns of FILTERS, the values that count.
         """
-        columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
-        sums = _Sums(columns, period, where or {})
+        columns, where = columns_of(by), where or {}
+        sums = _Sums(columns, period, where)
         end = min(end, self.now())
         async with self._database.read() as connection:
             rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
+            if sums.holder != usage_rows.HOLDER:
+                start, rolled_up_to = max(start, pruned_to or 0.0), None
             start, end = _hours_only(start, pruned_to, math.floor), _hours_only(end, pruned_to, math.ceil)
             first, last = math.ceil(start / HOUR) * HOUR, min(hour_of(end), rolled_up_to or 0.0)
             for times, begins, ends in _summed_up(first, last):
                 await sums.add_rollups(connection, times, begins, ends)
             parts = [(start, first), (last, end)] if first < last else [(start, end)]
-            read = [(part, await usage_rows.during(connection, *part)) for part in parts if part[0] < part[1]]
+            read = [
+                (part, await usage_rows.during(connection, *part, holder=sums.holder, where=where))
+                for part in parts
+                if part[0] < part[1]
+            ]
             quotas = await usage_rows.nominal_quotas(connection) if read else {}
         for part, held in read:
             await asyncio.to_thread(sums.add_holdings, held, quotas, *part)
@@ -125,6 +137,11 @@ class Reports:
         async with self._database.read() as connection:
             rows, versions = await violations.read(connection, since=since)
         return await asyncio.to_thread(lambda: tuple(violations.violations(rows, versions, since=since)))
+
+
+def columns_of(by: Sequence[str]) -> tuple[str, ...]:
+    """The columns of some of GROUPINGS, and the resource."""
+    return tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
 
 
 def _hours_only(at: float, pruned_to: float | None, rounding: Callable[[float], int]) -> float:
@@ -149,6 +166,8 @@ class _Sums:
         self._columns = columns
         self._period = period
         self._where = where
+        self.holder = usage_rows.holder({*columns, *where})
+        """What rows of the ledger are to be read with."""
         self._sums: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     async def add_rollups(self, connection: AsyncConnection, times: Column[float], first: float, last: float) -> None:
@@ -169,11 +188,11 @@ class _Sums:
         """Add what the rows of the ledger come to between two instants."""
         if held and self._period:
             start = max(start, min(one.begins for one in held) / MICROSECONDS)
-        for begins, ends in _split(start, end, self._period) if held else ():
-            window = {"start": usage_rows.micros(begins), "end": usage_rows.micros(ends)}
-            period = (_label(begins, self._period),) if self._period else ()
-            for account, used in usage(held, quotas, **window).items():
-                values = {**account.pot._asdict(), **dict(zip(usage_rows.HOLDER, account.holder, strict=True))}
+        bounds = [usage_rows.micros(at) for at in (start, *_ends(start, end, self._period))] if held else []
+        for begins, ends, rows in windows(held, bounds):
+            period = (_label(begins / MICROSECONDS, self._period),) if self._period else ()
+            for account, used in usage(rows, quotas, start=begins, end=ends).items():
+                values = {**account.pot._asdict(), **dict(zip(self.holder, account.holder, strict=True))}
                 if all(values[name] in wanted for name, wanted in self._where.items()):
                     key = (*period, *(values[name] for name in self._columns))
                     self._add(key, used.nominal / MICROSECONDS, used.borrowed / MICROSECONDS)
@@ -181,8 +200,8 @@ class _Sums:
     def rows(self) -> Iterator[UsageRow]:
         """All sums, sorted by their groups."""
         names = ("period", *self._columns) if self._period else self._columns
-        for key, seconds in sorted(self._sums.items()):
-            yield UsageRow(dict(zip(names, key, strict=True)), *seconds)
+        for key, (nominal, borrowed) in sorted(self._sums.items()):
+            yield UsageRow(dict(zip(names, key, strict=True)), nominal, borrowed)
 
     def _add(self, key: Key, nominal: float, borrowed: float) -> None:
         seconds = self._sums[key]
@@ -196,12 +215,11 @@ def _label(at: float, period: str) -> str:
     return day if period == "day" else day[:7]
 
 
-def _split(start: float, end: float, period: str) -> Iterator[tuple[float, float]]:
-    """The part of the time from `start` to `end` in each period, in order."""
+def _ends(start: float, end: float, period: str) -> Iterator[float]:
+    """The end of the part of the time from `start` to `end` in each period, in order."""
     while start < end:
-        until = min(end, _next(start, period)) if period else end
-        yield start, until
-        start = until
+        start = min(end, _next(start, period)) if period else end
+        yield start
 
 
 def _next(at: float, period: str) -> float:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import func, literal, or_, select
+from sqlalchemy import ColumnElement, func, literal, or_, select
 
 from admission.model.quantity import amount
 from admission.model.queues import ClusterQueue
-from admission.store.database.tables import Instant, admissions, queue_object_versions
+from admission.store.database.tables import Instant, admissions, queue_object_versions, workloads
 from admission.store.ledger.usage import MICROSECONDS, Holding, Pot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
-    from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.store.ledger.usage import Steps
@@ -23,19 +22,45 @@ if TYPE_CHECKING:
 
 HOLDER = ("local_queue", "namespace", "submitted_by", "priority")
 """Columns of the ledger that say who held the quota."""
+_OF_WORKLOADS: Mapping[str, ColumnElement[str]] = {
+    "kind": func.coalesce(workloads.c.kind, ""),
+    "workload": func.coalesce(workloads.c.name, admissions.c.workload_uid),
+}
+"""What workloads say of who held it: as long as the ledger has their rows, not in roll-ups."""
 _PARTITION = 5_000
 
 Quotas: TypeAlias = "dict[Pot, Steps]"
 
 
-async def during(connection: AsyncConnection, start: float, end: float) -> list[Holding]:
-    """The rows of the ledger that were in force at some time between `start` and `end`."""
+def holder(names: Collection[str]) -> tuple[str, ...]:
+    """HOLDER, and those of `names` that only workloads say: what roll-ups do not divide by."""
+    return (*HOLDER, *(name for name in _OF_WORKLOADS if name in names))
+
+
+async def during(
+    connection: AsyncConnection,
+    start: float,
+    end: float,
+    *,
+    holder: tuple[str, ...] = HOLDER,
+    where: Mapping[str, Collection[str]] | None = None,
+) -> list[Holding]:
+    """The rows of the ledger that were in force at some time between `start` and `end`.
+
+    `where` has, by column, the values that count; only columns of Pot leave out rows, as what is borrowed in a pot
+    depends on all that is held in it.
+    """
     columns = admissions.c
     statement = select(
         columns.cluster_queue, columns.flavor, columns.resource, columns.workload_uid, columns.pod_set,
         func.coalesce(columns.began_at, columns.from_at), columns.from_at, columns.to_at, columns.amount,
-        *(columns[name] for name in HOLDER),
+        *(_OF_WORKLOADS[name] if name in _OF_WORKLOADS else columns[name] for name in holder),
     ).where(columns.from_at < literal(end, Instant()), columns.amount > 0)  # fmt: skip
+    statement = statement.where(
+        *(columns[name].in_([*values]) for name, values in (where or {}).items() if name in Pot._fields)
+    )
+    if holder != HOLDER:
+        statement = statement.outerjoin_from(admissions, workloads, workloads.c.uid == columns.workload_uid)
     found: list[Holding] = []
     for part in in_force(start):
         result = await connection.stream(statement.where(part))
@@ -47,9 +72,9 @@ async def during(connection: AsyncConnection, start: float, end: float) -> list[
                     micros(from_at),
                     None if to_at is None else micros(to_at),
                     held,
-                    tuple(intern(part) if isinstance(part, str) else part for part in holder),
+                    tuple(intern(part) if isinstance(part, str) else part for part in whose),
                 )
-                for cluster_queue, flavor, resource, uid, pod_set, began, from_at, to_at, held, *holder in rows
+                for cluster_queue, flavor, resource, uid, pod_set, began, from_at, to_at, held, *whose in rows
             ]
     return found
 

@@ -13,8 +13,8 @@ from sqlalchemy import func, literal, select
 from admission.store.database.tables import Instant, head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
-from admission.store.ledger.usage import MICROSECONDS, Pot, usage
-from admission.store.ledger.usage_reports import GROUPINGS, UsageRow
+from admission.store.ledger.usage import MICROSECONDS, usage, windows
+from admission.store.ledger.usage_reports import UsageRow, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -54,22 +54,29 @@ async def usage_series(
     """Usage divided by some of GROUPINGS and by time, of those rows alone that `where` names by column.
 
     Buckets begin at multiples of `step` (seconds) since the epoch, so those of a day at midnight UTC; the first one is
-    the one that holds `start`. Hours that are summed up are taken from the sums where a bucket has whole hours.
+    the one that holds `start`. Hours that are summed up are taken from the sums where a bucket has whole hours. What
+    must be read from the ledger instead, because of shorter buckets or as the sums know no workloads, begins where the
+    ledger does.
     """
-    columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
+    columns = columns_of(by)
+    holder = usage_rows.holder({*columns, *where})
     first = math.floor(start / step) * step
     sums: _Sums = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     async with database.read() as connection:
-        rolled_up_to = (await connection.execute(select(head.c.rolled_up_to))).scalar_one() or 0.0
-        summed_up_to = first
-        if step % HOUR == 0:
-            summed_up_to = max(first, min(hour_of(end), rolled_up_to))
+        rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
+        if step % HOUR == 0 and holder == usage_rows.HOLDER:
+            summed_up_to = max(first, min(hour_of(end), rolled_up_to or 0.0))
             await _add_hours(connection, sums, columns, first, summed_up_to, step, where)
-        held = await usage_rows.during(connection, summed_up_to, end) if summed_up_to < end else []
-        quotas = await usage_rows.nominal_quotas(connection) if held else {}
-    await asyncio.to_thread(_add_ledger, sums, columns, held, quotas, (summed_up_to, end, step), where)
+        else:
+            summed_up_to = first = max(first, math.ceil((pruned_to or 0.0) / step) * step)
+        held, quotas = [], {}
+        if summed_up_to < end:
+            held = await usage_rows.during(connection, summed_up_to, end, holder=holder, where=where)
+            quotas = await usage_rows.nominal_quotas(connection)
+    window = summed_up_to, end, step
+    await asyncio.to_thread(_add_ledger, sums, columns, held, quotas, window, holder, where)
     buckets = tuple((at, _rows(columns, sums[at])) for at in sorted(sums))
-    return UsageSeries(first, end, step, buckets)
+    return UsageSeries(first, max(first, end), step, buckets)
 
 
 async def _add_hours(
@@ -106,26 +113,28 @@ def _add_ledger(
     held: Sequence[Holding],
     quotas: Quotas,
     window: tuple[float, float, float],
+    holder: tuple[str, ...],
     where: Mapping[str, Collection[str]],
 ) -> None:
     """Add what rows of the ledger hold in `window` (start, end, step)."""
-    begins, end, step = window
-    # What is borrowed depends on others of the same ClusterQueue, flavor and resource, but on no further rows.
-    of_pots = {name: allowed for name, allowed in where.items() if name in Pot._fields}
-    held = [row for row in held if all(getattr(row.pot, name) in allowed for name, allowed in of_pots.items())]
-    while held and begins < end:
-        bucket = math.floor(begins / step) * step
-        ends = min(bucket + step, end)
-        found = usage(held, quotas, start=usage_rows.micros(begins), end=usage_rows.micros(ends))
-        for account, used in found.items():
-            values = {**account.pot._asdict(), **dict(zip(usage_rows.HOLDER, account.holder, strict=True))}
+    at, end, step = window
+    bounds = [usage_rows.micros(at)] if held else []
+    while held and at < end:
+        at = min((math.floor(at / step) + 1) * step, end)
+        bounds.append(usage_rows.micros(at))
+    for begins, ends, rows in windows(held, bounds):
+        bucket = math.floor(begins / MICROSECONDS / step) * step
+        for account, used in usage(rows, quotas, start=begins, end=ends).items():
+            values = {**account.pot._asdict(), **dict(zip(holder, account.holder, strict=True))}
             if all(values[name] in allowed for name, allowed in where.items()):
                 seconds = sums[bucket][tuple(values[name] for name in columns)]
                 seconds[0] += used.nominal / MICROSECONDS
                 seconds[1] += used.borrowed / MICROSECONDS
-        begins = ends
 
 
 def _rows(columns: tuple[str, ...], sums: Mapping[Key, list[float]]) -> tuple[UsageRow, ...]:
-    rows = (UsageRow(dict(zip(columns, key, strict=True)), *seconds) for key, seconds in sorted(sums.items()))
+    rows = (
+        UsageRow(dict(zip(columns, key, strict=True)), nominal, borrowed)
+        for key, (nominal, borrowed) in sorted(sums.items())
+    )
     return tuple(row for row in rows if row.amount_seconds)

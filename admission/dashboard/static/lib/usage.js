@@ -8,6 +8,9 @@ export const PERIODS = {
 };
 export const PERIOD_OPTIONS = Object.entries(PERIODS).map(([value, { text }]) => ({ value, text }));
 
+// Whose an item is; the report adds up those beyond the parameter `top`.
+export const nameIn = (item, nameOf) => (item.others ? `${item.others} others` : nameOf(item));
+
 // The report as averages in use: {times, series}, the largest series first, those beyond `most` as "others".
 export function seriesOf(report, resource, nameOf, most = 7) {
   const step = report.intervalSeconds, start = seconds(report.from), end = seconds(report.to);
@@ -18,17 +21,17 @@ export function seriesOf(report, resource, nameOf, most = 7) {
     if (item.resource !== resource) continue;
     const index = Math.round((seconds(item.from) - start) / step);
     const length = Math.min(step, end - (start + index * step));
-    const name = nameOf(item);
-    if (!found.has(name)) found.set(name, { name, values: times.map(() => 0), sum: 0 });
+    const name = nameIn(item, nameOf);
+    if (!found.has(name)) found.set(name, { name, values: times.map(() => 0), sum: 0, others: item.others || 0 });
     const series = found.get(name);
     if (index >= 0 && index < times.length) series.values[index] += item.amountSeconds / length;
     series.sum += item.amountSeconds;
   }
-  const sorted = [...found.values()].sort((a, b) => b.sum - a.sum);
+  const sorted = [...found.values()].sort((a, b) => !!a.others - !!b.others || b.sum - a.sum);
   const kept = sorted.slice(0, most), rest = sorted.slice(most);
   if (rest.length) {
     const values = times.map((_, index) => rest.reduce((sum, each) => sum + each.values[index], 0));
-    kept.push({ name: `${rest.length} others`, values, sum: rest.reduce((sum, each) => sum + each.sum, 0) });
+    kept.push({ name: `${rest.reduce((sum, each) => sum + (each.others || 1), 0)} others`, values, sum: rest.reduce((sum, each) => sum + each.sum, 0) });
   }
   return { times, series: kept, total: sorted.reduce((sum, each) => sum + each.sum, 0) };
 }

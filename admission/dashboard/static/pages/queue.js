@@ -36,7 +36,7 @@ export function ClusterQueuePage({ name }) {
     <//>
     ${active?.status === "False" && html`<p class="notice">${active.message}</p>`}
     <${Quota} queue=${queue} />
-    ${session.usage && html`<${Usage} filters=${{ clusterqueue: name }} resources=${resourcesOf([queueNode(queue)])} groups=${["user", "queue", "priority"]} nominal=${(resource) => totals(queueNode(queue), resource).nominal} />`}
+    ${session.usage && html`<${Usage} filters=${{ clusterqueue: name }} resources=${resourcesOf([queueNode(queue)])} groups=${["user", "kind", "workload", "queue", "priority"]} nominal=${(resource) => totals(queueNode(queue), resource).nominal} />`}
     <${Tabs} tabs=${[
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} address=${`${path("clusterqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("workloads")} fieldSelector=${`status.clusterQueue=${name},status.state!=pending,status.state!=finished`} columns=${["name", "namespace", "user", "state", "requests", "running"]} />` },
@@ -118,11 +118,14 @@ function Quota({ queue }) {
   </table></div><//>`;
 }
 
+// More than are drawn, so that few are missing when the largest of another resource is chosen.
+const MOST = 20;
 const GROUPS = {
   user: { text: "User", name: (item) => item.user || "unknown" },
   queue: { text: "LocalQueue", name: (item) => `${item.namespace}/${item.queue}` },
   priority: { text: "Priority", name: (item) => `priority ${item.priority}` },
-  namespace: { text: "Namespace", name: (item) => item.namespace },
+  kind: { text: "Kind", name: (item) => item.kind || "unknown" },
+  workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}` },
 };
 
 export function Usage({ filters, resources, groups, nominal }) {
@@ -131,7 +134,7 @@ export function Usage({ filters, resources, groups, nominal }) {
   const [resource, setResource] = useParameter("resource");
   const chosen = PERIODS[period] || PERIODS.day, group = groups.includes(by) ? by : groups[0];
   const selected = (resources.find((each) => each.name === resource) || resources[0])?.name;
-  const report = useAnswer("/apis/sluice.dev/v1/reports/usage", { from: chosen.from, interval: chosen.interval, by: group, ...filters }, { everyMs: 60000 });
+  const report = useAnswer("/apis/sluice.dev/v1/reports/usage", { from: chosen.from, interval: chosen.interval, by: group, top: MOST, ...filters }, { everyMs: 60000 });
   const series = report.data && selected && seriesOf(report.data, selected, GROUPS[group].name);
   return html`<${Card} title="Usage over time" actions=${html`
       <${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 4).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />

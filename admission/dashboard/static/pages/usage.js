@@ -3,19 +3,23 @@ import { StackedChart } from "../lib/charts.js";
 import { Card, Empty, Failure, Loading, PageHead, Segments, Table } from "../lib/components.js";
 import { hours, hoursName, percent, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
-import { queueLink, useParameter } from "../lib/router.js";
+import { queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { html, useMemo } from "../lib/ui.js";
-import { seriesOf } from "../lib/usage.js";
+import { nameIn, seriesOf } from "../lib/usage.js";
 
 const GROUPS = {
-  clusterqueue: { text: "ClusterQueue", name: (item) => item.clusterQueue, head: "ClusterQueue" },
+  clusterqueue: { text: "ClusterQueue", name: (item) => item.clusterQueue, link: (item) => queueLink(item.clusterQueue), clusterQueues: true },
   queue: { text: "LocalQueue", name: (item) => `${item.namespace}/${item.queue}` },
   user: { text: "User", name: (item) => item.user || "unknown" },
   namespace: { text: "Namespace", name: (item) => item.namespace },
   flavor: { text: "Flavor", name: (item) => item.flavor },
   priority: { text: "Priority", name: (item) => `priority ${item.priority}` },
+  kind: { text: "Kind", name: (item) => item.kind || "unknown" },
+  workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}`, link: (item) => workloadLink(item.namespace, item.workload) },
 };
+// Beyond these a table is of use to nobody; the report adds them up.
+const MOST = 100;
 const DAYS = 86400;
 const INTERVALS = [["1m", 60, 2 * 3600], ["1h", 3600, 3 * DAYS], ["6h", 21600, 14 * DAYS], ["1d", DAYS, 120 * DAYS], ["1w", 7 * DAYS, Infinity]];
 const PAST = [["1d", "Day"], ["7d", "Week"], ["30d", "30 days"], ["90d", "90 days"], ["365d", "Year"]];
@@ -43,11 +47,12 @@ export function UsageReport() {
   const length = lengthOf(from, to);
   const interval = INTERVALS.find(([, , most]) => length <= most) || INTERVALS[3];
   const address = of === "mine" ? "/apis/sluice.dev/v1/reports/mine" : of ? `/apis/sluice.dev/v1/namespaces/${encodeURIComponent(of)}/reports/usage` : "/apis/sluice.dev/v1/reports/usage";
-  const report = useAnswer(address, { from, to, by: GROUPS[by] ? by : "clusterqueue", interval: interval[0], user });
+  const report = useAnswer(address, { from, to, by: GROUPS[by] ? by : "clusterqueue", interval: interval[0], user, top: MOST });
   const resources = useMemo(() => [...new Set((report.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)), [report.data]);
   const selected = resources.includes(resource) ? resource : resources[0];
   const series = report.data && selected && seriesOf(report.data, selected, group.name);
-  const rows = useMemo(() => rowsOf(report.data, selected, group.name), [report.data, selected, by]);
+  const rows = useMemo(() => rowsOf(report.data, selected, group), [report.data, selected, by]);
+  const late = report.data && length - (Date.parse(report.data.to) - Date.parse(report.data.from)) / 1000 > interval[1] + 60;
   const total = rows.reduce((sum, row) => sum + row.all, 0);
   return html`<${PageHead} title="Usage" actions=${rows.length > 0 && html`<button type="button" class="button" onClick=${() => download(rows, selected, group.text, report.data)}>Download CSV</button>`}>
       What was held, for how long: from the ledger, to the second<//>
@@ -65,27 +70,28 @@ export function UsageReport() {
         : !rows.length ? html`<${Empty} title="Nothing was used in this time">Workloads are counted from their admission until their last pod is gone. Choose a longer time.<//>`
         : html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${interval[1] * 1000} format=${(value) => shown(selected, value)} />
           <${Table} label="Usage" rows=${rows} keyOf=${(row) => row.name} columns=${[
-            { name: group.text, cell: (row) => (group.head && rights.clusterQueues ? html`<a href=${queueLink(row.name)}><bdi>${row.name}</bdi></a>` : html`<bdi class="free">${row.name}</bdi>`) },
+            { name: group.text, cell: (row) => (row.link && (rights.clusterQueues || !group.clusterQueues) ? html`<a href=${row.link}><bdi class="free">${row.name}</bdi></a>` : html`<bdi class="free">${row.name}</bdi>`) },
             { name: hoursName(selected), className: "number", cell: (row) => hours(selected, row.all) },
             { name: "Within quota", className: "number opt", cell: (row) => hours(selected, row.nominal) },
             { name: "Borrowed", className: "number", cell: (row) => (row.borrowed ? html`<span class="borrowed">${hours(selected, row.borrowed)}</span>` : html`<span class="soft">–</span>`) },
             { name: "Share", className: "number", cell: (row) => percent(row.all, total) },
           ]} /><p class="soft small table-note">${plural(rows.length, "row")}, ${hours(selected, total)} ${hoursName(selected)} in all.</p>`}
+      ${late && html`<p class="soft small table-note">By ${group.text.toLowerCase()}, usage is known since ${report.data.from.slice(0, 10)}: as long as finished workloads are kept.</p>`}
     <//>`;
 }
 
-function rowsOf(report, resource, nameOf) {
+function rowsOf(report, resource, group) {
   const found = new Map();
   for (const item of report?.items || []) {
     if (item.resource !== resource) continue;
-    const name = nameOf(item);
-    const row = found.get(name) || { name, all: 0, nominal: 0, borrowed: 0 };
+    const name = nameIn(item, group.name);
+    const row = found.get(name) || { name, all: 0, nominal: 0, borrowed: 0, others: item.others, link: item.others || !group.link ? "" : group.link(item) };
     row.all += item.amountSeconds;
     row.nominal += item.nominalSeconds;
     row.borrowed += item.borrowedSeconds;
     found.set(name, row);
   }
-  return [...found.values()].sort((a, b) => b.all - a.all);
+  return [...found.values()].sort((a, b) => !!a.others - !!b.others || b.all - a.all);
 }
 
 // A cell that begins like a formula would be one in a spreadsheet.

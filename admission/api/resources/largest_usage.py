@@ -1,0 +1,52 @@
+"""The parameter `top` of usage reports: the largest users of each resource, and all others added up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from admission.store.ledger.usage_reports import UsageRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_Group = tuple[tuple[str, str | int], ...]
+
+
+def largest(parts: Sequence[Sequence[UsageRow]], most: int) -> list[list[UsageRow]]:
+    """The rows of the `most` groups that used most of each resource, over all parts of the time together.
+
+    Those of all other groups are added up in one row for each resource and period of a part, at its end; `others` of it
+    says how many groups these are, in all parts.
+    """
+    totals: defaultdict[str | int, defaultdict[_Group, float]] = defaultdict(lambda: defaultdict(float))
+    for row in (row for part in parts for row in part):
+        totals[row.of["resource"]][_group(row)] += row.amount_seconds
+    kept = {resource: set(_first(groups, most)) for resource, groups in totals.items()}
+    left_out = {resource: len(groups) - len(kept[resource]) for resource, groups in totals.items()}
+    return [
+        [*(row for row in part if _group(row) in kept[row.of["resource"]]), *_others(part, kept, left_out)]
+        for part in parts
+    ]
+
+
+def _group(row: UsageRow) -> _Group:
+    return tuple(item for item in row.of.items() if item[0] != "period")
+
+
+def _first(groups: dict[_Group, float], most: int) -> Iterator[_Group]:
+    for group, _ in sorted(groups.items(), key=lambda item: (-item[1], item[0]))[:most]:
+        yield group
+
+
+def _others(
+    part: Sequence[UsageRow], kept: dict[str | int, set[_Group]], left_out: dict[str | int, int]
+) -> Iterator[UsageRow]:
+    sums: defaultdict[_Group, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in part:
+        if _group(row) not in kept[row.of["resource"]]:
+            seconds = sums[tuple((name, row.of[name]) for name in ("period", "resource") if name in row.of)]
+            seconds[0] += row.nominal_seconds
+            seconds[1] += row.borrowed_seconds
+    for of, (nominal, borrowed) in sorted(sums.items()):
+        yield UsageRow(dict(of), nominal, borrowed, left_out[dict(of)["resource"]])
