@@ -108,7 +108,7 @@ class Explanation:
     message: str
     cluster_queue: str
     position_in_cluster_queue: int
-    """From 1; 0 if it waits in none."""
+    """From 1; 0 if it waits in none, or can not be admitted as it is."""
     position_in_local_queue: int
     not_before: datetime | None
     """Until when it takes no part, after an eviction that was its own fault."""
@@ -130,7 +130,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A workload that waits, and where in the line; positions count from 1."""
+    """A workload that waits, and where in the line: from 1, 0 if it can not be admitted as it is."""
 
     name: str
     namespace: str

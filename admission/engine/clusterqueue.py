@@ -104,6 +104,8 @@ class Facts:
     verdict: tuple[str, str] | None = None
     """Reason and sentence for those that wait, at the tree's usage when its version was `judged_at`."""
     judged_at: int = -1
+    never: bool | None = None
+    """Whether a workload of it can never be admitted; None: not known, or not the same at all usages of the tree."""
 
 
 class ClusterQueue:

@@ -14,6 +14,7 @@ from admission.engine.events import Evict
 from admission.engine.tree import available, narrowest
 from admission.engine.victims import Target, fill_back
 from admission.engine.vocabulary import OVER_QUOTA, over_quota_text
+from admission.model import sentences
 
 if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue, Held
@@ -97,4 +98,5 @@ def _message(queue: ClusterQueue, fr: int) -> str:
     node = queue.node
     excess = min(-available(node, fr), node.usage[fr] - node.nominal[fr])
     delay = queue.spec.over_quota.evict_after_seconds
-    return over_quota_text(queue.name, queue.tree.frs[fr], node.usage[fr], excess, narrowest(node, fr), delay)
+    limit = sentences.limit_of(narrowest(node, fr))
+    return over_quota_text(queue.name, queue.tree.frs[fr], node.usage[fr], excess, limit, delay)

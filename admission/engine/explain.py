@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from admission.engine.line import Line
 from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import prospect
 from admission.engine.tree import available, narrowest
 from admission.engine.verdicts import judge, verdict_of
 from admission.engine.vocabulary import HOPELESS, Excess, Shortage
+from admission.model import sentences
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
@@ -40,7 +42,10 @@ class Lack:
     most: int
     """What it could use if nobody else used anything."""
     refused_by: str
-    """The node of the tree that has too little, and by which of its limits: `Cohort research: nominalQuota`."""
+    """The node of the tree that has too little, and by which of its limits: `Cohort research: nominalQuota`.
+
+    Of a Cohort that is no object: `the ClusterQueues in Cohort research: nominalQuota`.
+    """
 
     @property
     def missing(self) -> int:
@@ -50,12 +55,12 @@ class Lack:
     @property
     def hint(self) -> str:
         """What would help."""
-        where = f"{self.resource} in flavor {self.flavor}"
+        where, limit = f"{self.resource} in flavor {self.flavor}", sentences.limit_of(self.refused_by)
         if self.asked > self.most:
             excess = format_amount(self.resource, self.asked - self.most)
-            return f"raise {self.refused_by} by {excess} of {where}, or ask for less"
+            return f"raise {limit} by {excess} of {where}, or ask for less"
         missing = format_amount(self.resource, self.missing)
-        return f"{missing} of {where} must become free, or {self.refused_by} be raised by as much"
+        return f"{missing} of {where} must become free, or {limit} be raised by as much"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Explanation:
     """The sentence for it, with what helps."""
     cluster_queue: str = ""
     position_in_cluster_queue: int = 0
-    """From 1, inadmissible ones included; 0 if it waits in none, or cannot be admitted as it is."""
+    """From 1 (see `line`); 0 if it waits in none, or can not be admitted as it is."""
     position_in_local_queue: int = 0
     not_before: float | None = None
     """Until when it takes no part (backoff), if it does not."""
@@ -97,7 +102,7 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
     """Where a waiting workload stands, at the usage that there is now. Looks for no victims of preemption."""
     queue = registry.forest.queue(item.cluster_queue)
     reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
-    standing = _standing(registry, item, is_in_line=reason not in HOPELESS)
+    standing = _standing(registry, item, ignore_undeclared=ignore_undeclared)
     if queue.node is None or why_outside(registry, item) or item.fault is not None or not item.accepted:
         return replace(standing, reason=reason, message=message)
     ahead = queue.pending.ahead_of(item, _COUNTED)
@@ -129,14 +134,14 @@ def _in_use(registry: Registry, queue: ClusterQueue, lack: Lack) -> tuple[int, i
     return own, sum(node.usage[fr] for node in tree.queues.values()) - own
 
 
-def _standing(registry: Registry, item: Item, *, is_in_line: bool) -> Explanation:
+def _standing(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
     not_before = item.not_before if item.not_before > registry.now else None
     standing = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
-    pending = registry.forest.queue(item.cluster_queue).pending if item.cluster_queue else None
-    if pending is None or not is_in_line:
+    if not item.cluster_queue:
         return standing
-    ahead, ahead_here = pending.position(item)
-    return replace(standing, position_in_cluster_queue=ahead + 1, position_in_local_queue=ahead_here + 1)
+    line = Line(registry, registry.forest.queue(item.cluster_queue), ignore_undeclared=ignore_undeclared)
+    place, place_here = line.places(item)
+    return replace(standing, position_in_cluster_queue=place, position_in_local_queue=place_here)
 
 
 def _prospects(registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]) -> Iterator[Prospect]:

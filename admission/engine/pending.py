@@ -98,6 +98,7 @@ class Pending:
         self._order: list[tuple[int, float, str, int, Item, int]] = []
         self._tokens = _TOKENS
         self._by_uid: dict[str, Item] = {}
+        self._faulty: dict[str, Item] = {}
         self._ranking = Ranking()
         self._rankings: dict[LocalQueueKey, Ranking] = {}
 
@@ -148,6 +149,8 @@ class Pending:
         if uid in self._by_uid:
             return
         self._by_uid[uid] = item
+        if item.fault is not None:
+            self._faulty[uid] = item
         entry = -item.rank_priority, item.rank_at, uid, item
         self._ranking.add(entry)
         local_queue = item.local_queue
@@ -176,6 +179,7 @@ class Pending:
         if self.sticky == uid:
             self.sticky = ""
         item = self._by_uid.pop(uid)
+        self._faulty.pop(uid, None)
         self._take(item)
         rank, ranking = item.rank, self._rankings[item.local_queue]
         self._ranking.remove(rank)
@@ -339,9 +343,13 @@ class Pending:
                 found += bucket.before(rank, limit - len(found))
         return sorted(found, key=_rank_of)
 
-    def position(self, item: Item) -> tuple[int, int]:
-        """The numbers of workloads before it, active or not: in the ClusterQueue, and in its LocalQueue."""
-        return self._ranking.count_before(item.rank), self._rankings[item.local_queue].count_before(item.rank)
+    def alone(self) -> Iterator[Item]:
+        """Those that are inadmissible on their own, and so in no bucket."""
+        return (item for item, _ in self._inadmissible_alone.values())
+
+    def faulty(self) -> Iterator[Item]:
+        """Those with a fault."""
+        return iter(self._faulty.values())
 
     def ranking(self, local_queue: LocalQueueKey | None = None) -> Ranking:
         """All workloads, or those of one LocalQueue, in order (leaving out usage), active or not."""

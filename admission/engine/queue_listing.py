@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from admission.engine.line import Line
 from admission.engine.verdicts import verdict_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pending workload with its positions, which count from 1 and include inadmissible workloads."""
+    """A pending workload with its places in the line, from 1; 0 for one that can not be admitted as it is."""
 
     workload: Workload
     position_in_cluster_queue: int
@@ -36,10 +37,10 @@ def places(
     ignore_undeclared: bool,
 ) -> tuple[Place, ...]:
     """A page of the pending workloads, in order; only of `local_queue`, if given."""
-    pending = registry.forest.queue(cluster_queue).pending
+    queue = registry.forest.queue(cluster_queue)
+    line = Line(registry, queue, ignore_undeclared=ignore_undeclared)
     page = []
-    for item in islice(pending.ranking(local_queue).items(offset), limit):
-        ahead, ahead_here = pending.position(item)
+    for item in islice(queue.pending.ranking(local_queue).items(offset), limit):
         reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
-        page.append(Place(item.workload, ahead + 1, ahead_here + 1, reason, message))
+        page.append(Place(item.workload, *line.places(item), reason, message))
     return tuple(page)

@@ -39,6 +39,8 @@ class NodeSpec:
     parent: str
     quotas: Mapping[FlavorResource, Quota]
     weight: float = 1.0
+    written: bool = True
+    """False: a Cohort that ClusterQueues only name, and that is no object of its own."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -48,6 +50,8 @@ class Node:
     name: str
     leaf: bool
     weight: float
+    written: bool = True
+    """False: a Cohort that is no object of its own, and so can be given no quota."""
     parent: Node | None = None
     path: tuple[Node, ...] = ()
     """The ancestors, from the parent to the root."""
@@ -95,7 +99,10 @@ def build(queues: Iterable[NodeSpec], cohorts: Iterable[NodeSpec], known: Iterab
     """
     specs = [(spec, False) for spec in cohorts] + [(spec, True) for spec in queues]
     frs = tuple(sorted({fr for spec, _ in specs for fr in spec.quotas} | set(known)))
-    nodes = {Node(spec.name, leaf=leaf, weight=spec.weight, usage=[0] * len(frs)): spec for spec, leaf in specs}
+    nodes = {
+        Node(spec.name, leaf=leaf, weight=spec.weight, written=spec.written, usage=[0] * len(frs)): spec
+        for spec, leaf in specs
+    }
     named = {node.name: node for node in nodes if not node.leaf}
     for node, spec in nodes.items():
         if spec.parent:
@@ -220,7 +227,7 @@ def fits(node: Node, usage: Mapping[int, int]) -> bool:
 def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
     """The node on the path that leaves least to use, now or (`ever`) with nothing in use, and by which of its limits.
 
-    Such as `Cohort research: nominalQuota`.
+    Such as `Cohort research: nominalQuota`. A Cohort that is no object has what its ClusterQueues have.
     """
     found, least, kept = f"ClusterQueue {node.name}: nominalQuota", None, 0
     for at in (node, *node.path):
@@ -230,7 +237,8 @@ def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
             room = kept + at.quota[fr] + limit - used
             if least is None or room < least:
                 field = "nominalQuota" if at.parent is None else "borrowingLimit"
-                found, least = f"{'ClusterQueue' if at.leaf else 'Cohort'} {at.name}: {field}", room
+                kind = "ClusterQueue" if at.leaf else "Cohort" if at.written else "the ClusterQueues in Cohort"
+                found, least = f"{kind} {at.name}: {field}", room
         kept += max(0, at.local[fr] - used)  # this much is not asked of the parent
     return found
 

@@ -15,6 +15,7 @@ from admission.engine.outside_cycles import why_outside
 from admission.engine.tree import available, lowest_subtree, narrowest
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
+    HOPELESS,
     MISCONFIGURED,
     NO_MATCHING_FLAVOR,
     PENDING_EVALUATION,
@@ -52,34 +53,58 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
     leaving = sum(uid in registry.held and registry.held[uid].evicting for uid in item.victims)
     if leaving:
         return WAITING_FOR_PREEMPTED, sentences.preempting(leaving)
-    domain, facts = registry.forest.domain_of[queue], queue.facts(item.shape)
+    return _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
+
+
+def never_fits(registry: Registry, queue: ClusterQueue, shape: Shape, *, ignore_undeclared: bool) -> bool:
+    """Whether workloads of a shape can not be admitted by a ClusterQueue, whatever becomes free."""
+    if queue.node is None or queue.inactive:
+        return False
+    facts = queue.facts(shape)
+    if facts.never is not None:
+        return facts.never
+    never = _verdict_of_shape(registry, queue, shape, ignore_undeclared)[0] in HOPELESS
+    if len(shape.pod_sets) == 1:  # else what one pod set gets decides about what is left for the others
+        facts.never = never
+    return never
+
+
+def _verdict_of_shape(registry: Registry, queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Verdict:
+    domain, facts = registry.forest.domain_of[queue], queue.facts(shape)
     if facts.verdict is not None and facts.judged_at == domain.version and not domain.dirty:
         return facts.verdict
-    verdict = verdict_on(queue, item.shape, judge(queue, item, ignore_undeclared))
+    verdict = verdict_on(queue, shape, _assigner(queue, shape, ignore_undeclared).assign(), ignore_undeclared)
     facts.verdict, facts.judged_at = verdict, domain.version
     return verdict
 
 
 def judge(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
     """The assignment that it would get if nobody were preempted. The queue must be active."""
+    return _assigner(queue, item.shape, ignore_undeclared).assign()
+
+
+def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Assigner:
     node = queue.node
     assert node is not None
-    assigner = Assigner(
+    return Assigner(
         queue,
-        item.shape,
+        shape,
         simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
         ignore_undeclared=ignore_undeclared,
     )
-    return assigner.assign()
 
 
-def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment) -> Verdict:
+def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore_undeclared: bool) -> Verdict:
     """What an assignment means for a workload of this shape."""
     if assignment.mode is Mode.FIT:
         if queue.spec.queueing_strategy == "StrictFIFO":
             return PENDING_EVALUATION, sentences.fits_behind_others(queue.name)
         return UNTRIED
     reason = assignment.reason() if assignment.mode is Mode.NO_FIT else WAITING_FOR_QUOTA
+    if reason == EXCEEDS_MAX_QUOTA and shape.partial:
+        fewest = [pod_set.count if pod_set.min_count is None else pod_set.min_count for pod_set in shape.pod_sets]
+        if _assigner(queue, shape, ignore_undeclared).assign(fewest).mode is not Mode.NO_FIT:
+            reason = WAITING_FOR_QUOTA
     results = [(index, result) for index, result in enumerate(assignment.pod_sets) if result.causes]
     texts = [
         sentences.does_not_fit(queue.name, result.name, list(_obstacles(queue, shape, index, result)), "").strip()
@@ -141,11 +166,9 @@ def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetRe
     if reason == EXCEEDS_MAX_QUOTA and excess is not None:
         assert queue.tree is not None
         assert queue.node is not None
-        node, _, limit = narrowest(queue.node, queue.tree.index[excess.flavor, excess.resource], ever=True).rpartition(
-            ": "
-        )
+        refused_by = narrowest(queue.node, queue.tree.index[excess.flavor, excess.resource], ever=True)
         more = format_amount(excess.resource, excess.before + excess.asked - excess.most)
-        return sentences.raise_or_ask_less(f"the {limit} of {node}", f"{more} {excess.resource}")
+        return sentences.raise_or_ask_less(refused_by, f"{more} {excess.resource}")
     assert reason == NO_MATCHING_FLAVOR, reason
     if any(isinstance(cause, str) and cause.endswith("unavailable in ClusterQueue") for cause in causes):
         return sentences.ASK_FOR_OTHERS

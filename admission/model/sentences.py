@@ -145,13 +145,19 @@ def does_not_fit(cluster_queue: str, pod_set: str, obstacles: Sequence[str], hel
 
 def starts_when_free(fewest: int, wanted: int) -> str:
     """What helps one that waits for quota; it may be admitted with `fewest` of the `wanted` pods."""
-    text = "It starts as soon as enough becomes free."
-    return f"{text} It may start with {fewest} of its {wanted} pods." if fewest < wanted else text
+    text = "It starts as soon as enough becomes free"
+    return f"{text}, with at least {fewest} of its {wanted} pods." if fewest < wanted else f"{text}."
 
 
-def raise_or_ask_less(limit: str, excess: str) -> str:
-    """What helps one that asks for more than there ever is. `limit`: `the nominalQuota of ClusterQueue team-a`."""
-    return f"It can never start like this: ask for less, or have an admin raise {limit} by {excess}."
+def limit_of(refused_by: str) -> str:
+    """`Cohort research: nominalQuota` in words: `the nominalQuota of Cohort research`."""
+    node, _, limit = refused_by.rpartition(": ")
+    return f"the {limit} of {node}"
+
+
+def raise_or_ask_less(refused_by: str, excess: str) -> str:
+    """What helps one that asks for more than there ever is. `refused_by`: `ClusterQueue team-a: nominalQuota`."""
+    return f"It can never start like this: ask for less, or have an admin raise {limit_of(refused_by)} by {excess}."
 
 
 CHANGE_THE_PODS: Final = (
@@ -163,7 +169,8 @@ ASK_FOR_OTHERS: Final = "It can never start like this: ask only for what has quo
 def fits_behind_others(cluster_queue: str) -> str:
     """It would fit, but a StrictFIFO queue tries those before it first."""
     return (
-        f"It would fit now, but ClusterQueue {cluster_queue} is StrictFIFO: the workloads in front of it start first."
+        f"It would fit now, but ClusterQueue {cluster_queue} is StrictFIFO: the workloads in front of it come first, "
+        "even those that cannot start."
     )
 
 

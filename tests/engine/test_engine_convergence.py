@@ -50,7 +50,7 @@ def test_the_newest_of_the_lowest_priority_go_after_the_delay(world):
     assert [evict.workload.uid for evict in decisions.evicted] == ["new", "old"]
     assert decisions.evicted[0].message == (
         "ClusterQueue cq has used more than it may for 300 s: 6 of cpu in flavor default, "
-        "3 more than ClusterQueue cq: nominalQuota allows"
+        "3 more than the nominalQuota of ClusterQueue cq allows"
     )
     assert decisions.evicted[0].preemptor is None
     assert world.engine.wake_at() is None
@@ -122,7 +122,7 @@ def test_no_more_is_named_than_is_borrowed():
     world.now += DELAY
     (evict,) = world.engine.settle(world.now).evicted
     assert evict.workload.uid == "a1"
-    assert "3 of cpu in flavor default, 1 more than Cohort all: nominalQuota allows" in evict.message
+    assert "3 of cpu in flavor default, 1 more than the nominalQuota of Cohort all allows" in evict.message
 
 
 def test_the_delay_begins_at_the_load_after_a_restart():
@@ -148,7 +148,7 @@ def test_a_cohort_that_is_over_takes_only_what_is_borrowed():
     decisions = world.engine.settle(world.now)
     assert {evict.workload.queue for evict in decisions.evicted} == {"b"}
     assert len(decisions.evicted) == 3
-    assert "3 more than Cohort all: nominalQuota allows" in decisions.evicted[0].message
+    assert "3 more than the nominalQuota of Cohort all allows" in decisions.evicted[0].message
 
 
 def test_a_lowered_borrowing_limit_converges_too():

@@ -39,9 +39,9 @@ def test_the_borrowing_limit_refuses(world):
     (lack,) = explanation.lacks
     assert explanation.reason == "WaitingForQuota"
     assert (lack.asked, lack.free, lack.borrowable, lack.most) == (3000, 1000, 1000, 6000)
-    refused_by = "ClusterQueue a: borrowingLimit"
-    assert lack.refused_by == refused_by
-    assert lack.hint == f"2 of cpu in flavor default must become free, or {refused_by} be raised by as much"
+    assert lack.refused_by == "ClusterQueue a: borrowingLimit"
+    limit = "the borrowingLimit of ClusterQueue a"
+    assert lack.hint == f"2 of cpu in flavor default must become free, or {limit} be raised by as much"
 
 
 def test_the_cohort_refuses(world):
@@ -50,7 +50,40 @@ def test_the_cohort_refuses(world):
     world.submit(workload("w", "a", 3))
     world.admitted()
     (lack,) = world.engine.explain("w").lacks
-    assert (lack.free, lack.refused_by) == (1000, "Cohort all: nominalQuota")
+    assert (lack.free, lack.refused_by) == (1000, "the ClusterQueues in Cohort all: nominalQuota")
+    assert lack.hint.endswith("or the nominalQuota of the ClusterQueues in Cohort all be raised by as much")
+    world.tell(cohort("all", 0))
+    world.admitted()
+    (lack,) = world.engine.explain("w").lacks
+    assert lack.refused_by == "Cohort all: nominalQuota"
+
+
+def test_what_helps_in_a_cohort_that_is_no_object_is_what_can_be_done(world):
+    """Nobody can give quota to a Cohort that ClusterQueues only name."""
+    world.tell(cluster_queue("a", 4, cohort="all"))
+    world.submit(workload("w", "a", 12))
+    world.admitted()
+    said = "have an admin raise the nominalQuota of the ClusterQueues in Cohort all by 2 cpu"
+    assert said in world.engine.explain("w").message
+    world.tell(cluster_queue("a", 6, cohort="all"))
+    assert world.admitted() == ["w"]
+
+
+def test_what_may_start_with_fewer_pods_is_not_said_to_be_hopeless():
+    world = World(cluster_queue("cq", 4), local_queue("cq"))
+    world.submit(workload("full", "cq", 4))
+    assert world.admitted() == ["full"]
+    world.submit(workload("elastic", "cq", 1, count=10, created=1, pods={"min_count": 2}))
+    assert world.admitted() == []
+    explanation = world.engine.explain("elastic")
+    assert (explanation.reason, explanation.position_in_cluster_queue) == ("WaitingForQuota", 1)
+    assert explanation.message.endswith("It starts as soon as enough becomes free, with at least 2 of its 10 pods.")
+    world.gone("full")
+    assert world.admitted() == ["elastic"]
+    world.submit(workload("greedy", "cq", 1, count=10, created=2, pods={"min_count": 5}))
+    assert world.admitted() == []
+    explanation = world.engine.explain("greedy")
+    assert (explanation.reason, explanation.position_in_cluster_queue) == ("ExceedsMaxQuota", 0)
 
 
 @pytest.mark.parametrize("in_use", [0, 9])
@@ -62,7 +95,7 @@ def test_more_than_could_ever_be(world, in_use):
     explanation = world.engine.explain("w")
     (lack,) = explanation.lacks
     assert explanation.reason == "ExceedsMaxQuota"
-    assert lack.hint.startswith("raise ClusterQueue a: borrowingLimit by 1 of cpu")
+    assert lack.hint.startswith("raise the borrowingLimit of ClusterQueue a by 1 of cpu")
 
 
 def test_who_is_ahead(world):

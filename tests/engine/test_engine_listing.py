@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from admission.engine import WorkloadPending
 from admission.engine.sorted_ranking import Ranking
-from tests.engine.scenes import World, cluster_queue, local_queue, workload
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 
 @pytest.fixture
 def world():
-    """Two LocalQueues of a ClusterQueue in which nothing fits, so that the order is all that there is."""
-    world = World(cluster_queue("cq", 1), local_queue("left", to="cq"), local_queue("right", to="cq"))
+    """Two LocalQueues of a ClusterQueue in which nothing is free, so that the order is all that there is."""
+    world = World(cluster_queue("cq", 4), local_queue("left", to="cq"), local_queue("right", to="cq"))
+    world.submit(workload("full", "left", 4))
+    assert world.admitted() == ["full"]
     world.submit(
         workload("a", "left", 2, created=1),
         workload("b", "right", 2, created=2),
@@ -41,8 +43,8 @@ def test_everybody_has_a_position_in_both_queues_and_a_reason(world):
         ("c", 4, 2),
         ("d", 5, 3),
     ]
-    assert {at.reason for at in places} == {"ExceedsMaxQuota"}
-    assert all("of which at most 1 can ever be used" in at.message for at in places)
+    assert {at.reason for at in places} == {"WaitingForQuota"}
+    assert all("of which less is free now (at most 4 can be used)" in at.message for at in places)
 
 
 def test_a_page_goes_on_where_the_one_before_it_ended(world):
@@ -73,15 +75,45 @@ def test_backoff_and_hold_are_told(world):
     assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (0, 0)
 
 
-def test_explain_knows_the_position(world):
-    """Of what can fit at some time: all others have none."""
-    world.submit(workload("fits", "left", 1, priority=-1, created=0))
-    explanation = world.engine.explain("fits")
-    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (6, 4)
-    world.gone("a")
-    explanation = world.engine.explain("fits")
-    assert (explanation.position_in_cluster_queue, explanation.position_in_local_queue) == (5, 3)
-    assert world.engine.explain("c").position_in_cluster_queue == 0
+def positions(world: World) -> dict[str, tuple[int, int]]:
+    """As the listing has them; all others that can be asked have the same."""
+    found = {}
+    for place in world.engine.listing("cq", limit=100):
+        found[place.workload.name] = place.position_in_cluster_queue, place.position_in_local_queue
+        alone = world.engine.explain(place.workload.uid)
+        assert (alone.position_in_cluster_queue, alone.position_in_local_queue) == found[place.workload.name]
+    return found
+
+
+def test_who_can_never_start_has_no_place_and_is_before_nobody(world):
+    """Whether its request, its nodes, its namespace or it itself is at fault, and as soon as that is so."""
+    world.submit(
+        workload("large", "left", 9, created=0.1),
+        workload("elsewhere", "right", 1, created=0.2, others={"example.com/port": 1}),
+        replace(workload("alien", "left", 1, created=0.3), namespace="alien"),
+    )
+    world.tell(manifest("LocalQueue", "left", {"clusterQueue": "cq"}, namespace="alien"))
+    faulty = workload("faulty", "left", 1, created=0.4)
+    world.engine.observe(WorkloadPending(faulty, fault=("Misconfigured", "it is wrong")), now=world.now)
+    world.engine.settle(world.now)
+    real = {"urgent": (1, 1), "a": (2, 1), "b": (3, 2), "c": (4, 2), "d": (5, 3)}
+    assert positions(world) == real | dict.fromkeys(("large", "elsewhere", "alien", "faulty"), (0, 0))
+    world.tell(cluster_queue("cq", 9))
+    world.submit(workload("fills", "right", 5, priority=9))
+    assert world.admitted() == ["fills"]
+    assert positions(world)["large"] == (2, 1)
+    assert positions(world)["a"] == (3, 2)
+
+
+def test_in_a_strict_queue_who_can_never_start_is_waited_for(world):
+    world.tell(cluster_queue("cq", 4, queueingStrategy="StrictFIFO"))
+    world.submit(workload("large", "left", 9, priority=9, created=6))
+    world.gone("full")
+    assert world.admitted() == []
+    assert positions(world) == {"large": (0, 0), "urgent": (2, 1), "a": (3, 2), "b": (4, 2), "c": (5, 3), "d": (6, 4)}
+    explanation = world.engine.explain("urgent")
+    assert explanation.ahead_first == ("ns/large",)
+    assert "the workloads in front of it come first, even those that cannot start" in explanation.message
 
 
 def move(world: World, name: str, priority: int, at: float) -> None:
@@ -101,6 +133,7 @@ def test_a_place_that_was_given_is_the_place(world):
 
 
 def test_the_order_is_that_of_admission_and_all_else_goes_by_the_real_priority(world):
+    world.gone("full")
     world.tell(cluster_queue("cq", 4, preemption={"withinClusterQueue": "LowerPriority"}))
     move(world, "d", 5, 0.0)
     decisions = world.engine.settle(world.now)

@@ -20,7 +20,7 @@ from admission.engine import (
     WorkloadGone,
     WorkloadPending,
 )
-from admission.engine.vocabulary import WAITING_FOR_PREEMPTED
+from admission.engine.vocabulary import HOPELESS, WAITING_FOR_PREEMPTED
 from tests.engine.max_running import MaxRunning
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
@@ -218,6 +218,21 @@ class Reasons(RuleBasedStateMachine):
                 assert any(event.evicting for event in self.running.values())
             else:
                 assert (now.reason, now.message) == (fresh.reason, fresh.message)
+        self.places_are_true()
+
+    def places_are_true(self):
+        """From 1 and without a gap, but for those that a StrictFIFO queue tries although they can never start."""
+        objects = [event.object for event in self.objects.values()]
+        for spec, name in [(item.spec, item.name) for item in objects if item.kind == "ClusterQueue"]:
+            ahead = 0
+            for place in self.engine.listing(name, limit=1000):
+                uid, position = place.workload.uid, place.position_in_cluster_queue
+                assert self.engine.explain(uid).position_in_cluster_queue == position
+                assert position in (0, ahead + 1), place
+                assert not position or place.reason not in HOPELESS, place
+                assert position or place.reason not in ("WaitingForQuota", WAITING_FOR_PREEMPTED), place
+                accepted = spec.namespace_selector.matches(self.namespaces["ns"])
+                ahead += bool(position) or (spec.queueing_strategy == "StrictFIFO" and accepted)
 
 
 Reasons.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

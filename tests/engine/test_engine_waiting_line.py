@@ -118,8 +118,10 @@ def test_whose_time_comes_when_the_queue_grows_has_his_part_of_it():
 
 
 def test_the_last_keeps_his_place_when_something_else_about_him_changes():
-    world = World(cluster_queue("cq", 1), local_queue("cq"))
+    world = World(cluster_queue("cq", 2), local_queue("cq"))
     last = workload("last", "cq", 2, created=1)
+    world.submit(workload("full", "cq", 2, priority=1))
+    assert world.admitted() == ["full"]
     world.submit(workload("first", "cq", 2), last)
     assert world.admitted() == []
     world.submit(replace(last, may_preempt=False))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from admission.apimachinery.tables import duration
 from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
+from admission.model import sentences
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _waiting(subject: Subject, found: Explanation | None, ahead: Sequence[str], 
         return
     if found.lacks and subject.reason not in HOPELESS:
         yield "\n".join(["Free now:", *(f"  {_free(lack)}" for lack in found.lacks[:_FLAVORS])])
-        yield f"What would help: {_hint(found.lacks[0])}."
+        yield f"What would help: {found.lacks[0].hint}."
     if any(found.in_use):
         yield _in_use(found.lacks[0], *found.in_use)
     for prospect in found.prospects:
@@ -149,20 +150,11 @@ def _free(lack: Lack) -> str:
         return "any amount" if amount >= UNLIMITED else format_amount(lack.resource, amount)
 
     borrowed = f", {text(lack.borrowable)} of that to borrow" if lack.borrowable else ""
+    limit = sentences.limit_of(lack.refused_by)
     return (
         f"{lack.resource} in flavor {lack.flavor}: {text(lack.free)}{borrowed}; pod set {lack.pod_set} asks for "
-        f"{text(lack.asked)}, and at most {text(lack.most)} can be used. The limit is {_limit(lack)}."
+        f"{text(lack.asked)}, and at most {text(lack.most)} can be used. The limit is {limit}."
     )
-
-
-def _hint(lack: Lack) -> str:
-    return lack.hint.replace(lack.refused_by, _limit(lack))
-
-
-def _limit(lack: Lack) -> str:
-    """`Cohort research: nominalQuota` in words."""
-    node, _, limit = lack.refused_by.rpartition(": ")
-    return f"the {limit} of {node}" if node else lack.refused_by
 
 
 def _in_use(lack: Lack, own: int, others: int) -> str:

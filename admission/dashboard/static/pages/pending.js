@@ -66,7 +66,7 @@ export function Pending({ address, total, changes, local }) {
   if (!state.total) return html`<${Empty} title="Nothing waits">Workloads that do not fit into the free quota line up here, each with its place and the reason.<//>`;
   const position = local ? "positionInLocalQueue" : "positionInClusterQueue";
   const columns = [
-    { name: "#", className: "number place", cell: (item) => count(item[position]) },
+    { name: "#", className: "number place", cell: (item) => item[position] ? count(item[position]) : "–" },
     { name: "Name", className: "main", cell: (item) => html`<a class="name" href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
     ...(local ? [] : [{ name: "Queue", className: "opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
     { name: "Priority", className: "number opt", cell: (item) => item.priority },
