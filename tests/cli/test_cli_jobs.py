@@ -55,6 +55,17 @@ def edit(user: str) -> dict[str, Any]:
     }
 
 
+async def looker(sandbox: Sandbox, folder: Path) -> str:
+    """The kubeconfig of bob, who may look at Jobs and pods, and not at logs."""
+    sandbox.write_kubeconfig(folder / "looker", "bob")
+    rules = [{"apiGroups": ["", "batch"], "resources": ["jobs", "pods"], "verbs": ["get", "list"]}]
+    await sandbox.local("admin").create("roles", "default", {"metadata": {"name": "looker"}, "rules": rules})
+    binding = edit("bob")
+    binding["roleRef"] |= {"kind": "Role", "name": "looker"}
+    await sandbox.local("admin").create("rolebindings", "default", binding)
+    return str(folder / "looker")
+
+
 def name_of(done: Result) -> str:
     assert done.exit_code == 0, done.stderr
     return str(done.stdout).split("/")[1].split()[0]
@@ -85,7 +96,14 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         while not (shown := await sluice("logs", "job/big")).stdout:
             pass  # its pod starts
         assert "pretending to run for 100000 s: sleep 100000\n" in shown.stdout
+        for flags in ((), ("-f",)):
+            code, out, err = await process(sluice, "logs", "big", "-c", "nope", *flags)
+            assert (code, out) == (1, "")
+            assert err == 'error: no pod has a container "nope"; there are main\n'
         assert (await sluice("logs", "nothing")).exit_code == 1
+        unread = await Sluice({**sluice.environment, "KUBECONFIG": await looker(sandbox, tmp_path)})("logs", "big")
+        assert unread.exit_code == 1
+        assert 'cannot get resource "pods/log"' in unread.stderr
 
         # As the webhook notes who creates a Job.
         for each, user in (("mine", "alice"), ("also-mine", "alice"), ("foreign", "bob")):

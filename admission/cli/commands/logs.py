@@ -108,7 +108,7 @@ async def find_job(client: Client, connection: Connection, text: str, namespace:
 async def follow_job(client: Client, found: JobFound, options: LogOptions) -> None:
     """Print what its pods print until it has ended or is deleted."""
     logs_of_pods = PodLogs(client, found.namespace, found.selector, options)
-    await logs_of_pods.follow(partial(has_ended, client, found), several=found.pods > 1)
+    await logs_of_pods.follow(partial(has_ended, client, found), expected=found.pods)
 
 
 async def has_ended(client: Client, found: JobFound) -> bool:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.errors import StatusError, Unreachable
+from admission.model.names import listed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -56,36 +58,63 @@ class PodLogs:
         self._options = options
 
     async def show(self) -> int:
-        """Print what there is, one pod after the other, by name; how many pods have started."""
-        pods = await self._started()
-        for pod in pods:
-            await self._print(pod, follow=False, prefix=_prefix(pod) if len(pods) > 1 else "")
+        """Print what there is, one pod after the other, by name; how many pods have started.
+
+        Raises CommandError if no pod has the container that was asked for, or lets its log be read.
+        """
+        started = await self._started()
+        if why := self._lacks_container(started):
+            raise CommandError(why)
+        pods = [*filter(self._has_container, started)]
+        prefixes = [_prefix(pod) if len(pods) > 1 else "" for pod in pods]
+        printed = [
+            await self._print(pod, follow=False, prefix=prefix) for pod, prefix in zip(pods, prefixes, strict=True)
+        ]
+        if pods and not any(printed):
+            raise CommandError("no log could be read")
         return len(pods)
 
-    async def follow(self, ended: Callable[[], Awaitable[bool]], *, several: bool) -> None:
+    async def follow(self, ended: Callable[[], Awaitable[bool]], *, expected: int) -> None:
         """Print what all pods print, those that come later, too, until the Job has `ended` and they have.
 
-        `several`: each line is told whose it is.
+        `expected`: how many pods it shall have; with several, each line is told whose it is. Raises CommandError if
+        none of them has the container that was asked for.
         """
         followed: set[str] = set()
+        why = ""
         async with asyncio.TaskGroup() as group:
             while True:
                 is_over = await ended()  # asked first, so that the list has all pods that there will be
-                for pod in await self._started():
-                    if (uid := pod["metadata"]["uid"]) not in followed:
+                pods = await self._started()
+                # Pods of other roles may have it, as long as not all are there.
+                if (is_over or len(pods) >= expected) and (why := self._lacks_container(pods)):
+                    break
+                for pod in pods:
+                    if (uid := pod["metadata"]["uid"]) not in followed and self._has_container(pod):
                         followed.add(uid)
-                        group.create_task(self._print(pod, follow=True, prefix=_prefix(pod) if several else ""))
+                        group.create_task(self._print(pod, follow=True, prefix=_prefix(pod) if expected > 1 else ""))
                 if is_over:
                     return
                 await asyncio.sleep(_INTERVAL)
+        raise CommandError(why)
+
+    def _has_container(self, pod: dict[str, Any]) -> bool:
+        return not self._options.container or self._options.container in _containers(pod)
+
+    def _lacks_container(self, pods: Sequence[dict[str, Any]]) -> str:
+        """What is wrong if none of the pods has the container that was asked for; empty if one has."""
+        if not pods or any(map(self._has_container, pods)):
+            return ""
+        there = listed([*dict.fromkeys(name for pod in pods for name in _containers(pod))])
+        return f'no pod has a container "{self._options.container}"; there are {there}'
 
     async def _started(self) -> Sequence[dict[str, Any]]:
         params = {"labelSelector": self._selector}
         pods = [pod async for page in self._client.list_pages(self._path, params=params) for pod in page["items"]]
         return [pod for pod in pods if pod.get("status", {}).get("phase") in _STARTED]
 
-    async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str) -> None:
-        """Print the log of one pod; a pod without a log is said to have none, and keeps nobody from the others."""
+    async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str) -> bool:
+        """Print the log of one pod, if there is one; one that cannot be had is told, and stops no other."""
         name, rest = pod["metadata"]["name"], b""
         params = self._options.params(pod, follow=follow)
         try:
@@ -96,10 +125,18 @@ class PodLogs:
                         _print_text(prefix, line)
         except StatusError as error:
             print_line(f"note: {error.status.get('message') or error}", err=True)
+            return False
         except Unreachable as error:
             print_line(f"note: the log of {name} broke off: {error}", err=True)
         if rest:
             _print_text(prefix, rest)
+        return True
+
+
+def _containers(pod: dict[str, Any]) -> list[str]:
+    """The names of all that may have logs, the main ones first."""
+    groups = ("containers", "initContainers", "ephemeralContainers")
+    return [container["name"] for group in groups for container in pod["spec"].get(group) or ()]
 
 
 def _prefix(pod: dict[str, Any]) -> str:
