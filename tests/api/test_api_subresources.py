@@ -87,6 +87,29 @@ async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a
     assert "Warning" not in fine.headers
 
 
+async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_warning(
+    api: Client, store: Store
+) -> None:
+    picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
+    await api.post(f"{PREFIX}/clusterqueues", picky)
+    await api.post(f"{PREFIX}/namespaces/a/localqueues", local_queue("strange", "a", "picky"))
+    await submitted(store, job("train"))
+
+    async def moved(queue: str, **options: str) -> list[str]:
+        url, patch = f"{PREFIX}/namespaces/a/workloads/train", {"spec": {"queueName": queue}}
+        answer = await api.send("PATCH", url, patch, params=options, headers=MERGE)
+        assert answer.status == 200, answer.body
+        return [*answer.headers.getall("Warning", [])]
+
+    says = "ClusterQueue picky admits nothing of namespace a: its spec.namespaceSelector"
+    (tried,) = await moved("strange", **DRY)
+    (done,) = await moved("strange")
+    assert says in tried
+    assert says in done
+    assert await moved("strange") == []  # it is there already
+    assert await moved("main") == []
+
+
 # ---------------------------------------------------------------------- explain and pendingworkloads
 
 

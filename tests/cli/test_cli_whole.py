@@ -97,6 +97,14 @@ async def test_why_jobs_wait_and_their_places(tmp_path):
         assert refused.exit_code == 1
         assert 'workload "default/big" does not wait in the same ClusterQueue; name one that does' in refused.stderr
         assert (await client.workloads.get("big")).uid not in refused.stderr
+        for where in (["--top"], ["--before", "first"]):
+            refused = await sluice("prioritize", "big", *where)
+            assert (refused.exit_code, refused.stdout) == (1, "")
+            assert "it is admitted and does not wait" in refused.stderr
+        assert (await sluice("prioritize", "first", "--priority", "7")).exit_code == 0
+        reset = await sluice("prioritize", "first", "--reset")
+        assert reset.stdout.endswith(" has its own priority and place again\n"), reset.stderr
+        assert (await client.workloads.get("first")).document["spec"]["priority"] == 0
         assert (await sluice("prioritize", "second", "--top")).exit_code == 0
         await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
 

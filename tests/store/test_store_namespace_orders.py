@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from store_examples import admission, admitted, cluster_queue, flavor, local_queue, pending, workload
 
 from admission.model.errors import InvalidObject
 from admission.store.audit_log import Author
-from admission.store.records import Changes
+from admission.store.records import Changes, State
 from admission.store.workloads.places import Place
 
 LEA = Author("lea", reason="deadline")
@@ -110,9 +111,20 @@ async def test_a_place_in_one_cluster_queue_is_no_claim_in_another(store, waitin
 
 
 async def test_what_does_not_wait_there_has_no_place_to_exchange(store, waiting):
-    runs = workload("a7")
+    runs, stops = workload("a7"), workload("a8")
     await store.commit(admitted(runs, admission(), at=1_750_000_200.0), epoch=waiting)
-    for uid, place in (("a7", Place()), ("a1", Place("a7")), ("a1", Place("x1"))):
-        with pytest.raises(InvalidObject, match="not among the first 1000 workloads of its namespace that wait there"):
+    held = admitted(stops, admission(), at=1_750_000_200.0)
+    await store.commit(held, epoch=waiting)
+    stopping = replace(held.workloads[0], state=State.EVICTING)
+    await store.commit(Changes(workloads=(stopping,)), epoch=waiting)
+    rest = "is not among the first 1000 workloads of namespace team-a that wait in the ClusterQueue"
+    for uid, place, says in (
+        ("a7", Place(), 'Workload "job-a7": spec.order: it is admitted and does not wait'),
+        ("a8", Place(), f'Workload "job-a8": spec.order: it {rest}'),
+        ("a1", Place("a7", "team-a/job-a7"), f'spec.order: workload "team-a/job-a7" {rest}'),
+        ("a1", Place("x1", "team-x/job-x1"), f'spec.order: workload "team-x/job-x1" {rest}'),
+        ("a1", Place("a1"), "spec.order.before: is the workload itself; name another one"),
+    ):
+        with pytest.raises(InvalidObject, match=says):
             await order(store, uid, place=place)
-    assert not (await store.orders.of(["a1", "a7"])).orders
+    assert not (await store.orders.of(["a1", "a7", "a8"])).orders

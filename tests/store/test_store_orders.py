@@ -126,6 +126,18 @@ async def test_a_place_in_the_order(store, waiting, moves, standing):
     assert await _standing(store) == standing
 
 
+async def test_only_what_waits_or_is_moved_to_where_it_waits_gets_a_place(store, epoch, waiting):
+    runs = workload("runs")
+    await store.commit(admitted(runs, admission(), at=1_750_000_100.0), epoch=epoch)
+    for place in (Place(), Place(before="a")):
+        with pytest.raises(InvalidObject, match="it is admitted and does not wait: only what waits has a place"):
+            await store.orders.give("runs", author=ADA, place=place)
+    with pytest.raises(InvalidObject, match="is the workload itself; name another one"):
+        await store.orders.give("a", author=ADA, place=Place(before="a"))
+    moved = await store.orders.give("runs", author=ADA, local_queue="other", place=Place())
+    assert (moved.local_queue, moved.rank_at is None) == ("other", False)
+
+
 async def test_the_top_is_before_higher_priorities_too(store, epoch, waiting):
     await store.commit(Changes(workloads=(pending(workload("high", priority=9)),)), epoch=epoch)
     await store.orders.give("c", author=ADA, place=Place())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from admission.api.auth.authentication import author
 from admission.api.auth.authorization import may_order_everywhere
-from admission.api.documents.presentation import workload_documents
+from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Form
 from admission.api.documents.selection import WorkloadSelection
 from admission.api.documents.workload_documents import object_name, workload_name
@@ -21,13 +21,13 @@ from admission.api.resources.pagination import list_metadata, position, wait_for
 from admission.api.resources.workload_patches import Wanted, change_reason, check_identity, ordered, reported
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
-from admission.model.queues import WorkloadPriorityClass
-from admission.store.errors import Conflict
+from admission.model.queues import LocalQueue, WorkloadPriorityClass
+from admission.store.errors import Conflict, NotFound
 from admission.store.records import Page, State
 from admission.store.workloads.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from aiohttp import web
 
@@ -152,10 +152,11 @@ class Workloads:
                 record = again
             else:
                 document = await self._document(await self.asked(request))
-                if impact is None:
-                    return reply(form.one(document, now=self._now()))
-                document["status"]["impact"] = impact_document(impact)
-                return reply(form.one(document, now=self._now()), warnings=impact_warnings(impact))
+                texts = [*await self._warnings(before, after)]
+                if impact is not None:
+                    document["status"]["impact"] = impact_document(impact)
+                    texts += impact_warnings(impact)
+                return reply(form.one(document, now=self._now()), warnings=texts)
 
     async def _order(
         self, request: web.Request, record: WorkloadRecord, before: Document, after: Document, options: WriteOptions
@@ -181,6 +182,17 @@ class Workloads:
             **wanted.changes,
         )
         return await self._previews.ordered(record, order) if options.dry_run else None
+
+    async def _warnings(self, before: Document, after: Document) -> Sequence[str]:
+        """Of the LocalQueue that a workload is moved to: what was accepted, and will not be admitted there."""
+        namespace, queue = before["metadata"]["namespace"], after["spec"].get("queueName")
+        if not queue or queue == before["spec"]["queueName"]:
+            return []
+        try:
+            found = await self._store.queues.get(LocalQueue.kind, queue, namespace=namespace)
+        except NotFound:
+            return []  # deleted meanwhile
+        return await warnings(self._store, found, self._previews.namespaces())
 
     async def _check_lead(self, record: WorkloadRecord, wanted: Wanted) -> None:
         """Raise Forbidden for what only those may order who may do so in all namespaces.
@@ -209,7 +221,9 @@ class Workloads:
         namespace, _, own = name.rpartition("/")
         found = await self.find(namespace or record.workload.namespace, own)
         if found is None:
-            raise InvalidObject([("spec.order.before", f'there is no workload "{name}"')])
+            raise InvalidObject(
+                [("spec.order.before", f'there is no workload "{name}"')], subject=f'Workload "{record.workload.name}"'
+            )
         return found
 
     async def _report(

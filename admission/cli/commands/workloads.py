@@ -114,7 +114,7 @@ def move(
 @click.option("--priority", type=int, help="Its priority from now on.")
 @click.option("--top", is_flag=True, help="Put it first in its ClusterQueue.")
 @click.option("--before", default="", metavar="OTHER", help="Put it directly before another workload.")
-@click.option("--reset", is_flag=True, help="Give it back the place in the line that it had by itself.")
+@click.option("--reset", is_flag=True, help="Take back what was ordered: its own priority and place again.")
 @namespace_option
 @writing_options
 @connection_options
@@ -147,7 +147,7 @@ def prioritize(
     elif before:
         spec, outcome = {"order": {"before": before}}, f"stands before {before}"
     else:
-        spec, outcome = {"order": None}, "has its own place again"
+        spec, outcome = {"order": None, "priority": None}, "has its own priority and place again"
     asyncio.run(_change([name], spec, outcome, namespace, writing, connection))
 
 

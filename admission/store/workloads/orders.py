@@ -22,6 +22,7 @@ from admission.store.workloads.places import (
     Place,
     Written,
     check_passes_nobody,
+    check_place,
     cluster_queue_of,
     exchanged,
     order_row,
@@ -89,6 +90,8 @@ class Orders:
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
             workload = await _unfinished(connection, uid, resource_version)
+            if place := ordered.get("place"):
+                check_place(workload, place, is_moved=ordered.get("local_queue") is not None)
             if within_namespace:
                 written = await _within_namespace(connection, workload, ordered)
             else:

@@ -60,6 +60,20 @@ async def order_row(connection: AsyncConnection, uid: str) -> Document:
     return nothing | {"workload_uid": uid, "held": False, "author": "", "reason": "", "revision": 0}
 
 
+def check_place(workload: RowMapping, place: Place, *, is_moved: bool) -> None:
+    """Raise InvalidObject for a place that means nothing: before itself, or for what runs and stays where it is."""
+    subject = f'Workload "{workload["name"]}"'
+    if place.before == workload["uid"]:
+        raise InvalidObject([("spec.order.before", "is the workload itself; name another one")], subject=subject)
+    if workload["state"] == State.ADMITTED and not is_moved:
+        message = "it is admitted and does not wait: only what waits has a place in the line"
+        raise InvalidObject([("spec.order", message)], subject=subject)
+
+
+def _title(place: Place) -> str:
+    return f'workload "{place.name}"' if place.name else f"the workload with the uid {place.before}"
+
+
 async def rank_at(
     connection: AsyncConnection, workload: RowMapping, queue: str | None, place: Place
 ) -> tuple[int, float]:
@@ -73,8 +87,7 @@ async def rank_at(
         return (workload["priority"], workload["created_at"]) if first is None else (first[0], first[1] - _ROOM)
     other = (await connection.execute(waiting.where(workloads.c.uid == place.before))).one_or_none()
     if other is None:
-        name = f'workload "{place.name}"' if place.name else f"the workload with the uid {place.before}"
-        message = f"{name} does not wait in the same ClusterQueue; name one that does"
+        message = f"{_title(place)} does not wait in the same ClusterQueue; name one that does"
         raise InvalidObject([("spec.order.before", message)], subject=f'Workload "{workload["name"]}"')
     priority, since = other
     ahead = waiting.where(priority == _priority, since > _since).order_by(_since.desc())
@@ -113,10 +126,13 @@ async def exchanged(
     rows = (await connection.execute(line)).mappings().all()
     by_uid = {row["uid"]: row for row in rows}
     uid, target = moved.workload["uid"], place.before or (rows[0]["uid"] if rows else "")
-    for wanted in (uid, target):
+    for wanted, title in ((uid, "it"), (target, _title(place))):
         if wanted not in by_uid:
-            message = f"it is not among the first {MOST_EXCHANGED} workloads of its namespace that wait there"
-            raise InvalidObject([("spec.order", f'"{wanted}": {message}')])
+            message = (
+                f"{title} is not among the first {MOST_EXCHANGED} workloads of namespace "
+                f"{moved.workload['namespace']} that wait in the ClusterQueue"
+            )
+            raise InvalidObject([("spec.order", message)], subject=f'Workload "{moved.workload["name"]}"')
     order = [one for one in by_uid if one != uid]
     order.insert(order.index(target) if target != uid else 0, uid)
     written = {uid: moved}
