@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from admission.cluster.desired import ensure
+from admission.cluster.desired import Found, bring
 from admission.cluster.errors import NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
@@ -30,10 +30,8 @@ Mode: TypeAlias = Literal["webhooks", "policies", "auto"]
 
 OVERLAP: Final = 5.0
 """Seconds that both gates stand: many times what an API server needs to put a policy in force."""
-PERIOD: Final = 600.0
-"""Seconds between two looks at what others may have changed or deleted."""
-_FOLLOWING: Final = 60.0
-"""The same for a replica that does not lead, and so removes nothing."""
+PERIOD: Final = 60.0
+"""Seconds between two looks at what others may have changed, switched off or deleted."""
 
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1"
 _PLURALS: Final = {
@@ -59,11 +57,31 @@ class Standing:
     scope: Scope
     webhook: Callable[[], Object] | None
     leads: Callable[[], bool] = lambda: True
+    off: set[str] = field(default_factory=set, init=False)
+    """What was switched off when it was last looked at, by kind and name."""
 
     async def ensure(self) -> bool:
         """Write what should be there. Whether anything had to be done. Raises ClusterError, PoliciesNotOffered."""
         wanted = self._wanted(await self._offered())
-        return any([await ensure(self.client, _collection(obj["kind"]), obj) for obj in wanted])
+        found = {
+            f"{obj['kind']} {obj['metadata']['name']}": await bring(self.client, _collection(obj["kind"]), obj)
+            for obj in wanted
+        }
+        self._tell_of_switch({name for name, how in found.items() if how is Found.OFF})
+        return Found.DIFFERENT in found.values()
+
+    def _tell_of_switch(self, off: set[str]) -> None:
+        """Log what was switched off or on since the last look."""
+        if fresh := off - self.off:
+            log.warning(
+                "switched off (`sluice gate off`) and left so: %s; Jobs with a queue label are created and run without "
+                "Sluice until `sluice gate on`",
+                ", ".join(sorted(fresh)),
+            )
+        if back := self.off - off:
+            log.warning("switched on again: %s; Jobs with a queue label are gated", ", ".join(sorted(back)))
+        self.off.clear()
+        self.off.update(off)
 
     async def clear(self) -> list[str]:
         """Remove what is ours and should not be there; its names. Only once `ensure` has found nothing to do.
@@ -104,18 +122,16 @@ class Standing:
         pause = OVERLAP
         while True:
             await sleep(pause)
+            pause = PERIOD
             try:
                 await refresh()
                 if await self.ensure():
                     log.info("the gate was brought up to date")
                     pause = OVERLAP
-                    continue
-                pause = PERIOD if self.leads() else _FOLLOWING
-                if pause == PERIOD and (removed := await self.clear()):
+                elif self.leads() and (removed := await self.clear()):
                     log.info("removed, because another gate is in force: %s", ", ".join(removed))
             except SluiceError as error:
                 log.warning("the gate could not be checked: %s", error)
-                pause = _FOLLOWING
 
     async def _offered(self) -> frozenset[str]:
         """Which resources of the group the API server has."""

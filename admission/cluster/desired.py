@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.errors import AlreadyExists, NotFound
@@ -10,17 +10,27 @@ from admission.cluster.errors import AlreadyExists, NotFound
 if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
 
-
-log = logging.getLogger(__name__)
-
 SWITCHED_OFF: Final = "sluice.dev/gate-off"
 """An annotation: somebody has taken the effect of an object away, in an emergency, and its value says what it was."""
 
 
-async def ensure(client: Client, collection: str, wanted: Object) -> bool:
-    """Create the object `wanted` in `collection`, or patch the one of its name where it differs.
+class Found(Enum):
+    """How an object was found by who brought it to what it should be."""
 
-    What is switched off is left so. Whether anything had to be done. Raises ClusterError.
+    AS_WANTED = "as wanted"
+    DIFFERENT = "different, or missing"
+    OFF = "switched off, and left so"
+
+
+async def ensure(client: Client, collection: str, wanted: Object) -> bool:
+    """As `bring`; whether anything had to be done. Raises ClusterError."""
+    return await bring(client, collection, wanted) is Found.DIFFERENT
+
+
+async def bring(client: Client, collection: str, wanted: Object) -> Found:
+    """Create the object `wanted` in `collection`, or patch the one of its name where it differs. Raises ClusterError.
+
+    What is switched off is left so.
     """
     path = f"{collection}/{wanted['metadata']['name']}"
     try:
@@ -31,15 +41,14 @@ async def ensure(client: Client, collection: str, wanted: Object) -> bool:
         except AlreadyExists:  # another replica was faster; what it wrote may be of another version
             present = await client.get(path)
         else:
-            return True
+            return Found.DIFFERENT
     if SWITCHED_OFF in (present["metadata"].get("annotations") or {}):
-        log.warning("%s is switched off (`sluice gate off`) and left so: `sluice gate on` brings it back", path)
-        return False
+        return Found.OFF
     if _covers(present, wanted):
-        return False
+        return Found.AS_WANTED
     labels = {"metadata": {"labels": wanted["metadata"].get("labels", {})}}
     await client.patch(path, labels | {key: wanted[key] for key in wanted.keys() - {"apiVersion", "kind", "metadata"}})
-    return True
+    return Found.DIFFERENT
 
 
 def _covers(present: Any, wanted: Any) -> bool:

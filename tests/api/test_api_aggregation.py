@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from pki import Authority
 from ports import free_port
+from ports import free_port as unused_port
 
 from admission.api.application import listening
 from admission.api.resources.explaining_engine import NoController
@@ -70,11 +71,11 @@ async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> Asyn
         yield opened, url
 
 
-async def available(client: Client) -> dict[str, Any]:
+async def available(client: Client, status: str = "True") -> dict[str, Any]:
     """The condition Available of the APIService, once the API server has made up its mind."""
     while True:
         for condition in (await client.get(APISERVICE)).get("status", {}).get("conditions", []):
-            if condition["type"] == "Available" and condition["status"] == "True":
+            if condition["type"] == "Available" and condition["status"] == status:
                 return condition
         await asyncio.sleep(0.05)
 
@@ -115,6 +116,28 @@ async def test_what_others_change_is_mended(store, client, tmp_path, free_port):
                 await opened.keep(sleep=sleep)
             assert (await client.get(APISERVICE))["spec"] == wanted["spec"]
             assert (await client.get(SERVICE))["spec"]["externalName"] == "localhost"
+
+
+async def test_what_the_api_server_cannot_reach_is_logged_once_with_its_cause(
+    store, client, tmp_path, free_port, caplog
+):
+    caplog.set_level("INFO")
+    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
+        await available(client)
+        await opened.look()
+        assert "not available" not in caplog.text
+        await client.patch(APISERVICE, {"spec": {"service": {"port": unused_port()}}})
+        await available(client, "False")
+        for _ in range(3):
+            await opened.look()
+        (told,) = (record.getMessage() for record in caplog.records if "not available" in record.getMessage())
+        assert "APIService v1.sluice.dev is not available, FailedDiscoveryCheck: failing or missing response" in told
+        assert f"to the Service sluice-system/sluice-api, port {free_port}, which leads to localhost" in told
+        await opened.register()
+        await available(client)
+        for _ in range(3):
+            await opened.look()
+        assert caplog.text.count("the API server reaches Sluice as APIService v1.sluice.dev again") == 1
 
 
 async def test_the_api_servers_outage_ends_nothing(store, client, sandbox, tmp_path, free_port, caplog):

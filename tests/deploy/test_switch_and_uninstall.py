@@ -111,6 +111,22 @@ async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_l
     assert await standing.ensure() is False, "it is as Sluice would have it"
 
 
+async def test_the_log_says_once_that_the_gate_is_off_and_once_that_it_is_on_again(client, sluice, caplog):
+    standing = registered(client, managed=None, ca=b"CA")
+    for switch, says in (
+        ("on", ""),
+        ("off", "switched off (`sluice gate off`) and left so: MutatingWebhookConfiguration sluice; Jobs with"),
+        ("on", "switched on again: MutatingWebhookConfiguration sluice; Jobs with a queue label are gated"),
+    ):
+        await standing.ensure()
+        await sluice("gate", switch)
+        caplog.clear()
+        for _ in range(3):
+            assert await standing.ensure() is False
+        assert says in caplog.text
+        assert len(caplog.records) == bool(says)
+
+
 async def test_policies_are_switched_off_and_on_as_well(client, sluice):
     standing = registered(client, "policies")
     await standing.ensure()

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from admission.api.application import create_app
@@ -57,6 +57,12 @@ class Aggregation:
     def host(self) -> str:
         """Whom the API server expects to show a certificate."""
         return f"{self.service}.{self.namespace}.svc"
+
+    @property
+    def route(self) -> str:
+        """The way from the API server to Sluice, for messages."""
+        service = f"the Service {self.namespace}/{self.service}, port {self.port}"
+        return f"{service}, which leads to {self.external_name}" if self.external_name else service
 
     def api_service(self, ca_bundle: bytes) -> Object:
         """The APIService."""
@@ -180,6 +186,8 @@ class TlsDoors:
         self._ca_file = settings.api_ca or (own / "ca.crt")
         self.context = DoorContext(certificate or own / "tls.crt", key or own / "tls.key")
         self.front_proxy = FrontProxy()
+        self._refused = ""
+        """Why the API server did not take the API when it was last asked, in a word; empty: it did, or did not say."""
 
     async def begin(self) -> None:
         """Know the front proxy before the first request comes. A failure is logged; `keep` tries again."""
@@ -191,6 +199,29 @@ class TlsDoors:
         if self._aggregation is not None and await self._aggregation.ensure(self._client, self._ca_file.read_bytes()):
             log.info("the API server finds Sluice as %s.%s by the Service %s", VERSION, GROUP, self._aggregation.host)
 
+    async def look(self) -> None:
+        """Log once when the API server does not reach the API, with its cause, and once when it does again.
+
+        Raises ClusterError.
+        """
+        if self._aggregation is None:
+            return
+        found = await self._client.get(f"{_APISERVICES}/{VERSION}.{GROUP}")
+        conditions = found.get("status", {}).get("conditions", ())
+        faults = (one for one in conditions if one["type"] == "Available" and one["status"] == "False")
+        fault: dict[str, Any] = next(faults, {})
+        refused = str(fault.get("reason", ""))  # the message may be another one each time
+        if refused and refused != self._refused:
+            log.warning(
+                "kubectl and `sluice --kubeconfig` do not reach Sluice: APIService %s.%s is not available, %s: %s; "
+                "check that firewalls and network policies let the API server connect to %s, and that this is the "
+                "process that answers there",
+                *(VERSION, GROUP, refused, fault.get("message", ""), self._aggregation.route),
+            )
+        elif self._refused and not refused:
+            log.info("the API server reaches Sluice as APIService %s.%s again", VERSION, GROUP)
+        self._refused = refused
+
     async def keep(self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """For ever: follow renewed certificates and a changed front proxy, and mend the APIService. Raises nothing."""
         while True:
@@ -199,5 +230,6 @@ class TlsDoors:
                 await self._certificates.refresh()
                 await self.begin()
                 await self.register()
+                await self.look()
             except (SluiceError, OSError) as error:
                 log.warning("the API's certificates or its APIService could not be checked: %s", error)
