@@ -12,6 +12,8 @@ from aiohttp import web
 from admission.api.auth.authentication import AUTHENTICATION, Authentication
 from admission.api.auth.authorization import AUTHORIZATION, POD_LOG_ROUTE, PODS_ROUTE, Authorization
 from admission.api.auth.login import Login
+from admission.api.auth.oidc.issuer import Issuer
+from admission.api.auth.oidc.sign_in import BEGIN, FINISH, OidcSignIn
 from admission.api.auth.session_rights import SessionRights
 from admission.api.auth.sessions import Sessions
 from admission.api.errors import AddressUnusable
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from admission.api.auth.delegation import Delegation
     from admission.api.auth.front_proxy import FrontProxy
+    from admission.api.auth.oidc.client import OidcClient
     from admission.api.probes import Checks
     from admission.api.registry import Resource
     from admission.api.resources.cluster_views import Cluster
@@ -70,6 +73,9 @@ _BODIES_AT_ONCE = 2
 REQUESTS_PER_SECOND, REQUESTS_AT_ONCE = 200.0, 2000.0
 """What one user may ask for in the long run, and in a burst."""
 
+_LOGINS_PER_SECOND, _LOGINS_AT_ONCE = 1.0, 20.0
+"""How often somebody may try to sign in from one address."""
+
 
 def create_app(
     store: Store,
@@ -78,6 +84,7 @@ def create_app(
     token: str | None = None,
     delegation: Delegation | None = None,
     front_proxy: FrontProxy | None = None,
+    oidc: OidcClient | None = None,
     deciding: LocalController | None = None,
     estimate_of: EstimateOf = no_estimates,
     cluster: Cluster | None = None,
@@ -87,14 +94,21 @@ def create_app(
     """The API on `store`; `checks` decide about /readyz.
 
     `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
-    `front_proxy` is believed about its users. `deciding` is the Sluice in this process, if there is one; `cluster`
-    has the pods and nodes that the dashboard shows. `clock` gives seconds that never go back, `now` those since the
-    epoch. Raises ValueError if there is neither a token nor a delegation.
+    `front_proxy` is believed about its users; `oidc` says at which issuer people may sign in. `deciding` is the Sluice
+    in this process, if there is one; `cluster` has the pods and nodes that the dashboard shows. `clock` gives seconds
+    that never go back, `now` those since the epoch. Raises UnusableCertificate, and ValueError if there is neither a
+    token nor a delegation.
     """
+    issuer = "" if oidc is None else oidc.issuer
     sessions = Sessions(store.browser_sessions, clock=clock)
     limits = Limits(per_second=REQUESTS_PER_SECOND, at_once=REQUESTS_AT_ONCE, clock=clock)
     authentication = Authentication(
-        token=token, delegation=delegation, front_proxy=front_proxy, sessions=sessions, limits=limits
+        token=token,
+        delegation=delegation,
+        front_proxy=front_proxy,
+        sessions=sessions,
+        limits=limits,
+        issuer=issuer,
     )
     authorization = Authorization(delegation)
     probes = Probes(checks, authentication)
@@ -103,7 +117,10 @@ def create_app(
     app[AUTHORIZATION] = authorization
     app[READERS] = asyncio.Semaphore(_BODIES_AT_ONCE)
     app.on_response_prepare.append(secure)
-    _add_sessions(app, store, Login(authentication, sessions, clock=clock))
+    logins = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
+    _add_sessions(app, store, Login(authentication, sessions, logins, issuer=issuer))
+    if oidc is not None:
+        _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
     app.router.add_get("/livez", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/healthz", probes.ready)
@@ -125,6 +142,7 @@ def create_app(
 
 def _add_sessions(app: web.Application, store: Store, login: Login) -> None:
     """What the dashboard signs in by, and what it may show."""
+    app.router.add_get("/login", login.ways)
     app.router.add_post("/login", login.login)
     app.router.add_post("/logout", login.logout)
     app.router.add_get("/session", login.session)
@@ -132,6 +150,13 @@ def _add_sessions(app: web.Application, store: Store, login: Login) -> None:
     app.router.add_post("/session/access", rights.access)
     app.router.add_get("/session/namespaces", rights.namespaces)
     app.router.add_get("/session/workloads", rights.workloads)
+
+
+def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: Limits) -> None:
+    app.cleanup_ctx.append(issuer.opened)
+    sign_in = OidcSignIn(issuer, sessions, logins)
+    app.router.add_post(BEGIN, sign_in.begin)
+    app.router.add_post(FINISH, sign_in.finish)
 
 
 def _add_reports(app: web.Application, reports: Reports, views: ClusterViews) -> None:

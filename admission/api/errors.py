@@ -14,6 +14,7 @@ ApiError                    the request cannot be served; code and reason are th
     NotLeading              503, it is for the leader, which is another replica
     Unanswered              503, the cluster does not answer what it takes
     ReviewUnavailable       503, the cluster does not say who its user is, or what the user may
+    IssuerUnavailable       503, the OIDC issuer does not do its part
 AddressUnusable             the API cannot listen where it was told to
 """
 
@@ -125,6 +126,12 @@ class ReviewUnavailable(ApiError):
 
     code, reason = 503, "ServiceUnavailable"
     retry_after = 1
+
+
+class IssuerUnavailable(ApiError):
+    """The OIDC issuer does not do its part, so that nobody can sign in there."""
+
+    code, reason = 503, "ServiceUnavailable"
 
 
 class AddressUnusable(SluiceError):

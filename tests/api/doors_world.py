@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from admission.api.auth.oidc.client import OidcClient
     from admission.api.resources.explaining_engine import LocalController
     from admission.sandbox.apiserver.requests import User
     from admission.store.store import Store
@@ -150,6 +151,7 @@ async def world(
     clock: Callable[[], float],
     users: Mapping[str, User] = DEFAULT_USERS,
     deciding: LocalController | None = None,
+    oidc: OidcClient | None = None,
     **checks: Any,
 ) -> AsyncIterator[World]:
     """Everything, for the time of the block."""
@@ -172,6 +174,7 @@ async def world(
             token=ADMIN_TOKEN,
             delegation=Delegation(cluster, clock=clock),
             front_proxy=front_proxy,
+            oidc=oidc,
             deciding=deciding,
             clock=clock,
         )

@@ -28,6 +28,8 @@ from admission.store.store import Store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from admission.api.auth.oidc.client import OidcClient
+
 ADMIN_TOKEN = "the-admins-token"
 USERS = {
     "admin-token": User("admin", "1", ("system:masters", AUTHENTICATED)),
@@ -51,7 +53,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, extra_queues: int = 0, pending: int = 120, port: int = 0) -> AsyncIterator[World]:
+async def world(
+    folder: Path, *, extra_queues: int = 0, pending: int = 120, port: int = 0, oidc: OidcClient | None = None
+) -> AsyncIterator[World]:
     """Serve the dashboard on loopback for the time of the block."""
     url = f"sqlite:///{folder / 'sluice.db'}"
     await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
@@ -70,6 +74,7 @@ async def world(folder: Path, *, extra_queues: int = 0, pending: int = 120, port
             checks={},
             token=ADMIN_TOKEN,
             delegation=Delegation(cluster),
+            oidc=oidc,
             deciding=Teams(scenario.teams),
             cluster=cluster,
         )

@@ -353,3 +353,42 @@ def test_a_ca_of_the_webhooks_is_for_those_that_another_process_answers(tmp_path
     settings = load_settings({"webhook_ca": str(tmp_path / "ca.crt")})
     with pytest.raises(InvalidSettings, match="set webhookProcess to false, or leave webhookCa out"):
         OwnCertificates(settings, Client.in_cluster())
+
+
+OIDC = "oidc: {issuerUrl: https://accounts.example.com, clientId: sluice, url: https://sluice.example.com"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", ("https://accounts.example.com#", "sub")),
+        (", usernameClaim: email", ("", "email")),
+        (", usernameClaim: name", ("https://accounts.example.com#", "name")),
+        (", usernameClaim: name, usernamePrefix: '-'", ("", "name")),
+        (", usernameClaim: email, usernamePrefix: 'oidc:'", ("oidc:", "email")),
+    ],
+)
+def test_users_of_an_issuer_have_the_prefix_that_the_api_server_gives_them(config, more, expected):
+    oidc = load_settings({}, config=config(OIDC + more + "}")).oidc
+    assert oidc is not None
+    assert (oidc.client().username_prefix, oidc.client().username_claim) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("oidc: {issuerUrl: https://a.example, url: https://b.example}", "oidc.clientId"),
+        (OIDC.replace("https://acc", "http://acc") + "}", "oidc.issuerUrl in .*no https URL"),
+        (OIDC.replace("https://sl", "http://sl") + "}", "oidc.url in .*http on loopback alone"),
+        (OIDC.replace("sluice.example.com", "sluice.example.com/ui/") + "}", "oidc.url in .*https://HOST"),
+        (OIDC + ", clientSecret: s3cret}", "oidc.clientSecret in .*"),
+        (OIDC + ", signingAlgorithms: [none]}", r"oidc.signingAlgorithms\[0\]"),
+        (OIDC + ", signingAlgorithms: [HS256]}", r"oidc.signingAlgorithms\[0\]"),
+        (OIDC + ", signingAlgorithms: []}", "oidc.signingAlgorithms"),
+        (OIDC + ", sessionDuration: 9h}", "oidc.sessionDuration in .*must be from 1m to 8h"),
+    ],
+)
+def test_what_is_wrong_with_an_issuer_is_told_with_its_place(config, text, said):
+    with pytest.raises(InvalidSettings, match=said) as caught:
+        load_settings({}, config=config(text))
+    assert "s3cret" not in str(caught.value)

@@ -125,6 +125,7 @@ def test_pods_are_restricted_and_find_what_they_mount(values: Object):
         "sluice-database",
         "sluice-database-tls",
         "sluice-notifications",
+        "sluice-sign-in",
         "my-volume",
         "sluice-webhook-certificates",
         "sluice-certificates",

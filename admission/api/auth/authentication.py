@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from admission.api.auth.sessions import Sessions
     from admission.api.http.rate_limits import Limits
 
-PUBLIC = ("/livez", "/readyz", "/healthz", "/login", *PUBLIC_ROUTES)
+PUBLIC = ("/livez", "/readyz", "/healthz", "/login", "/login/oidc", "/login/oidc/finish", *PUBLIC_ROUTES)
 """The routes that ask nobody who they are."""
 
 ADMIN = "sluice:admin"
@@ -31,11 +32,12 @@ ADMIN = "sluice:admin"
 
 
 class Door(StrEnum):
-    """By what a request was let in; a session is as good as the token that it began with."""
+    """By what a request was let in; a session that began with a token is as good as that token."""
 
     ADMIN_TOKEN = "admin-token"  # noqa: S105  the name of a way, no token
     TOKEN = "token"  # noqa: S105
     FRONT_PROXY = "front-proxy"
+    OIDC = "oidc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,20 @@ def author(request: web.Request, *, verb: str = "") -> Author:
     return Author(who.name, who.groups, who.source, verb or _VERBS.get(request.method, ""), reason)
 
 
+_SIGNED_IN = "\0"
+"""Begins what a session keeps of a user whom the issuer has named. No token that lets anybody in holds it."""
+
+
+def kept(who: Identity, issuer: str) -> str:
+    """What a session keeps of somebody who has signed in at `issuer`."""
+    return _SIGNED_IN + json.dumps({"issuer": issuer, "user": who.name, "groups": who.groups})
+
+
 class Authentication:
     """Says of each request whose it is, and refuses it if it is nobody's or if its user asks for too much.
 
-    `token` is that of the admin, if there is one; all other tokens are for `delegation` to know.
+    `token` is that of the admin, if there is one; all other tokens are for `delegation` to know. `issuer` is the one
+    that users may sign in at; a session that began at another one is over.
     """
 
     def __init__(
@@ -83,6 +95,7 @@ class Authentication:
         front_proxy: FrontProxy | None,
         sessions: Sessions,
         limits: Limits,
+        issuer: str = "",
     ) -> None:
         if not token and delegation is None:
             raise ValueError("an empty token would let everybody in; give one, or a cluster that knows its users")
@@ -91,6 +104,7 @@ class Authentication:
         self._front_proxy = front_proxy
         self._sessions = sessions
         self._limits = limits
+        self._issuer = issuer
 
     async def identify(self, request: web.Request) -> Identity | None:
         """Whose request it is, None: nobody's. Raises ReviewUnavailable, TooManyRequests and Forbidden."""
@@ -100,15 +114,21 @@ class Authentication:
             scheme, _, token = request.headers["Authorization"].partition(" ")
             return await self.owner(token.strip(), request) if scheme.lower() == "bearer" else None
         session = session_cookie(request)
-        kept = await self._sessions.token(session) if session else None
-        if session is None or kept is None:
+        content = await self._sessions.content(session) if session else None
+        if session is None or content is None:
             return None
         check_same_origin(request)
-        who = await self.owner(kept, request)
+        who = self._signed_in(content, request) if content[:1] == _SIGNED_IN else await self.owner(content, request)
         if who is None:
             await self._sessions.close(session)
             return None
         return who
+
+    def _signed_in(self, text: str, request: web.Request) -> Identity | None:
+        found = json.loads(text[1:])
+        if not self._issuer or found["issuer"] != self._issuer:
+            return None
+        return Identity(found["user"], Door.OIDC, groups=tuple(found["groups"]), source=request.remote or "")
 
     async def owner(self, token: str, request: web.Request) -> Identity | None:
         """Whose token it is, in a time that tells nothing about that of the admin."""

@@ -1,4 +1,4 @@
-"""`POST /login`, `POST /logout` and `GET /session`: how a browser gets a session, ends it, and learns whose it is."""
+"""`/login`, `/logout` and `/session`: how a browser gets a session, ends it, and learns whose it is."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from admission.api.auth.authentication import identity
 from admission.api.auth.sessions import check_sender, session_cookie, set_session_cookie
 from admission.api.errors import BadRequest, TooManyRequests, Unauthorized
 from admission.api.http.bodies import read_anonymous
-from admission.api.http.rate_limits import Limits
 from admission.api.http.responses import reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp import web
 
     from admission.api.auth.authentication import Authentication, Identity
     from admission.api.auth.sessions import Sessions
+    from admission.api.http.rate_limits import Limits
     from admission.api.http.responses import Document
-
-_LOGINS_PER_SECOND, _LOGINS_AT_ONCE = 1.0, 20.0
 
 
 class Login:
-    """The three of them. `clock` gives seconds that never go back."""
+    """All of them. `limits` are those of one address; `issuer` is where people may sign in instead, if anywhere."""
 
-    def __init__(self, authentication: Authentication, sessions: Sessions, *, clock: Callable[[], float]) -> None:
+    def __init__(self, authentication: Authentication, sessions: Sessions, limits: Limits, *, issuer: str) -> None:
         self._authentication = authentication
         self._sessions = sessions
-        self._limits = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
+        self._limits = limits
+        self._issuer = issuer
+
+    async def ways(self, request: web.Request) -> web.Response:
+        """How one can sign in beside a token: `{"oidc": {"issuer": "https://..."}}`, or `{}`."""
+        del request
+        return reply({"oidc": {"issuer": self._issuer}} if self._issuer else {})
 
     async def login(self, request: web.Request) -> web.Response:
         """A session for the owner of the token in `{"token": "..."}`."""

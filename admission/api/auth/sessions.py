@@ -1,8 +1,9 @@
-"""Sessions for the dashboard: a browser shows its token once, and from then on a cookie that no script can read.
+"""Sessions for the dashboard: a browser signs in once, and shows from then on a cookie that no script can read.
 
-A session is as good as its token: that is checked again and again, so that it ends with it. It lives in the database,
+A session holds a token, or the user whom an issuer has named. It is as good as its token: that is checked again and
+again, so that it ends with it. It lives in the database,
 so that every replica knows it, and a restart ends none. The cookie holds a random secret. The database has a digest of
-it, and the token encrypted by a key that is derived from it: who reads the database can neither use a session nor
+it, and the content encrypted by a key that is derived from it: who reads the database can neither use a session nor
 learn a token. No other site can use a session: the cookie is SameSite=Strict, and what writes must come from our own
 pages.
 """
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from admission.store.browser_sessions import BrowserSessions
 
 SESSION_SECONDS = 8 * 3600.0
-"""How long a session lasts."""
+"""How long a session lasts at most."""
 
 RECHECK_SECONDS = 2.0
 """So long a session is not looked up again: one that another replica has ended is still good for that time."""
@@ -39,13 +40,13 @@ _NONCE_BYTES = 12
 
 
 class _Known(NamedTuple):
-    token: str
+    content: str
     until: float
     """When it is to be looked up again."""
 
 
 class Sessions:
-    """The tokens of those who have signed in, by a secret that only the browser knows.
+    """The tokens or users of those who have signed in, by a secret that only the browser knows.
 
     `stored` are the sessions in the database, `clock` gives seconds that never go back.
     """
@@ -55,34 +56,34 @@ class Sessions:
         self._clock = clock
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
-    async def open(self, token: str) -> str:
-        """The secret of a new session. Raises StoreError."""
+    async def open(self, content: str, *, seconds: float = SESSION_SECONDS) -> str:
+        """The secret of a new session, which lasts `seconds`. Raises StoreError."""
         secret = secrets.token_urlsafe(32)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         digest = _digest(secret)
-        sealed = nonce + AESGCM(_key(secret)).encrypt(nonce, token.encode(errors="surrogateescape"), digest.encode())
-        await self._stored.add(digest, sealed, seconds=SESSION_SECONDS)
+        sealed = nonce + AESGCM(_key(secret)).encrypt(nonce, content.encode(errors="surrogateescape"), digest.encode())
+        await self._stored.add(digest, sealed, seconds=seconds)
         return secret
 
-    async def token(self, secret: str) -> str | None:
-        """The token of a session; None if it is over. Raises StoreError."""
+    async def content(self, secret: str) -> str | None:
+        """What a session holds; None if it is over. Raises StoreError."""
         digest = _digest(secret)
         known = self._known.get(digest)
         if known is not None and self._clock() < known.until:
-            return known.token
+            return known.content
         self._known.pop(digest, None)
         found = await self._stored.find(digest)
         if found is None:
             return None
         nonce, sealed = found.sealed_token[:_NONCE_BYTES], found.sealed_token[_NONCE_BYTES:]
         try:
-            token = AESGCM(_key(secret)).decrypt(nonce, sealed, digest.encode()).decode(errors="surrogateescape")
+            content = AESGCM(_key(secret)).decrypt(nonce, sealed, digest.encode()).decode(errors="surrogateescape")
         except InvalidTag:  # somebody has written into the table
             return None
-        self._known[digest] = _Known(token, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
+        self._known[digest] = _Known(content, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        return token
+        return content
 
     async def close(self, secret: str) -> None:
         """End a session on all replicas, if there is one. Raises StoreError."""
@@ -96,12 +97,14 @@ def session_cookie(request: web.Request) -> str | None:
     return request.cookies.get(_cookie_name(request))
 
 
-def set_session_cookie(request: web.Request, response: web.StreamResponse, secret: str) -> None:
+def set_session_cookie(
+    request: web.Request, response: web.StreamResponse, secret: str, *, seconds: float = SESSION_SECONDS
+) -> None:
     """Let the browser keep `secret`, for us alone; an empty one makes it forget."""
     response.set_cookie(
         _cookie_name(request),
         secret,
-        max_age=int(SESSION_SECONDS) if secret else 0,
+        max_age=int(seconds) if secret else 0,
         path="/",
         secure=request.secure,
         httponly=True,

@@ -39,6 +39,15 @@ _EXAMPLES: Final[dict[str, Any]] = {
         ],
         "allowedNetworks": ["10.96.0.0/12"],
     },
+    "oidc": {
+        "issuerUrl": "https://accounts.example.com",
+        "clientId": "sluice",
+        "clientSecretFile": "/etc/sluice/sign-in/client-secret",
+        "url": "https://sluice.example.com",
+        "usernameClaim": "email",
+        "groupsClaim": "groups",
+        "groupsPrefix": "oidc:",
+    },
     "resources": {
         "excludeResourcePrefixes": ["example.com/"],
         "quotaCheckStrategy": "BlockUndeclared",

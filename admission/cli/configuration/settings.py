@@ -27,6 +27,7 @@ from pydantic_settings import (
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.configuration.notification_settings import NotificationSettings
+from admission.cli.configuration.oidc_settings import OidcSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
     FairSharingSettings,
@@ -135,6 +136,9 @@ class Settings(BaseSettings):
     token_audience: str | None = Field(
         None, description="Whom tokens for the API must be meant for, if not for the API server."
     )
+    oidc: OidcSettings | None = Field(
+        None, description="At which OpenID Connect issuer people can sign in to the dashboard."
+    )
     webhook_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
         None, description="https://HOST:PORT under which the API server reaches the webhooks from outside a pod."
     )
@@ -237,6 +241,7 @@ NESTED = frozenset(
         "admission_fair_sharing",
         "managed_jobs_namespace_selector",
         "notifications",
+        "oidc",
         "resources",
         "retention",
         "wait_for_pods_ready",

@@ -151,13 +151,17 @@ def api_app(
     checks: Checks,
     estimate_of: EstimateOf,
 ) -> web.Application:
-    """The API for the users that the cluster knows, and for an admin with a token of Sluice's own, if there is one."""
+    """The API for the users that the cluster knows, and for an admin with a token of Sluice's own, if there is one.
+
+    Raises UnusableCertificate.
+    """
     return create_app(
         store,
         checks=checks,
         token=None if settings.admin_token is None else settings.admin_token.get_secret_value(),
         delegation=Delegation(client, audiences=(settings.token_audience,) if settings.token_audience else ()),
         front_proxy=None if doors is None else doors.front_proxy,
+        oidc=None if settings.oidc is None else settings.oidc.client(),
         deciding=deciding,
         estimate_of=estimate_of,
         cluster=client,

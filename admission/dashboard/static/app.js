@@ -2,6 +2,7 @@
 import { post } from "./lib/api.js";
 import { Empty, Failure, Icon, Loading, PageHead, Card } from "./lib/components.js";
 import { onSignedOut, useReconnecting } from "./lib/live.js";
+import { comesBack, finish } from "./lib/oidc.js";
 import { link, navigate, useAddress } from "./lib/router.js";
 import { load, SessionContext, useSession } from "./lib/session.js";
 import { Search } from "./lib/search.js";
@@ -104,7 +105,15 @@ function App() {
   const [session, setSession] = useState(null);
   const [state, setState] = useState("starting");
   const [error, setError] = useState(null);
+  const [refusal, setRefusal] = useState("");
   const begin = async () => {
+    if (comesBack()) {
+      try {
+        await finish();
+      } catch (failure) {
+        setRefusal(failure.message);
+      }
+    }
     try {
       setSession(await load());
       setState("signed-in");
@@ -134,7 +143,7 @@ function App() {
   if (error) return html`<main class="sign-in"><div class="card"><${Failure} error=${error} retry=${begin} /></div></main>`;
   if (state === "starting") return html`<main class="sign-in" aria-busy="true"><${Loading} lines=${2} /></main>`;
   if (state === "signed-in") return html`<${SessionContext.Provider} value=${session}><${Shell} onSignOut=${signOut} /><//>`;
-  return html`<${SignIn} onSignedIn=${begin} ended=${state === "ended"} />`;
+  return html`<${SignIn} onSignedIn=${begin} ended=${state === "ended"} refusal=${refusal} />`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -52,7 +52,7 @@ async function failure(response, address) {
   } catch {
     // A proxy in between answers with something else than JSON.
   }
-  if (response.status === 401 && address !== "/login") for (const listener of signedOut) listener();
+  if (response.status === 401 && !address.startsWith("/login")) for (const listener of signedOut) listener();
   const message = status.message || `the server answered ${response.status} ${response.statusText}`;
   return new ApiError(response.status, message, { reason: status.reason, causes: status.details?.causes });
 }

@@ -1,10 +1,40 @@
-// Signing in with a token of the cluster, which the server keeps for the session; the page forgets it.
-import { post } from "../lib/api.js";
+// Signing in at the issuer, if there is one, or with a token of the cluster, which the server keeps for the session; the
+// page forgets it.
+import { get, post } from "../lib/api.js";
 import { Icon, useTitle } from "../lib/components.js";
-import { html, useRef, useState } from "../lib/ui.js";
+import { toIssuer } from "../lib/oidc.js";
+import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
-export function SignIn({ onSignedIn, ended }) {
+// The host of the issuer at which one can sign in; "" if there is none, or as long as it is not known.
+function useIssuer() {
+  const [host, setHost] = useState("");
+  useEffect(() => {
+    get("/login").then(({ oidc }) => oidc && setHost(new URL(oidc.issuer).host), () => {});
+  }, []);
+  return host;
+}
+
+function AtIssuer({ host, refusal }) {
+  const [error, setError] = useState(refusal);
+  const [busy, setBusy] = useState(false);
+  const go = async () => {
+    setBusy(true);
+    setError("");
+    try {
+      await toIssuer();
+    } catch (failure) {
+      setError(failure.message);
+      setBusy(false);
+    }
+  };
+  return html`${error && html`<p class="field-error" role="alert">${error}</p>`}
+    <button type="button" class="button primary" disabled=${busy} onClick=${go}>${busy ? "Signing in …" : `Sign in at ${host}`}</button>
+    <p class="soft or">or with a token</p>`;
+}
+
+export function SignIn({ onSignedIn, ended, refusal }) {
   useTitle("Sign in");
+  const issuer = useIssuer();
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const field = useRef(null);
@@ -32,10 +62,11 @@ export function SignIn({ onSignedIn, ended }) {
     <p class="brand"><${Mark} /> Sluice</p>
     <h1>Sign in</h1>
     ${ended && html`<p class="notice" role="status">Your session has ended. Sign in again to go on where you were.</p>`}
+    ${issuer && html`<${AtIssuer} host=${issuer} refusal=${refusal} />`}
     <label for="token">Token of the cluster</label>
     <input id="token" ref=${field} type="password" autocomplete="off" spellcheck="false" autofocus aria-describedby="token-help" aria-invalid=${String(Boolean(error))} />
     ${error && html`<p class="field-error" role="alert">${error}</p>`}
-    <button type="submit" class="button primary" disabled=${busy}>${busy ? "Signing in …" : "Sign in"}</button>
+    <button type="submit" class=${issuer ? "button" : "button primary"} disabled=${busy}>${busy ? "Signing in …" : "Sign in"}</button>
     <div id="token-help" class="soft help">
       <p>A token of your ServiceAccount, for example:</p>
       <pre><code>kubectl create token NAME -n NAMESPACE</code></pre>

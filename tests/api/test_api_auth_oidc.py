@@ -1,0 +1,495 @@
+"""Signing in at an OpenID Connect issuer: who gets a session, and how those who should not are kept out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from http.cookies import SimpleCookie
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import jwt
+import pytest
+from doors_world import World, world
+from yarl import URL
+
+from admission.api.auth.authentication import Door, Identity, kept
+from admission.api.auth.oidc.client import OidcClient
+from admission.api.auth.oidc.id_tokens import user
+from admission.api.errors import Forbidden
+from tests.oidc_issuer import CLIENT_ID, Issuer, issuer, rsa_key
+
+if TYPE_CHECKING:
+    from api_client import Answer
+
+OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
+DASHBOARD = "https://sluice.example"
+SESSION = "__Host-sluice-session"
+LIST_COHORTS = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}]
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def accounts(tmp_path):
+    async with issuer(tmp_path) as found:
+        yield found
+
+
+def client_of(accounts: Issuer, **settings: Any) -> OidcClient:
+    given = {"username_prefix": "oidc:", "groups_claim": "groups", "groups_prefix": "oidc:"} | settings
+    return OidcClient(
+        issuer=accounts.url,
+        client_id=CLIENT_ID,
+        url=DASHBOARD,
+        session_seconds=3600.0,
+        client_secret_file=accounts.secret_file,
+        ca_file=accounts.ca_file,
+        **given,
+    )
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock, accounts):
+    async with world(store, tmp_path, clock=clock, oidc=client_of(accounts)) as opened:
+        yield opened
+
+
+@dataclass
+class Browser:
+    """What a browser does in which somebody signs in."""
+
+    doors: World
+    accounts: Issuer
+    cookies: dict[str, str]
+
+    async def post(self, path: str, document: Any) -> Answer:
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        answer = await self.doors.send("POST", path, document, headers={**OURS, "Cookie": cookie})
+        for set_cookie in answer.headers.getall("Set-Cookie", []):
+            for name, morsel in SimpleCookie(set_cookie).items():
+                self.cookies[name] = morsel.value
+        return answer
+
+    async def begin(self) -> dict[str, str]:
+        """What the issuer sends the browser back with, by the person's click."""
+        answer = await self.post("/login/oidc", {})
+        assert answer.status == 200, answer.body
+        query = dict(parse_qsl(urlsplit(answer.body["location"]).query))
+        code = f"code-{len(self.accounts.forms)}-{len(self.accounts.codes)}"
+        self.accounts.codes[code] = query
+        return {"code": code, "state": query["state"], "iss": self.accounts.url}
+
+    async def sign_in(self) -> Answer:
+        return await self.post("/login/oidc/finish", await self.begin())
+
+    async def session(self) -> Answer:
+        return await self.doors.send(
+            "GET",
+            "/session",
+            headers={"Cookie": f"__Host-sluice-session={self.cookies.get('__Host-sluice-session', '')}"},
+        )
+
+
+@pytest.fixture
+def browser(doors, accounts) -> Browser:
+    return Browser(doors, accounts, {})
+
+
+# ------------------------------------------------------------------ the way
+
+
+async def test_the_page_learns_where_one_can_sign_in(doors, accounts):
+    assert (await doors.send("GET", "/login")).body == {"oidc": {"issuer": accounts.url}}
+
+
+async def test_the_issuer_is_asked_for_a_code_with_state_nonce_and_challenge(doors, accounts):
+    answer = await doors.send("POST", "/login/oidc", {}, headers=OURS)
+    location = URL(answer.body["location"])
+    assert str(location.with_query(None)) == f"{accounts.url}/authorize"
+    query = dict(location.query)
+    secrets = [query.pop(name) for name in ("state", "nonce", "code_challenge")]
+    assert {len(secret) for secret in secrets} == {43}
+    assert len({*secrets}) == 3
+    assert query == {
+        "response_type": "code",
+        "client_id": "sluice",
+        "redirect_uri": "https://sluice.example/ui/sign-in",
+        "scope": "openid",
+        "code_challenge_method": "S256",
+    }
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    assert cookie.key == "__Host-sluice-sign-in"
+    assert (cookie["httponly"], cookie["secure"], cookie["samesite"]) == (True, True, "Strict")
+    assert (cookie["path"], cookie["domain"], cookie["max-age"]) == ("/", "", "600")
+    assert cookie.value not in str(location)
+
+
+async def test_who_has_signed_in_is_the_user_of_the_claims(doors, browser, clock):
+    answer = await browser.sign_in()
+    expected = {"user": "oidc:alice", "groups": ["oidc:team-a", "system:authenticated"]}
+    assert (answer.status, answer.body) == (200, expected)
+    session = SimpleCookie(next(each for each in answer.headers.getall("Set-Cookie") if "session" in each))
+    cookie = session["__Host-sluice-session"]
+    assert (cookie["httponly"], cookie["secure"], cookie["samesite"], cookie["max-age"]) == (
+        True,
+        True,
+        "Strict",
+        "3600",
+    )
+    assert browser.cookies["__Host-sluice-sign-in"] == ""
+    assert (await browser.session()).body == expected
+    assert doors.reviews("tokenreviews") == 0
+
+
+async def test_the_rights_are_those_that_the_cluster_gives_the_user(doors, browser, clock):
+    await browser.sign_in()
+    cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
+    refused = await doors.send("GET", "cohorts", headers=cookie)
+    assert (refused.status, 'User "oidc:alice" cannot list' in refused.body["message"]) == (403, True)
+    await doors.grant("oidc:team-a", LIST_COHORTS, kind="Group")
+    clock.advance(2)
+    assert (await doors.send("GET", "cohorts", headers=cookie)).status == 200
+
+
+async def test_signing_out_ends_the_session_on_the_server(doors, browser):
+    await browser.sign_in()
+    cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
+    assert (await doors.send("POST", "/logout", headers={**OURS, **cookie})).status == 200
+    assert (await browser.session()).status == 401
+
+
+async def test_a_session_ends_after_its_time_whatever_the_browser_keeps(browser, clock):
+    await browser.sign_in()
+    clock.advance(3599)
+    assert (await browser.session()).status == 200
+    clock.advance(1)
+    assert (await browser.session()).status == 401
+
+
+async def test_sessions_of_an_issuer_that_is_not_configured_any_more_are_over(
+    store, tmp_path, clock, browser, accounts
+):
+    await browser.sign_in()
+    other = replace(client_of(accounts), issuer="https://other.example")
+    for number, oidc in enumerate((other, None)):
+        (folder := tmp_path / str(number)).mkdir()
+        async with world(store, folder, clock=clock, oidc=oidc) as changed:
+            assert (await Browser(changed, accounts, {**browser.cookies}).session()).status == 401
+
+
+async def test_without_an_issuer_there_is_no_such_way(store, tmp_path, clock):
+    async with world(store, tmp_path, clock=clock) as doors:
+        assert (await doors.send("GET", "/login")).body == {}
+        assert (await doors.send("POST", "/login/oidc", {}, headers=OURS)).status == 401
+
+
+async def test_nobody_gets_in_by_the_content_of_a_session_as_a_token(doors, accounts):
+    forged = kept(Identity("root", Door.OIDC, groups=("system:masters",)), accounts.url)
+    for token, status in ((forged, 400), (forged[1:], 401)):
+        assert (await doors.send("POST", "/login", {"token": token}, headers=OURS)).status == status
+
+
+async def test_the_issuer_is_asked_about_itself_once(browser, accounts, clock):
+    for _ in range(3):
+        assert (await browser.sign_in()).status == 200
+    assert sorted(accounts.asked) == ["keys", "openid-configuration", "token", "token", "token"]
+    clock.advance(601)
+    await browser.sign_in()
+    assert sorted(accounts.asked) == ["keys"] * 2 + ["openid-configuration"] * 2 + ["token"] * 4
+
+
+async def test_a_rsa_key_of_the_issuer_is_fetched_when_a_token_names_it(browser, accounts):
+    assert (await browser.sign_in()).status == 200
+    accounts.key, accounts.key_id = rsa_key(1), "second"
+    assert (await browser.sign_in()).status == 200
+    assert accounts.asked.count("keys") == 2
+
+
+async def test_the_secret_is_sent_as_the_issuer_wants_it(store, tmp_path, clock, accounts, browser):
+    await browser.sign_in()
+    assert "client_secret" not in accounts.forms[0]
+    accounts.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    clock.advance(601)
+    assert (await browser.sign_in()).status == 200
+    assert "client_secret" in accounts.forms[1]
+
+
+# ------------------------------------------------------------------ attacks
+
+
+def refused(answer: Answer, said: str) -> bool:
+    assert "Set-Cookie" not in answer.headers
+    assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    assert said in answer.body["message"], answer.body["message"]
+    assert "\n" not in answer.body["message"]
+    return True
+
+
+async def test_an_answer_for_another_browser_is_refused(doors, browser, accounts):
+    given = await browser.begin()
+    for cookies in ({}, {"__Host-sluice-sign-in": ""}, {"__Host-sluice-sign-in": "x" * 43}):
+        victim = Browser(doors, accounts, dict(cookies))
+        assert refused(await victim.post("/login/oidc/finish", given), "not begun in this browser")
+    for state in ("", "x" * 43, "é", given["state"][:-1]):
+        answer = await browser.post("/login/oidc/finish", {**given, "state": state})
+        assert refused(answer, "not begun in this browser")
+    for wrong in (None, 3, ["x"]):
+        assert refused(await browser.post("/login/oidc/finish", {**given, "state": wrong}), "not begun in this browser")
+    assert accounts.forms == []
+    assert (await browser.post("/login/oidc/finish", given)).status == 200
+
+
+async def test_a_code_is_good_once(browser, accounts):
+    given, kept = await browser.begin(), dict(browser.cookies)
+    assert (await browser.post("/login/oidc/finish", given)).status == 200
+    browser.cookies = kept
+    assert refused(await browser.post("/login/oidc/finish", given), "does not sign you in: invalid_grant")
+
+
+async def test_a_code_that_somebody_else_got_is_of_no_use(browser, doors, accounts):
+    stolen = await browser.begin()
+    thief = Browser(doors, accounts, {})
+    own = await thief.begin()
+    answer = await thief.post("/login/oidc/finish", {**own, "code": stolen["code"]})
+    assert refused(answer, "invalid_grant")
+
+
+async def test_an_answer_of_another_issuer_is_refused(browser, accounts, clock):
+    given = await browser.begin()
+    answer = await browser.post("/login/oidc/finish", {**given, "iss": "https://evil.example"})
+    assert refused(answer, f"not that of {accounts.url}")
+    assert accounts.forms == []
+    accounts.metadata["authorization_response_iss_parameter_supported"] = True
+    clock.advance(601)
+    given = await browser.begin()
+    assert refused(
+        await browser.post("/login/oidc/finish", {k: v for k, v in given.items() if k != "iss"}), "not that of"
+    )
+    assert (await browser.post("/login/oidc/finish", given)).status == 200
+
+
+async def test_what_the_issuer_says_instead_of_a_code_is_told_on_one_line(browser):
+    given = await browser.begin()
+    answer = await browser.post("/login/oidc/finish", {"state": given["state"], "error": "access_denied\n<b>x</b>"})
+    assert refused(answer, "does not sign you in: access_denied <b>x</b>")
+    answer = await browser.post("/login/oidc/finish", {"state": given["state"]})
+    assert (answer.status, answer.body["message"][:5]) == (400, "code:")
+
+
+NOW = int(time.time())
+
+
+NOT_MADE_FOR_THIS = (
+    ({"nonce": "x" * 43}, "not of this sign-in"),
+    ({"nonce": None}, "not of this sign-in"),
+    ({"nonce": "\ud800"}, "not of this sign-in"),
+    ({"exp": NOW - 90}, "expired"),
+    ({"exp": None}, "exp"),
+    ({"iat": NOW + 3600, "exp": NOW + 7200}, "not yet valid"),
+    ({"nbf": NOW + 3600}, "not yet valid"),
+    ({"iat": None}, "iat"),
+    ({"aud": "kubernetes"}, "Audience"),
+    ({"aud": None}, "aud"),
+    ({"aud": [CLIENT_ID, "other"]}, "another client"),
+    ({"aud": [CLIENT_ID, "other"], "azp": "other"}, "another client"),
+    ({"azp": "other"}, "another client"),
+    ({"iss": "https://evil.example"}, "issuer"),
+    ({"iss": None}, "iss"),
+    ({"sub": None}, "sub"),
+    ({"groups": {"a": 1}}, "no list of strings"),
+    ({"groups": [1]}, "no list of strings"),
+)
+
+
+async def test_an_id_token_that_was_not_made_for_this_sign_in_is_refused(browser, accounts, clock):
+    for change, said in NOT_MADE_FOR_THIS:
+        changed = {**change}
+        accounts.changed = lambda claims, new=changed: {
+            name: value for name, value in (claims | new).items() if value is not None
+        }
+        assert refused(await browser.sign_in(), said), change
+        assert (await browser.session()).status == 401
+        clock.advance(10)
+
+
+async def test_clocks_may_differ_a_little(browser, accounts):
+    for name, seconds in (("exp", -30), ("iat", 30), ("nbf", 30)):
+        accounts.changed = lambda claims, name=name, seconds=seconds: claims | {name: int(time.time()) + seconds}
+        assert (await browser.sign_in()).status == 200
+
+
+def _by_public_key(accounts: Issuer, claims: dict[str, Any]) -> str:
+    """The public key of RS256 as the shared secret of HS256."""
+    pem = accounts.key.public_key().public_bytes(
+        jwt.algorithms.Encoding.PEM, jwt.algorithms.PublicFormat.SubjectPublicKeyInfo
+    )
+    parts = jwt.encode(claims, "k" * 64, "HS256", {"kid": accounts.key_id}).rpartition(".")[0]
+    signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(parts.encode(), pem)
+    return f"{parts}.{jwt.utils.base64url_encode(signature).decode()}"
+
+
+NOT_SIGNED_BY_IT = (
+    (lambda _, claims: jwt.encode(claims, None, "none"), "it is signed by 'none'"),
+    (lambda accounts, claims: jwt.encode(claims, None, "none", {"kid": accounts.key_id}), "it is signed by 'none'"),
+    (_by_public_key, "it is signed by 'HS256'"),
+    (lambda accounts, claims: jwt.encode(claims, rsa_key(1), "RS256", {"kid": accounts.key_id}), "Signature"),
+    (lambda _, claims: jwt.encode(claims, rsa_key(1), "RS256"), "Signature"),
+    (lambda _, claims: jwt.encode(claims, rsa_key(1), "RS256", {"kid": "x"}), "does not publish"),
+    (lambda accounts, claims: accounts.sign(claims)[:-6] + "AAAAAA", "Signature"),
+    (lambda accounts, claims: jwt.encode(claims, accounts.key, "RS512", {"kid": accounts.key_id}), "by 'RS512'"),
+    (lambda *_: "", "Not enough segments"),
+    (lambda *_: "a.b.c", "is not accepted"),
+    (lambda *_: "é", "is not accepted"),
+)
+
+
+async def test_an_id_token_that_the_issuer_has_not_signed_is_refused(browser, accounts, clock):
+    for signed, said in NOT_SIGNED_BY_IT:
+        accounts.signed = lambda claims, sign=signed: sign(accounts, claims)
+        assert refused(await browser.sign_in(), said), said
+        clock.advance(10)
+
+
+async def test_another_site_can_neither_begin_nor_finish_a_sign_in(doors, browser, accounts):
+    given = await browser.begin()
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        for path in ("/login/oidc", "/login/oidc/finish"):
+            answer = await doors.send("POST", path, given, headers={**OURS, **headers})
+            assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+    assert accounts.forms == []
+
+
+async def test_under_another_address_of_the_dashboard_people_are_told_the_right_one(doors):
+    answer = await doors.send("POST", "/login/oidc", {}, headers={**OURS, "Origin": doors.url})
+    assert (answer.status, f"open {DASHBOARD}/ui/" in answer.body["message"]) == (400, True)
+
+
+async def test_tries_are_limited(browser):
+    statuses = [(await browser.post("/login/oidc/finish", {})).status for _ in range(21)]
+    assert statuses == [403] * 20 + [429]
+
+
+# ------------------------------------------------------------------ claims
+
+
+def named(claims: dict[str, Any], **settings: Any) -> tuple[str, tuple[str, ...]]:
+    client = OidcClient("https://a.example", "sluice", "https://b.example", 60.0, **settings)
+    who = user(claims, client, source="")
+    return who.name, who.groups
+
+
+@pytest.mark.parametrize(
+    ("claims", "settings", "expected"),
+    [
+        ({"sub": "a"}, {"username_prefix": "https://a.example#"}, ("https://a.example#a", ())),
+        ({"sub": "a", "email": "a@b"}, {"username_claim": "email"}, ("a@b", ())),
+        ({"email": "a@b", "email_verified": True}, {"username_claim": "email"}, ("a@b", ())),
+        ({"sub": "a", "roles": "one"}, {"groups_claim": "roles"}, ("a", ("one",))),
+        ({"sub": "a", "groups": ["x"]}, {}, ("a", ())),
+        # Nobody becomes a master by what a group is called somewhere else.
+        ({"sub": "a", "groups": ["system:masters", "b", ""]}, {"groups_claim": "groups"}, ("a", ("b",))),
+        ({"sub": "a", "groups": ["masters"]}, {"groups_claim": "groups", "groups_prefix": "system:"}, ("a", ())),
+    ],
+)
+def test_users_and_groups_are_named_as_the_api_server_names_them(claims, settings, expected):
+    name, groups = expected
+    assert named(claims, **settings) == (name, (*groups, "system:authenticated"))
+
+
+@pytest.mark.parametrize(
+    ("claims", "settings", "said"),
+    [
+        ({"sub": "system:admin"}, {}, "begin with system:"),
+        ({"sub": "admin"}, {"username_prefix": "system:"}, "begin with system:"),
+        ({"sub": ""}, {}, "no user name"),
+        ({"sub": "a\0b"}, {}, "no user name"),
+        ({"sub": "a" * 513}, {}, "no user name"),
+        ({"sub": 3}, {}, "no user name"),
+        ({"sub": "a"}, {"username_claim": "email"}, "claim email is no user name"),
+        ({"email": "a@b", "email_verified": False}, {"username_claim": "email"}, "not verified your e-mail"),
+        ({"email": "a@b", "email_verified": "false"}, {"username_claim": "email"}, "not verified your e-mail"),
+    ],
+)
+def test_who_has_no_usable_name_may_not_sign_in(claims, settings, said):
+    with pytest.raises(Forbidden, match=said):
+        named(claims, **settings)
+
+
+async def test_a_claim_may_be_required(store, tmp_path, clock, accounts):
+    client = client_of(accounts, required_claims=(("hd", "example.com"),))
+    async with world(store, tmp_path, clock=clock, oidc=client) as doors:
+        browser = Browser(doors, accounts, {})
+        assert refused(await browser.sign_in(), "the claim hd")
+        accounts.claims["hd"] = "example.com"
+        assert (await browser.sign_in()).status == 200
+
+
+# ------------------------------------------------------------------ an issuer in trouble
+
+
+def unusable(answer: Answer, accounts: Issuer) -> bool:
+    assert (answer.status, answer.body["reason"]) == (503, "ServiceUnavailable")
+    assert answer.body["message"].startswith(f"the issuer {accounts.url} cannot be used for now; sign in with a token")
+    return True
+
+
+TROUBLES = (
+    ("padding", "x" * 300_000, "answers more than 256 KiB"),
+    ("status", 500, "answers 500"),
+    ("status", 302, "answers 302"),
+    ("metadata", {"issuer": "https://evil.example"}, "it calls itself https://evil.example"),
+    *(
+        ("metadata", {"authorization_endpoint": endpoint}, "authorization_endpoint is no https URL")
+        for endpoint in ("http://localhost/authorize", "javascript:alert(1)", ["https://a"], "https://[")
+    ),
+)
+
+
+async def test_an_issuer_that_says_nonsense_is_told_in_one_sentence(browser, accounts, caplog, clock):
+    for name, value, logged in TROUBLES:
+        before = getattr(accounts, name)
+        setattr(accounts, name, value)
+        assert unusable(await browser.post("/login/oidc", {}), accounts)
+        setattr(accounts, name, before)
+        assert logged in caplog.text
+        caplog.clear()
+        clock.advance(601)
+
+
+async def test_a_wrong_secret_is_the_admins_fault_and_said_so(browser, accounts, caplog):
+    accounts.secret_file.write_text("wrong")
+    assert unusable(await browser.sign_in(), accounts)
+    assert "does not accept oidc.clientId with its secret" in caplog.text
+    accounts.secret_file.unlink()
+    assert unusable(await browser.sign_in(), accounts)
+    assert "oidc.clientSecretFile cannot be read" in caplog.text
+
+
+async def test_an_issuer_whose_certificate_nobody_trusts_is_not_used(store, tmp_path, clock, accounts, caplog):
+    client = replace(client_of(accounts), ca_file=None)
+    async with world(store, tmp_path, clock=clock, oidc=client) as doors:
+        assert unusable(await Browser(doors, accounts, {}).post("/login/oidc", {}), accounts)
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
+
+
+async def test_an_issuer_that_is_back_is_used_at_once(browser, accounts):
+    accounts.status = 500
+    assert unusable(await browser.post("/login/oidc", {}), accounts)
+    accounts.status = 200
+    assert (await browser.sign_in()).status == 200
+
+
+async def test_a_stalled_issuer_delays_nobody_else(browser, doors, accounts):
+    """Where it stalls makes no difference, but that it is asked in turn for itself, the token, and its keys."""
+    accounts.silent.add("token")
+    signing_in = asyncio.create_task(browser.sign_in())
+    await accounts.waiting.wait()
+    assert (await doors.send("GET", "/session", token="the-admins-token")).status == 200
+    assert (await doors.send("POST", "/login", {"token": "alice-token"}, headers=OURS)).status == 200
+    assert not signing_in.done()
+    assert unusable(await signing_in, accounts)

@@ -1,0 +1,109 @@
+"""Signing in to the dashboard at an OpenID Connect issuer, by a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from dashboard_world import World, world
+from playwright.async_api import Browser, BrowserContext, expect
+
+from admission.api.auth.oidc.client import OidcClient
+from tests.oidc_issuer import CLIENT_ID, Issuer, issuer
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def accounts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Issuer]:
+    async with issuer(tmp_path_factory.mktemp("issuer")) as found:
+        found.claims = {"sub": "grace"}
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory, accounts: Issuer) -> AsyncIterator[World]:
+    port = free_port()
+    client = OidcClient(
+        issuer=accounts.url,
+        client_id=CLIENT_ID,
+        url=f"http://127.0.0.1:{port}",
+        session_seconds=3600.0,
+        client_secret_file=accounts.secret_file,
+        ca_file=accounts.ca_file,
+    )
+    async with world(tmp_path_factory.mktemp("dashboard"), port=port, oidc=client) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    # Nobody has told the browser the authority of the tests.
+    context = await browser.new_context(ignore_https_errors=True)
+    yield context
+    await context.close()
+
+
+async def test_a_person_signs_in_at_the_issuer_and_goes_on_where_she_was(
+    running: World, accounts: Issuer, context: BrowserContext
+) -> None:
+    page = await context.new_page()
+    await page.goto(f"{running.url}/ui/namespaces/vision/workloads/never-fits?from=7d")
+    await page.get_by_role("button", name=f"Sign in at {accounts.url.removeprefix('https://')}").click()
+    await page.get_by_role("link", name="Alice").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("never-fits")
+    await expect(page.locator(".who")).to_have_text("grace")
+    assert page.url == f"{running.url}/ui/namespaces/vision/workloads/never-fits?from=7d"
+    assert await page.evaluate("JSON.stringify([{...sessionStorage}, document.cookie])") == '[{},""]'
+    names = {cookie["name"]: cookie["httpOnly"] for cookie in await context.cookies(running.url)}
+    assert names == {"sluice-session": True}
+    await page.go_back()
+    await page.go_forward()
+    await expect(page.locator(".who")).to_have_text("grace")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    assert await context.cookies(running.url) == []
+
+
+async def test_what_somebody_else_has_begun_is_told_and_one_can_begin_anew(
+    running: World, accounts: Issuer, context: BrowserContext
+) -> None:
+    page = await context.new_page()
+    await page.goto(f"{running.url}/ui/sign-in?code=theirs&state=theirs&error_description=<b>Call+us</b>")
+    await expect(page.get_by_role("alert")).to_have_text(
+        "this sign-in was not begun in this browser, or it took too long; begin anew"
+    )
+    assert page.url == f"{running.url}/ui/"
+    await page.get_by_role("button", name="Sign in at").click()
+    await page.get_by_role("link", name="Alice").click()
+    await expect(page.locator(".who")).to_have_text("grace")
+
+
+async def test_a_page_never_goes_on_to_another_site(running: World, accounts: Issuer, context: BrowserContext) -> None:
+    page = await context.new_page()
+    await page.goto(f"{running.url}//evil.example/ui/")
+    await page.goto(f"{running.url}/ui/sign-in?next=https://evil.example&returnTo=//evil.example")
+    await page.get_by_role("button", name="Sign in at").click()
+    await page.get_by_role("link", name="Alice").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    assert page.url == f"{running.url}/ui/"
+
+
+async def test_an_issuer_that_is_down_is_told_and_a_token_still_lets_in(
+    running: World, accounts: Issuer, context: BrowserContext
+) -> None:
+    page = await context.new_page()
+    await page.goto(f"{running.url}/ui/")
+    await page.get_by_role("button", name="Sign in at").click()
+    accounts.status = 500
+    await page.get_by_role("link", name="Alice").click()
+    await expect(page.get_by_role("alert")).to_contain_text("cannot be used for now; sign in with a token")
+    accounts.status = 200
+    await page.get_by_label("Token of the cluster").fill("grace-token")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
