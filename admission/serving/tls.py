@@ -44,7 +44,7 @@ class DoorContext(ssl.SSLContext):
                 self._served = wanted
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise UnusableCertificate(
-                f"{certificate} and {key} cannot be used for TLS, or the cluster's front proxy CA cannot: {error}"
+                f"{certificate} and {key} cannot be used for TLS, or the CA of a front proxy cannot: {error}"
             ) from error
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:

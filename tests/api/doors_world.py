@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from admission.api.auth.front_proxy import OwnProxy
     from admission.api.auth.oidc.client import OidcClient
     from admission.api.resources.explaining_engine import LocalController
     from admission.sandbox.apiserver.requests import User
@@ -152,6 +153,7 @@ async def world(
     users: Mapping[str, User] = DEFAULT_USERS,
     deciding: LocalController | None = None,
     oidc: OidcClient | None = None,
+    own_proxy: OwnProxy | None = None,
     **checks: Any,
 ) -> AsyncIterator[World]:
     """Everything, for the time of the block."""
@@ -162,7 +164,7 @@ async def world(
         cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
         proxy_ca = Authority(folder, "requestheader-ca")
         await publish(sandbox, **{"requestheader-client-ca-file": proxy_ca.pem})
-        front_proxy = FrontProxy()
+        front_proxy = FrontProxy(own_proxy)
         await front_proxy.refresh(cluster)
         serving_ca = Authority(folder, "serving-ca")
         pair = serving_ca.server("localhost", "127.0.0.1")

@@ -14,6 +14,7 @@ from admission.cli.configuration.policy_settings import parse_duration
 from admission.cli.configuration.settings import Settings, load_settings
 from admission.cli.errors import InvalidSettings
 from admission.cli.main import main
+from admission.cli.serve.aggregation import has_tls
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.controller.state.policy import Policy, WaitForPodsReady
@@ -392,3 +393,26 @@ def test_what_is_wrong_with_an_issuer_is_told_with_its_place(config, text, said)
     with pytest.raises(InvalidSettings, match=said) as caught:
         load_settings({}, config=config(text))
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("requestHeader: {clientCaFile: ca.crt}", "requestHeader.allowedNames"),
+        ("requestHeader: {clientCaFile: ca.crt, allowedNames: []}", "requestHeader.allowedNames"),
+        ("requestHeader: {allowedNames: [a]}", "requestHeader.clientCaFile"),
+        (
+            "requestHeader: {clientCaFile: a, allowedNames: [a], usernameHeaders: ['a b']}",
+            "requestHeader.usernameHeaders",
+        ),
+        ("requestHeader: {clientCaFile: a, allowedNames: [a], usernameHeaders: []}", "requestHeader.usernameHeaders"),
+    ],
+)
+def test_what_is_wrong_with_a_proxy_is_told_with_its_place(config, text, said):
+    with pytest.raises(InvalidSettings, match=said):
+        load_settings({}, config=config(text))
+
+
+def test_a_proxy_needs_tls_on_loopback_too(config):
+    assert not has_tls(load_settings({}))
+    assert has_tls(load_settings({}, config=config("requestHeader: {clientCaFile: ca.crt, allowedNames: [a]}")))

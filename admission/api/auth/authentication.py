@@ -37,6 +37,7 @@ class Door(StrEnum):
     ADMIN_TOKEN = "admin-token"  # noqa: S105  the name of a way, no token
     TOKEN = "token"  # noqa: S105
     FRONT_PROXY = "front-proxy"
+    OWN_PROXY = "own-proxy"
     OIDC = "oidc"
 
 
@@ -109,6 +110,10 @@ class Authentication:
     async def identify(self, request: web.Request) -> Identity | None:
         """Whose request it is, None: nobody's. Raises ReviewUnavailable, TooManyRequests and Forbidden."""
         if self._front_proxy is not None and (named := self._front_proxy.identity(request)) is not None:
+            if (
+                named.door is Door.OWN_PROXY
+            ):  # it may have known the user by a cookie, which any page makes a browser send
+                check_same_origin(request)
             return named
         if "Authorization" in request.headers:
             scheme, _, token = request.headers["Authorization"].partition(" ")

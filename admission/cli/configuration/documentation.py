@@ -48,6 +48,10 @@ _EXAMPLES: Final[dict[str, Any]] = {
         "groupsClaim": "groups",
         "groupsPrefix": "oidc:",
     },
+    "request_header": {
+        "clientCaFile": "/etc/sluice/sign-in/proxy-ca.crt",
+        "allowedNames": ["sign-in-proxy"],
+    },
     "resources": {
         "excludeResourcePrefixes": ["example.com/"],
         "quotaCheckStrategy": "BlockUndeclared",

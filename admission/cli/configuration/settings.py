@@ -36,6 +36,7 @@ from admission.cli.configuration.policy_settings import (
     WaitForPodsReadySettings,
     policy,
 )
+from admission.cli.configuration.request_header_settings import RequestHeaderSettings
 from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
 from admission.cli.errors import InvalidSettings
 from admission.model.base import LabelSelector
@@ -138,6 +139,9 @@ class Settings(BaseSettings):
     )
     oidc: OidcSettings | None = Field(
         None, description="At which OpenID Connect issuer people can sign in to the dashboard."
+    )
+    request_header: RequestHeaderSettings | None = Field(
+        None, description="Which proxy in front of API and dashboard is believed about its users."
     )
     webhook_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
         None, description="https://HOST:PORT under which the API server reaches the webhooks from outside a pod."
@@ -242,6 +246,7 @@ NESTED = frozenset(
         "managed_jobs_namespace_selector",
         "notifications",
         "oidc",
+        "request_header",
         "resources",
         "retention",
         "wait_for_pods_ready",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
-from admission.api.auth.front_proxy import FrontProxy
+from admission.api.auth.front_proxy import FrontProxy, OwnProxy
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import split_address
 from admission.cli.errors import InvalidSettings
@@ -124,10 +124,11 @@ def api_address(settings: Settings) -> tuple[str, int]:
 
 
 def has_tls(settings: Settings) -> bool:
-    """Whether the API speaks TLS: always but on loopback, where nobody listens in."""
+    """Whether the API speaks TLS: always but on loopback, where nobody listens in, and no proxy shows a certificate."""
     if (settings.api_certificate is None) != (settings.api_key is None):
         raise InvalidSettings("apiCertificate and apiKey belong together: give both, or none")
-    given = settings.api_certificate is not None or aggregation(settings) is not None
+    needed = (settings.api_certificate, aggregation(settings), settings.request_header)
+    given = any(each is not None for each in needed)
     return given or split_address(settings.api_address)[0] not in _LOOPBACK
 
 
@@ -168,6 +169,13 @@ def api_app(
     )
 
 
+def _own_proxy(settings: Settings) -> OwnProxy | None:
+    given = settings.request_header
+    if given is None:
+        return None
+    return OwnProxy(given.client_ca_file, given.allowed_names, given.username_headers, given.group_headers)
+
+
 async def tls_doors(settings: Settings, client: Client, certificates: OwnCertificates) -> TlsDoors | None:
     """The API's TLS socket, ready to listen; None if it speaks plain HTTP. Raises UnusableCertificate."""
     if not has_tls(settings):
@@ -189,12 +197,15 @@ class TlsDoors:
         certificate, key = settings.api_certificate, settings.api_key
         self._ca_file = settings.api_ca or (own / "ca.crt")
         self.context = DoorContext(certificate or own / "tls.crt", key or own / "tls.key")
-        self.front_proxy = FrontProxy()
+        self.front_proxy = FrontProxy(_own_proxy(settings))
         self._refused = ""
         """Why the API server did not take the API when it was last asked, in a word; empty: it did, or did not say."""
 
     async def begin(self) -> None:
-        """Know the front proxy before the first request comes. A failure is logged; `keep` tries again."""
+        """Know the front proxies before the first request comes. The cluster's failure is logged; `keep` tries again.
+
+        Raises UnusableCertificate.
+        """
         await self.front_proxy.refresh(self._client)
         self.context.refresh(self.front_proxy.client_ca)
 

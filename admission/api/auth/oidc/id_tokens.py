@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jwt
 
-from admission.api.auth.authentication import Door, Identity
+from admission.api.auth.authentication import Door
+from admission.api.auth.outside_names import outside_user
 from admission.api.errors import Forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from admission.api.auth.authentication import Identity
     from admission.api.auth.oidc.client import OidcClient
 
-AUTHENTICATED: Final = "system:authenticated"
-_SYSTEM: Final = "system:"
 _SKEW_SECONDS: Final = 60.0
 """By so much the clocks of issuer and Sluice may differ."""
-_LONGEST_NAME: Final = 512
-_MOST_GROUPS: Final = 1000
 
 
 class UnknownKey(Forbidden):
@@ -59,26 +57,18 @@ def verified(token: str, keys: Iterable[Mapping[str, Any]], client: OidcClient, 
 
 
 def user(claims: Mapping[str, Any], client: OidcClient, *, source: str) -> Identity:
-    """The user whom claims are about. Raises Forbidden.
-
-    Neither user nor group of the `system:` kind can come from an issuer: who may choose a name there must not become
-    a master of the cluster.
-    """
+    """The user whom claims are about. Raises Forbidden."""
     name = claims.get(client.username_claim)
-    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > _LONGEST_NAME:
+    if not isinstance(name, str) or not name:
         raise _refusal(client, f"its claim {client.username_claim} is no user name")
     if client.username_claim == "email" and claims.get("email_verified", True) is not True:
         raise Forbidden(f"you may not sign in here: {client.issuer} has not verified your e-mail address")
-    name = client.username_prefix + name
-    if name.startswith(_SYSTEM):
-        raise Forbidden(f"you may not sign in here: user names that begin with {_SYSTEM} are those of the cluster")
     found = claims.get(client.groups_claim, []) if client.groups_claim else []
     listed = [found] if isinstance(found, str) else found
     if not isinstance(listed, list) or not all(isinstance(group, str) for group in listed):
         raise _refusal(client, f"its claim {client.groups_claim} is no list of strings")
-    groups = [client.groups_prefix + group for group in listed[:_MOST_GROUPS] if group and group.isprintable()]
-    own = [group for group in groups if not group.startswith(_SYSTEM)]
-    return Identity(name, Door.OIDC, groups=(*own, AUTHENTICATED), source=source)
+    groups = [client.groups_prefix + group for group in listed if group]
+    return outside_user(client.username_prefix + name, groups, Door.OIDC, source=source)
 
 
 def _candidates(keys: Iterable[Mapping[str, Any]], algorithm: str, key_id: object) -> list[jwt.PyJWK]:

@@ -1,0 +1,148 @@
+"""A proxy that the admin has put in front: it is believed by its client certificate, and about its users alone."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from doors_world import publish, world
+from pki import Authority, Pair
+
+from admission.api.auth.front_proxy import FrontProxy, OwnProxy
+from admission.apimachinery.errors import UnusableCertificate
+
+GRACE = [("X-Remote-User", "grace"), ("X-Remote-Group", "vision"), ("X-Remote-Group", "")]
+MASTER = [("X-Remote-User", "root"), ("X-Remote-Group", "system:masters")]
+COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}}
+OURS = ("X-Requested-With", "sluice")
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+def authority(tmp_path) -> Authority:
+    return Authority(tmp_path, "own-proxy-ca")
+
+
+def proxy_of(authority: Authority) -> OwnProxy:
+    return OwnProxy(authority.file, ("sign-in-proxy",), ("X-Remote-User",), ("X-Remote-Group",))
+
+
+@pytest.fixture
+async def doors(store, tmp_path, clock, authority):
+    async with world(store, tmp_path, clock=clock, own_proxy=proxy_of(authority)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def proxy(authority) -> Pair:
+    return authority.client("sign-in-proxy")
+
+
+async def test_the_proxy_says_who_asks(doors, proxy):
+    answer = await doors.send("GET", "/session", certificate=proxy, headers=GRACE)
+    assert (answer.status, answer.body) == (200, {"user": "grace", "groups": ["vision", "system:authenticated"]})
+    assert doors.reviews("tokenreviews") == 0
+
+
+async def test_its_users_have_the_rights_that_the_cluster_gives_them(doors, proxy, clock):
+    headers = [*GRACE, OURS]
+    assert (await doors.send("POST", "cohorts", COHORT, certificate=proxy, headers=headers)).status == 403
+    rules = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["create"]}]
+    await doors.grant("vision", rules, kind="Group")
+    clock.advance(2)
+    assert (await doors.send("POST", "cohorts", COHORT, certificate=proxy, headers=headers)).status == 201
+
+
+async def test_nobody_becomes_a_master_of_the_cluster_by_a_proxy(doors, proxy):
+    answer = await doors.send("GET", "/session", certificate=proxy, headers=MASTER)
+    assert answer.body == {"user": "root", "groups": ["system:authenticated"]}
+    assert (await doors.send("GET", "cohorts", certificate=proxy, headers=MASTER)).status == 403
+    for name in ("system:admin", "system:serviceaccount:sluice-system:sluice", "a" * 513, "a\u200bb"):
+        answer = await doors.send("GET", "/session", certificate=proxy, headers=[("X-Remote-User", name)])
+        assert (answer.status, "you may not sign in here" in answer.body["message"]) == (403, True)
+
+
+async def test_from_anybody_else_the_headers_mean_nothing(doors, authority):
+    for certificate in (None, authority.client("somebody-else")):
+        for headers in (GRACE, MASTER):
+            answer = await doors.send("GET", "/session", certificate=certificate, headers=headers)
+            assert answer.status == 401
+            with_token = await doors.as_user("bob", "GET", "/session", certificate=certificate, headers=headers)
+            assert with_token.body["user"] == "bob"
+
+
+async def test_a_certificate_of_its_name_by_another_authority_gets_no_connection(doors, authority, tmp_path):
+    (folder := tmp_path / "forged").mkdir()
+    forged = Authority(folder, "own-proxy-ca").client("sign-in-proxy")
+    for certificate in (forged, authority.server("sign-in-proxy")):
+        with pytest.raises(aiohttp.ClientError):
+            await doors.send("GET", "/session", certificate=certificate, headers=GRACE)
+
+
+async def test_neither_proxy_can_pass_as_the_other(doors, authority, clock):
+    as_cluster = authority.client("front-proxy-client")
+    assert (await doors.send("GET", "/session", certificate=as_cluster, headers=MASTER)).status == 401
+    of_cluster = doors.proxy_ca.client("sign-in-proxy")
+    assert (await doors.send("GET", "/session", certificate=of_cluster, headers=GRACE)).status == 401
+    # The cluster believes each certificate of its authority.
+    names = {"requestheader-client-ca-file": doors.proxy_ca.pem, "requestheader-allowed-names": "[]"}
+    await publish(doors.sandbox, **names)
+    await doors.front_proxy.refresh(doors.cluster)
+    assert (await doors.send("GET", "/session", certificate=as_cluster, headers=MASTER)).status == 401
+    own = authority.client("sign-in-proxy")
+    answer = await doors.send("GET", "/session", certificate=own, headers=MASTER)
+    assert answer.body["groups"] == ["system:authenticated"]
+
+
+async def test_kubectl_goes_on_to_come_by_the_front_proxy_of_the_cluster(doors):
+    certificate = doors.proxy_ca.client("front-proxy-client")
+    answer = await doors.send("GET", "/session", certificate=certificate, headers=MASTER)
+    assert answer.body == {"user": "root", "groups": ["system:masters"]}
+
+
+async def test_another_site_cannot_write_through_the_proxy(doors, proxy, clock, store):
+    rules = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["create"]}]
+    await doors.grant("grace", rules)
+    for more in (
+        [],
+        [("Sec-Fetch-Site", "same-origin")],
+        [OURS, ("Origin", "https://evil.example")],
+        [OURS, ("Sec-Fetch-Site", "cross-site")],
+    ):
+        answer = await doors.send("POST", "cohorts", COHORT, certificate=proxy, headers=[*GRACE, *more])
+        assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    assert await store.queues.list("Cohort") == ()
+
+
+async def test_a_cluster_without_a_front_proxy_or_out_of_reach_changes_nothing(
+    store, tmp_path, clock, authority, proxy
+):
+    async with world(store, tmp_path, clock=clock, own_proxy=proxy_of(authority)) as doors:
+        await publish(doors.sandbox, **{"requestheader-client-ca-file": "", "requestheader-username-headers": "[]"})
+        await doors.front_proxy.refresh(doors.cluster)
+        doors.context.refresh(doors.front_proxy.client_ca)
+        assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).body["user"] == "grace"
+
+
+async def test_a_new_authority_of_the_proxy_replaces_the_old_one(doors, authority, proxy, tmp_path):
+    assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).status == 200
+    newer = Authority(tmp_path, "newer-ca")
+    authority.file.write_text(newer.pem)
+    await doors.front_proxy.refresh(doors.cluster)
+    doors.context.refresh(doors.front_proxy.client_ca)
+    replaced = newer.client("sign-in-proxy")
+    assert (await doors.send("GET", "/session", certificate=replaced, headers=GRACE)).body["user"] == "grace"
+    assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).status == 401
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\xff"])
+async def test_a_file_without_certificates_is_told(tmp_path, content):
+    file = tmp_path / "proxy-ca.crt"
+    if content is not None:
+        file.write_bytes(content)
+    front_proxy = FrontProxy(OwnProxy(file, ("a",), ("X-Remote-User",), ()))
+    with pytest.raises(UnusableCertificate, match=r"requestHeader.clientCaFile .*proxy-ca.crt"):
+        await front_proxy.refresh(None)  # type: ignore[arg-type]  the file comes first
