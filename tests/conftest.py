@@ -11,11 +11,12 @@ import secrets
 import shutil
 import signal
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import wraps
 from typing import TYPE_CHECKING
 
 import pytest
+from postgresql_databases import MigratedDatabases
 from postgresql_server import NoPostgreSQL, running_postgresql
 
 from admission.store.database.migrations import migrate
@@ -101,6 +102,12 @@ def postgresql() -> Iterator[PostgreSQL]:
     yield from _server()
 
 
+@pytest.fixture(scope="session")
+def migrated_databases(postgresql: PostgreSQL) -> MigratedDatabases:
+    """Databases of that server."""
+    return MigratedDatabases(postgresql, _TEMPLATE)
+
+
 @pytest.fixture
 def own_postgresql() -> Iterator[PostgreSQL]:
     """A server for one test alone, which may kill it."""
@@ -138,7 +145,11 @@ def empty_database_url(database_kind: str, request: pytest.FixtureRequest, tmp_p
     if database_kind == "sqlite":
         yield f"sqlite:///{tmp_path / 'sluice.db'}"
     else:
-        yield from _postgresql_database(request.getfixturevalue("postgresql"), template="template1")
+        server: PostgreSQL = request.getfixturevalue("postgresql")
+        name = f"test_{secrets.token_hex(8)}"
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template1")
+        yield server.url(name)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -149,12 +160,13 @@ def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: P
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
         yield f"sqlite:///{path}"
     else:
-        yield from _postgresql_database(request.getfixturevalue("postgresql"), template=_TEMPLATE)
+        with request.getfixturevalue("migrated_databases").one() as url:
+            yield url
 
 
 @pytest.fixture
 def make_database_url(
-    postgresql: PostgreSQL, sqlite_template: Path, tmp_path: Path
+    migrated_databases: MigratedDatabases, sqlite_template: Path, tmp_path: Path
 ) -> Iterator[Callable[[str], Awaitable[str]]]:
     """Makes any number of migrated databases, each of the kind that is asked for."""
     with ExitStack() as stack:
@@ -164,7 +176,7 @@ def make_database_url(
                 path = tmp_path / f"{secrets.token_hex(8)}.db"
                 shutil.copyfile(sqlite_template, path)
                 return f"sqlite:///{path}"
-            database = contextmanager(_postgresql_database)(postgresql, template=_TEMPLATE)
+            database = migrated_databases.one()
             url = await asyncio.to_thread(database.__enter__)
             stack.push(database)
             return url
@@ -177,10 +189,3 @@ async def store(database_url: str, clock: Clock) -> AsyncIterator[Store]:
     """A store on an empty database, on the test's clock."""
     async with Store.open(database_url, clock=clock, elapsed=clock) as opened:
         yield opened
-
-
-def _postgresql_database(server: PostgreSQL, *, template: str) -> Iterator[str]:
-    name = f"test_{secrets.token_hex(8)}"
-    server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield server.url(name)
-    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
