@@ -82,6 +82,18 @@ def not_by(usernames: Iterable[str]) -> str:
     return f"!(request.operation == 'UPDATE' && request.userInfo.username in [{names}])" if names else ""
 
 
+def made_by_users(kinds: Iterable[Kind]) -> str:
+    """Whether a pod is made by somebody who may be anybody.
+
+    A DaemonSet's pods and those that a node mirrors are not for a queue, and those of a Job count with it, where Jobs
+    are queued. In clusters whose controllers share one user name the controller looks at the owner instead.
+    """
+    job = ["job-controller"] if any((kind.group, kind.kind) == ("batch", "Job") for kind in kinds) else []
+    names = ", ".join(f"'system:serviceaccount:kube-system:{name}'" for name in ("daemon-set-controller", *job))
+    by_node = "has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups"
+    return f"!(request.userInfo.username in [{names}]) && !({by_node})"
+
+
 def decisive(kind: Kind) -> str:
     """Whether a request is a creation, or touches anything that the gate looks at."""
 

@@ -47,6 +47,11 @@ _OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
 _LEAVES: Final = "all Jobs of this namespace are queued: name another queue instead of taking the label away"
 
 
+def are_written_for(kind: Kind) -> bool:
+    """Whether there are policies for a kind: for Jobs; what else is queued is gated by webhooks."""
+    return (kind.group, kind.kind) == ("batch", "Job")
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whom the gate is about, be it webhooks or policies."""

@@ -11,7 +11,7 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from webhooks.expressions import ALIVE, decisive, not_by, shows_queue_label
+from webhooks.expressions import ALIVE, decisive, made_by_users, not_by, shows_queue_label
 from webhooks.policies import unlabelled
 
 if TYPE_CHECKING:
@@ -67,14 +67,20 @@ class Registration:
     def _webhook(
         self, kind: Kind, verb: str, ca_bundle: bytes, namespaces: Object, conditions: Mapping[str, str]
     ) -> Object:
-        conditions = {
-            # First, for it costs least, and most updates are these.
-            "not-sluice": not_by(self.scope.own_usernames),
-            **conditions,
-            # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
-            "alive": ALIVE,
-            "decisive": decisive(kind),
-        }
+        # A pod that was ungated is not gated again: its changes are not sent, there would be too many of them.
+        only_new = kind.ends_by_deletion
+        conditions = (
+            {"made-by-users": made_by_users(self.kinds), **conditions}
+            if only_new
+            else {
+                # First, for it costs least, and most updates are these.
+                "not-sluice": not_by(self.scope.own_usernames),
+                **conditions,
+                # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
+                "alive": ALIVE,
+                "decisive": decisive(kind),
+            }
+        )
         return {
             "name": f"{kind.plural}.{kind.group}.{verb}.sluice.dev"
             if kind.is_custom
@@ -89,9 +95,9 @@ class Registration:
                 {
                     "apiGroups": [kind.group],
                     "apiVersions": list(kind.versions),
-                    "operations": ["CREATE", "UPDATE"],
+                    "operations": ["CREATE"] if only_new else ["CREATE", "UPDATE"],
                     # Labels and annotations are writable through the status; other writes of it are not sent.
-                    "resources": [kind.plural, f"{kind.plural}/status"],
+                    "resources": [kind.plural] if only_new else [kind.plural, f"{kind.plural}/status"],
                     "scope": "Namespaced",
                 }
             ],

@@ -15,7 +15,7 @@ from admission.cluster.desired import Found, bring
 from admission.cluster.errors import NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
-from webhooks.policies import MUTATING, VALIDATING, gate, managed_gate, managed_keeping
+from webhooks.policies import MUTATING, VALIDATING, are_written_for, gate, managed_gate, managed_keeping
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -154,10 +154,10 @@ class Standing:
             return []
         wanted = [] if self.webhook is None else [self.webhook()]
         if by_policies:
-            wanted = [self._of_custom(configuration) for configuration in wanted if any(self._custom())]
+            wanted = [self._of_others(configuration) for configuration in wanted if any(self._others())]
         managed = self.scope.managed is not None
         for kind in self.kinds:
-            if kind.is_custom:  # policies are written for Jobs; what else is queued is gated by webhooks
+            if not are_written_for(kind):
                 continue
             if by_policies:
                 wanted += gate(kind, self.scope)
@@ -166,12 +166,12 @@ class Standing:
                 wanted += managed_keeping(kind, self.scope)
         return wanted
 
-    def _custom(self) -> Iterator[Kind]:
-        return (kind for kind in self.kinds if kind.is_custom)
+    def _others(self) -> Iterator[Kind]:
+        return (kind for kind in self.kinds if not are_written_for(kind))
 
-    def _of_custom(self, configuration: Object) -> Object:
+    def _of_others(self, configuration: Object) -> Object:
         """The configuration without the webhooks of those kinds that policies gate."""
-        groups = {kind.group for kind in self._custom()}
+        groups = {kind.group for kind in self._others()}
         webhooks = [each for each in configuration["webhooks"] if groups.issuperset(each["rules"][0]["apiGroups"])]
         return {**configuration, "webhooks": webhooks}
 
@@ -180,7 +180,7 @@ class Standing:
         yield "MutatingWebhookConfiguration", "sluice"
         yield "ValidatingWebhookConfiguration", "sluice"
         for kind in self.kinds:
-            if kind.is_custom:
+            if not are_written_for(kind):
                 continue
             for make in (gate, managed_gate, managed_keeping):
                 for obj in make(kind, self.scope):

@@ -167,9 +167,16 @@ class Client:
         """PATCH an object; the object afterwards. APPLY needs a `fieldManager`; `permitted` is that of `request`."""
         return await self.request("PATCH", path, params=params, body=body, content_type=patch_type, permitted=permitted)
 
-    async def delete(self, path: str, body: object = None, *, params: Mapping[str, str] | None = None) -> Object:
+    async def delete(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        permitted: Callable[[], bool] | None = None,
+    ) -> Object:
         """DELETE an object. `body` is a DeleteOptions, if any: it makes the server ignore `params`."""
-        return await self.request("DELETE", path, params=params, body=body)
+        return await self.request("DELETE", path, params=params, body=body, permitted=permitted)
 
     async def list_pages(
         self, path: str, *, params: Mapping[str, str] | None = None, limit: int = 500

@@ -1,4 +1,4 @@
-"""Concurrent patches, never two at a time for one object: per-object order makes retries safe."""
+"""Concurrent patches and deletions, never two at a time for one object: per-object order makes retries safe."""
 
 from __future__ import annotations
 
@@ -38,8 +38,16 @@ class Patch:
     params: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """One DELETE of the object with this uid, with the grace that it asks for itself."""
+
+    path: str
+    uid: str
+
+
 Done: TypeAlias = "Callable[[Object | ClusterError], None]"
-"""Callback for the outcome of a patch: the object afterwards, or the error. Runs in the event loop; must not raise."""
+"""Callback for the outcome: the object afterwards, or the error. Runs in the event loop; must not raise."""
 
 
 class Writer:
@@ -65,7 +73,7 @@ class Writer:
         self._clock = clock
         self._lately, self._lately_at = 0.0, clock()
         """Patches per second: an exponential average with a time constant of one second."""
-        self._waiting: dict[str, deque[tuple[Patch, Done]]] = {}
+        self._waiting: dict[str, deque[tuple[Patch | Deletion, Done]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self.outcomes: Counter[str] = Counter()
         """How patches ended: "ok", or the name of the error."""
@@ -83,8 +91,8 @@ class Writer:
     def _fading(self) -> float:
         return self._lately * math.exp(self._lately_at - self._clock())
 
-    def submit(self, patch: Patch, done: Done) -> None:
-        """Send `patch` when those submitted before for the same object are done, then call `done`."""
+    def submit(self, patch: Patch | Deletion, done: Done) -> None:
+        """Send it when those submitted before for the same object are done, then call `done`."""
         self._lately, self._lately_at = self._fading() + 1.0, self._clock()
         queue = self._waiting.get(patch.path)
         if queue is None:
@@ -121,15 +129,23 @@ class Writer:
             done(result)
             self._ready.task_done()
 
-    async def _send(self, patch: Patch) -> Object | ClusterError:
-        path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
+    async def _send(self, patch: Patch | Deletion) -> Object | ClusterError:
         try:
-            result = await self._client.patch(
-                path, patch.body, patch_type=patch.patch_type, params=patch.params, permitted=self._permitted
-            )
+            result = await (self._delete(patch) if isinstance(patch, Deletion) else self._patch(patch))
         except ClusterError as error:
             self.outcomes[type(error).__name__] += 1
             return error
         self.outcomes["ok"] += 1
-        self._answered(result)
+        if isinstance(patch, Patch):
+            self._answered(result)
         return result
+
+    async def _patch(self, patch: Patch) -> Object:
+        path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
+        return await self._client.patch(
+            path, patch.body, patch_type=patch.patch_type, params=patch.params, permitted=self._permitted
+        )
+
+    async def _delete(self, deletion: Deletion) -> Object:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": deletion.uid}}
+        return await self._client.delete(deletion.path, options, permitted=self._permitted)

@@ -86,6 +86,11 @@ class Dispatcher:
             self._children.see(kind, change.object)
             return
         self._faults.forget(change.uid)
+        if kind.watched_label and not _is_deleted(change) and (known := self._state.registry.get(change.uid)):
+            self._requests.look(known)  # it may only have lost the label by which it is watched
+            return
+        if not _is_deleted(change) and self._children.lost(change):
+            return
         if (tracked := self._state.registry.get(change.uid)) is not None:
             last = tracked.seen if change.object is None else self._last(kind, change.object)
             self._happened(change.uid, ObjectGone(last))
@@ -139,3 +144,8 @@ class Dispatcher:
             self._happened(order.uid, Ordered(order))
         for check in news.checks:
             self._happened(check.uid, CheckAnswered(check))
+
+
+def _is_deleted(change: Change) -> bool:
+    """Whether it is certain that the object does not exist any more."""
+    return change.object is not None and "deletionTimestamp" in change.object["metadata"]

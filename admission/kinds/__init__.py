@@ -11,11 +11,12 @@ from admission.kinds.family import forms
 from admission.kinds.forms import parse_form
 from admission.kinds.job import JobKind
 from admission.kinds.limits import NamespaceContext
+from admission.kinds.pod import PodKind
 from admission.kinds.registry import Kinds
 from admission.model.errors import InvalidObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "BATCH_JOB",
@@ -36,11 +37,13 @@ __all__ = [
 
 BATCH_JOB: Final = "batch/job"
 """The name of batch/v1 Job in the setting `integrations`, as in Kueue's configuration."""
+_BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
+"""The kinds that are part of Kubernetes, by their names in Kueue's configuration."""
 
 
 def frameworks_known() -> tuple[str, ...]:
     """The names of all kinds that Sluice brings along, as the setting `integrations` has them."""
-    return (BATCH_JOB, *forms())
+    return (*_BUILT_IN, *forms())
 
 
 def all_kinds(
@@ -67,8 +70,8 @@ def all_kinds(
     kinds: list[Kind] = []
     known = forms()
     for number, name in enumerate(frameworks):
-        if name == BATCH_JOB:
-            kinds.append(JobKind(conventions))
+        if name in _BUILT_IN:
+            kinds.append(_BUILT_IN[name](conventions))
         elif name in known:
             kinds.append(DeclaredKind(conventions, known[name]))
         else:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object, or a patch of one, as JSON."""
 
+POD: Final = ("", "Pod")
+"""API group and kind."""
 QUEUE_NAME: Final = "sluice.dev/queue-name"
 DEFAULT_QUEUE: Final = "default"
 """The LocalQueue of what names none, where that is queued, too."""
@@ -31,6 +33,8 @@ HOLD: Final = "sluice.dev/hold"
 """Label or annotation; `"true"` keeps the workload out of every cycle."""
 SUBMITTED_BY: Final = "sluice.dev/submitted-by"
 """Annotation that only the webhook writes."""
+MANAGED: Final = "sluice.dev/managed"
+"""Label that the webhook writes on pods that are queued: of all pods in the cluster only these are watched."""
 START_WITH_OWNER: Final = "sluice.dev/start-with-owner"
 """Annotation on what was gated though its controlling owner may run: it is started if it is part of that owner."""
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
@@ -181,12 +185,23 @@ class Kind(Protocol):
         """Whether the object itself says when its last pod has ended; else its pods are looked for by `pods_label`."""
 
     @property
+    def ends_by_deletion(self) -> bool:
+        """Whether what runs can be stopped only by deleting it, as a pod; it is gone then, and does not queue again."""
+
+    @property
+    def watched_label(self) -> str:
+        """The label, with the value "true", of the objects that are watched; empty: all are."""
+
+    def is_watched(self, obj: Object) -> bool:
+        """Whether it has that label."""
+
+    @property
     def manager(self) -> tuple[tuple[str, ...], str]:
         """The path of the field that names another controller, and its value for the kind's own; or `()`."""
 
     @property
     def pods_label(self) -> str:
-        """The label of its pods that has its uid as value, from its start on."""
+        """The label of its pods that has its uid as value, from its start on; empty: it is a pod itself."""
 
     @property
     def plural(self) -> str:
@@ -248,6 +263,7 @@ class Kind(Protocol):
         """The JSON patch that suspends, or has what is being deleted end its pods: its controller minds no suspension.
 
         It tests uid and generation, so that a replica that led once cannot stop what its successor has started again.
+        Empty for what ends by deletion.
         """
 
     def clear_start_time_patch(self, obj: Object) -> Object:

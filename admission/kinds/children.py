@@ -2,12 +2,13 @@
 
 An owner reference alone proves nothing, for users write them. A child is part of its owner if the owner's controller
 would make it just so: it has the name of a child that the owner asks for, and no more pods or requests than the owner
-has there. As names are unique, what is made in its place takes the place of the real one, and never adds to it.
+has there. As names are unique, what is made in its place takes the place of the real one, and never adds to it. Pods
+have no such names: of an owner's pods no more run than it asks for, whoever made them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,7 +16,7 @@ from admission.kinds import paths, templates
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.limits import NamespaceContext
@@ -139,6 +140,25 @@ def find_part(
     except Misconfigured:  # either of them is told so where it is a workload itself
         pass
     return Part.NONE
+
+
+def find_pod_set(
+    pod_sets: Callable[[Object, NamespaceContext], Sequence[PodSet]],
+    owner: Object,
+    pod_kind: Kind,
+    pod: Object,
+    context: NamespaceContext,
+) -> Part:
+    """How a pod belongs to an owner with such pod sets: its requests are within those of one of them.
+
+    How many pods it may have is not judged here: that depends on how many there are.
+    """
+    try:
+        wanted = pod_kind.pod_sets(pod, context)
+        found = {_compare(wanted, [replace(limit, count=1)]) for limit in pod_sets(owner, context)}
+    except Misconfigured:  # either of them is told so where it is a workload itself
+        return Part.NONE
+    return next((part for part in (Part.CURRENT, Part.OUTDATED) if part in found), Part.NONE)
 
 
 def _limit(place: Place, template: Object, context: NamespaceContext, *, one_copy: bool) -> PodSet:

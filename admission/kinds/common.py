@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from admission.kinds.base import EMPTY, HOLD, SUBMITTED_BY, Conventions, Observed
-from admission.kinds.children import Part
+from admission.kinds.base import EMPTY, HOLD, POD, SUBMITTED_BY, Conventions, Observed
+from admission.kinds.children import find_pod_set
 from admission.model import names
 from admission.model.text import clean
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from admission.kinds.base import Kind, KindStatus, Object
+    from admission.kinds.children import Part
     from admission.kinds.limits import NamespaceContext
+    from admission.model.workload import PodSet
 
 NOTHING: Final[dict[str, Any]] = {}
 _LONGEST_USER: Final = 250
@@ -34,6 +36,11 @@ class CommonKind(ABC):
 
     conventions: Conventions
 
+    @property
+    @abstractmethod
+    def watched_label(self) -> str:
+        """The label, with the value "true", of the objects that are watched; empty: all are."""
+
     @abstractmethod
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether another controller than the kind's own makes its pods."""
@@ -50,13 +57,22 @@ class CommonKind(ABC):
             return ""
         return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
 
+    def is_watched(self, obj: Object) -> bool:
+        """Whether it has the label by which its kind is watched, if that is so."""
+        label = self.watched_label
+        return not label or (obj["metadata"].get("labels") or NOTHING).get(label) == "true"
+
+    @abstractmethod
+    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
+        """What the object asks quota for."""
+
     def makes(self, group: str, kind: str) -> bool:
         """It makes pods only."""
-        return False
+        return (group, kind) == POD
 
     def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """It has none."""
-        return Part.NONE
+        """Of pods: by requests."""
+        return find_pod_set(self.pod_sets, obj, child_kind, child, context)
 
     def observe(self, obj: Object) -> Observed:
         """The object's present state."""
@@ -126,9 +142,13 @@ def quote(text: str) -> str:
 
 
 def same_generation(obj: Object) -> list[Object]:
-    """The operations by which a JSON patch fails on another object, or on another spec of it."""
+    """The operations by which a JSON patch fails on another object, or on another spec of it.
+
+    Pods have no generation before Kubernetes 1.34.
+    """
     metadata = obj["metadata"]
-    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in ("uid", "generation")]
+    keys = [key for key in ("uid", "generation") if key in metadata]
+    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in keys]
 
 
 def lock(obj: Object) -> Object:

@@ -10,8 +10,8 @@ import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
-from admission.kinds.base import HOLD, SUBMITTED_BY, KindStatus, Outcome, PodCount
-from admission.kinds.children import Part, children, find_part
+from admission.kinds.base import HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds.children import Part, children, find_part, find_pod_set
 from admission.kinds.common import CommonKind, same_generation
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import additions, merged, pointer
@@ -115,6 +115,16 @@ class DeclaredKind(CommonKind):
     def tells_of_pods(self) -> bool:
         """Never: no status of these kinds counts pods that are ending."""
         return False
+
+    @property
+    def ends_by_deletion(self) -> bool:
+        """Never: it is suspended."""
+        return False
+
+    @property
+    def watched_label(self) -> str:
+        """None: all are watched."""
+        return ""
 
     @property
     def pods_label(self) -> str:
@@ -223,10 +233,12 @@ class DeclaredKind(CommonKind):
     def makes(self, group: str, kind: str) -> bool:
         """By the form."""
         made = any((child.group, child.kind) == (group, kind) for child in self.form.children)
-        return made or self.form.wrapped is not None
+        return made or self.form.wrapped is not None or (group, kind) == POD
 
     def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """By names, numbers of pods and requests."""
+        """By names, numbers of pods and requests; of pods by requests."""
+        if (child_kind.group, child_kind.kind) == POD:
+            return find_pod_set(self.pod_sets, obj, child_kind, child, context)
         try:
             places = self.places(obj)
             given = list(zip(places, self.templates(obj), strict=True))

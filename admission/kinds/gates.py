@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from admission.kinds import paths
 from admission.kinds.patches import pointer
 
 if TYPE_CHECKING:
     from admission.kinds.base import Object
+
+
+class Gate(Protocol):
+    """What keeps an object from running."""
+
+    def is_closed(self, obj: Object) -> bool:
+        """Whether it is kept from running."""
+
+    def close(self, obj: Object) -> list[Object]:
+        """The operations that close an open gate."""
+
+    def open(self, obj: Object) -> list[Object]:
+        """The operations that open a closed gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,32 @@ class SuspendField:
     def open(self, obj: Object) -> list[Object]:
         """The operations that unsuspend it."""
         return [_set(obj, path, suspend=False) for path in (self.path, *self.older)]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingGate:
+    """A name in a pod's `spec.schedulingGates`: the scheduler passes the pod over. Only a new pod can be given one."""
+
+    name: str
+
+    def is_closed(self, obj: Object) -> bool:
+        """Whether the pod has this gate; others may keep it waiting, too."""
+        return any(gate["name"] == self.name for gate in obj["spec"].get("schedulingGates") or ())
+
+    def close(self, obj: Object) -> list[Object]:
+        """The operation that adds it to those that are there."""
+        gate = {"name": self.name}
+        if obj["spec"].get("schedulingGates"):
+            return [{"op": "add", "path": "/spec/schedulingGates/-", "value": gate}]
+        return [{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]
+
+    def open(self, obj: Object) -> list[Object]:
+        """The operations that remove it, if it is still where it was seen."""
+        for number, gate in enumerate(obj["spec"].get("schedulingGates") or ()):
+            if gate["name"] == self.name:
+                path = f"/spec/schedulingGates/{number}"
+                return [{"op": "test", "path": f"{path}/name", "value": self.name}, {"op": "remove", "path": path}]
+        return []
 
 
 def _set(obj: Object, path: tuple[str, ...], *, suspend: bool) -> Object:

@@ -53,6 +53,8 @@ class JobKind(CommonKind):
 
     booleans: ClassVar[tuple[str, ...]] = _COMPLETIONS_FOLLOW
     tells_of_pods: ClassVar[bool] = True
+    ends_by_deletion: ClassVar[bool] = False
+    watched_label: ClassVar[str] = ""
     manager: ClassVar[tuple[tuple[str, ...], str]] = (("spec", "managedBy"), _CONTROLLER)
 
     def is_managed_elsewhere(self, obj: Object) -> bool:

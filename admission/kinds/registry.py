@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from admission.model.workload import Workload
 
 
+def api_root(group: str, version: str) -> str:
+    """The path of an API: the core group, which has no name, is served at another one than all others."""
+    return f"/apis/{group}/{version}" if group else f"/api/{version}"
+
+
 class Kinds:
     """The kinds that are on. Group and kind identify one: two groups may have kinds of the same name.
 
@@ -40,10 +45,14 @@ class Kinds:
         self._versions[kind.group, kind.kind] = version
 
     def api_version(self, kind: Kind) -> str:
-        """`GROUP/VERSION` in which the kind is read and written: the version served, else the one preferred."""
-        return f"{kind.group}/{self._versions[kind.group, kind.kind]}"
+        """`GROUP/VERSION` in which the kind is read and written: the version served, else the one preferred.
+
+        Of the core group it is the version alone.
+        """
+        version = self._versions[kind.group, kind.kind]
+        return f"{kind.group}/{version}" if kind.group else version
 
     def path(self, kind: Kind, namespace: str = "", name: str = "") -> str:
         """The API path of all objects of the kind, or of one."""
-        base = f"/apis/{self.api_version(kind)}"
+        base = api_root(kind.group, self._versions[kind.group, kind.kind])
         return f"{base}/namespaces/{namespace}/{kind.plural}/{name}" if name else f"{base}/{kind.plural}"

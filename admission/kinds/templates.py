@@ -52,14 +52,17 @@ def pod_set(
     count: int,
     min_count: int | None = None,
 ) -> PodSet:
-    """`count` pods of a template as quota sees them. `path` is the template's. Raises Misconfigured."""
+    """`count` pods of a template as quota sees them. `path` is the template's, empty for a pod.
+
+    Raises Misconfigured.
+    """
     spec = template.get("spec") or {}
-    requests = pod_requests(spec, context, path=f"{path}.spec")
+    requests = pod_requests(spec, context, path=_under(path, "spec"))
     scheduling: Mapping[str, Any] = {}
     if spec.get("runtimeClassName"):
         scheduling = context.runtime_classes[spec["runtimeClassName"]].get("scheduling") or {}
     selector = dict(spec.get("nodeSelector") or {})
-    _merge(selector, scheduling.get("nodeSelector") or {}, f"{path}.spec.nodeSelector", "the RuntimeClass")
+    _merge(selector, scheduling.get("nodeSelector") or {}, _under(path, "spec.nodeSelector"), "the RuntimeClass")
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     return PodSet(
         name=name,
@@ -107,7 +110,7 @@ def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: 
         had = (template.get(part) or {}).get(field) or {}
         wanted = dict(had)
         for addition in additions:
-            _merge(wanted, getattr(addition, source), f"{path}.{part}.{field}", addition.who)
+            _merge(wanted, getattr(addition, source), _under(path, f"{part}.{field}"), addition.who)
         if wanted != had:
             patch.setdefault(part, {})[field] = {key: value for key, value in wanted.items() if key not in had}
             original[field] = (template.get(part) or {}).get(field)
@@ -141,6 +144,11 @@ def restore(template: Mapping[str, Any], original: Mapping[str, Any], given: Map
     if kept != has:
         patch.setdefault("spec", {})["tolerations"] = kept or original.get("tolerations")
     return patch
+
+
+def _under(path: str, field: str) -> str:
+    """The path of a field of a template; a pod is its own, at no path."""
+    return f"{path}.{field}" if path else field
 
 
 def _merge(selector: dict[str, str], added: Mapping[str, str], path: str, who: str) -> None:

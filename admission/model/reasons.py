@@ -92,6 +92,12 @@ FINISHED: Final = (
     Reason("Succeeded", "It ended well", ""),
     Reason("Failed", "It failed", "`kubectl logs`"),
     Reason("Deleted", "Its object was deleted", "", own=True),
+    Reason(
+        "Evicted",
+        "It was a pod, and was stopped: by deleting it, as pods cannot be suspended",
+        "Creating it again",
+        own=True,
+    ),
     Reason("Dequeued", "Its queue label was removed: it is not managed any more", "", own=True),
 )
 """Of the condition Finished."""

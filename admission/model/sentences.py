@@ -218,6 +218,7 @@ def kind_forbidden(integration: str) -> str:
 
 HELD_BY_USER: Final = "It is held by its label or annotation sluice.dev/hold. Remove that to let it queue."
 BEING_DELETED: Final = "It is being deleted and does not queue any more."
+POD_WITHOUT_QUOTA: Final = "It ran without quota, and was deleted: only Sluice takes its scheduling gate away."
 RUNS_WITHOUT_QUOTA: Final = "It runs without quota: it is being stopped first, and queues then."
 START_CAME_LATE: Final = "A start came through after its eviction: it is being stopped and given back as it was."
 
@@ -252,6 +253,8 @@ EDITED: Final = "It was edited after it had been admitted, and queues again as i
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold."
+MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
+POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
 STOPPED_WITH_OWNER: Final = (
     "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
 )

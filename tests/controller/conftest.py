@@ -41,7 +41,14 @@ CUT: Object = {
             "sideEffects": "None",
             "clientConfig": {"url": "https://127.0.0.1:1/nobody-listens"},
             "matchConditions": [{"name": "sluice", "expression": "request.userInfo.username == 'sluice'"}],
-            "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}],
+            "rules": [
+                {
+                    "apiGroups": ["batch", ""],
+                    "apiVersions": ["v1"],
+                    "operations": ["UPDATE"],
+                    "resources": ["jobs", "pods"],
+                }
+            ],
         }
     ],
 }

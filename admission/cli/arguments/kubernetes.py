@@ -14,6 +14,7 @@ from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
 from admission.cluster.errors import BadKubeconfig, StatusError
 from admission.kinds import Kind, Kinds, all_kinds, frameworks_known, parse_form
+from admission.kinds.registry import api_root
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,5 +97,5 @@ def queued_kinds() -> str:
 
 def object_path(kind: Kind, namespace: str, name: str = "", *, version: str = "") -> str:
     """The path of an object of the kind, or of all of a namespace, in the preferred version if none is named."""
-    root = f"/apis/{kind.group}/{version or kind.versions[0]}"
+    root = api_root(kind.group, version or kind.versions[0])
     return f"{root}/namespaces/{namespace}/{kind.plural}" + (f"/{name}" if name else "")

@@ -131,11 +131,14 @@ def rbac(config: Path | None, service_account: str) -> None:
 
 def _rules(registry: Kinds) -> list[dict[str, Any]]:
     """One for each API group."""
-    plurals: dict[str, list[str]] = {}
+    plurals: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in registry:
-        if kind.is_custom:
-            plurals.setdefault(kind.group, []).append(kind.plural)
-    return [{"apiGroups": [group], "resources": names, "verbs": list(_VERBS)} for group, names in plurals.items()]
+        if (kind.group, kind.kind) != ("batch", "Job"):
+            verbs = (*_VERBS, "delete") if kind.ends_by_deletion else _VERBS
+            plurals.setdefault((kind.group, verbs), []).append(kind.plural)
+    return [
+        {"apiGroups": [group], "resources": names, "verbs": list(verbs)} for (group, verbs), names in plurals.items()
+    ]
 
 
 def _document(file: Path) -> Object:

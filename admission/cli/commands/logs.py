@@ -122,6 +122,8 @@ async def has_ended(client: Client, found: JobFound) -> bool:
 
 def _found(kind: Kind, obj: Object) -> JobFound:
     seen = kind.observe(obj)
+    if not kind.pods_label:
+        raise CommandError(f"{seen.name} is a pod itself: kubectl logs {seen.name} -n {seen.namespace}")
     pods = sum(max(count.wanted, count.left or 0) for count in seen.counts)
     return JobFound(kind, seen.namespace, seen.name, seen.uid, pods)
 

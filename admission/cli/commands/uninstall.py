@@ -15,9 +15,11 @@ from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
+from admission.controller.intake.served import watched
 from admission.kinds import all_kinds, frameworks_known
-from admission.kinds.base import START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.base import MANAGED, START_WITH_OWNER, SUBMITTED_BY
 from admission.kinds.patches import pointer
+from admission.kinds.registry import api_root
 from admission.model.errors import InvalidObject
 from webhooks.switch import OURS
 
@@ -70,15 +72,14 @@ class Marked:
         return seen.suspended and seen.finished is None
 
     def patch(self, *, start: bool) -> list[Object]:
-        """The JSON patch that takes Sluice's annotations off and, to `start` it, unsuspends it.
+        """The JSON patch that takes Sluice's annotations and label off and, to `start` it, unsuspends it.
 
         It fails if the object has changed since.
         """
-        annotations = self.object["metadata"].get("annotations") or {}
         removed = [
-            {"op": "remove", "path": pointer("metadata", "annotations", key)}
-            for key in _ANNOTATIONS
-            if key in annotations
+            {"op": "remove", "path": pointer("metadata", where, key)}
+            for where, key in (*(("annotations", key) for key in _ANNOTATIONS), ("labels", MANAGED))
+            if key in (self.object["metadata"].get(where) or {})
         ]
         return [*(self.kind.resume_patch(self.object) if start and self.waits else ()), *removed]
 
@@ -180,9 +181,10 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
     found = []
     for kind in kinds:
         for version in kind.versions:
-            base = f"/apis/{kind.group}/{version}"
+            base = api_root(kind.group, version)
+            params = {"labelSelector": watched(kind)}
             try:
-                async for page in client.list_pages(f"{base}/{kind.plural}"):
+                async for page in client.list_pages(f"{base}/{kind.plural}", params=params):
                     for obj in page["items"]:
                         metadata = obj["metadata"]
                         if any(key in (metadata.get("annotations") or {}) for key in _ANNOTATIONS):

@@ -95,7 +95,7 @@ class AuditSources:
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()
         names: dict[str, str] = {}
-        for owner in {kind.pods_label for kind in self._kinds}:
+        for owner in {kind.pods_label for kind in self._kinds} - {""}:
             async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": owner}):
                 for pod in page["items"]:
                     metadata = pod["metadata"]

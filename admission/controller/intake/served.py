@@ -39,10 +39,16 @@ async def served_versions(client: Client, kinds: Iterable[Kind]) -> dict[Kind, s
     return found
 
 
+def watched(kind: Kind) -> str:
+    """The label selector of the objects of a kind that are watched; empty: all are."""
+    return f"{kind.watched_label}=true" if kind.watched_label else ""
+
+
 async def listed(client: Client, kinds: Kinds, kind: Kind) -> AsyncIterator[list[Object]]:
-    """All objects of a kind, page by page; none if the API server has no such kind. Raises ClusterError."""
+    """All watched objects of a kind, page by page; none if the API server has no such kind. Raises ClusterError."""
     try:
-        async for page in client.list_pages(kinds.path(kind)):
+        params = {"labelSelector": selector} if (selector := watched(kind)) else None
+        async for page in client.list_pages(kinds.path(kind), params=params):
             yield page["items"]
     except NotFound:
         if not kind.is_custom:

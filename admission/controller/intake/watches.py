@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.informer import Informer
 from admission.cluster.pulse import Pulse
-from admission.controller.intake.served import served_versions
+from admission.controller.intake.served import served_versions, watched
 from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, KindListed, ObjectsChanged
 from admission.controller.state.lag import WatchLag
@@ -49,7 +49,7 @@ class ClusterWatches:
         self.kinds = kinds
         self._client = client
         self._custom = [kind for kind in kinds if kind.is_custom]
-        self._objects = {kind: Informer(client, kinds.path(kind)) for kind in kinds if not kind.is_custom}
+        self._objects = {kind: _informer(client, kinds, kind) for kind in kinds if not kind.is_custom}
         """Of the kinds that are watched now."""
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
         self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
@@ -149,7 +149,7 @@ class ClusterWatches:
             if kind not in self._objects and version is not None:
                 self.kinds.serve(kind, version)
                 log.info("watches %s", self._name(kind))
-                informer = self._objects[kind] = Informer(self._client, self.kinds.path(kind))
+                informer = self._objects[kind] = _informer(self._client, self.kinds, kind)
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
 
     async def _is_absent(self, kind: Kind) -> bool:
@@ -231,6 +231,10 @@ class ClusterWatches:
             if resource == "namespaces":
                 for _, namespaces in self._listeners:
                     namespaces()
+
+
+def _informer(client: Client, kinds: Kinds, kind: Kind) -> Informer:
+    return Informer(client, kinds.path(kind), label_selector=watched(kind))
 
 
 def _concerns_us(kind: Kind, obj: Object) -> bool:

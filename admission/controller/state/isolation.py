@@ -121,7 +121,7 @@ def _observe(kind: Kind, obj: Object) -> Observed:
     except Exception:  # noqa: BLE001  that was reported already
         metadata, spec = obj["metadata"], obj.get("spec") or {}
         labels = metadata.get("labels") or {}
-        suspended = spec.get("suspend") is True
+        suspended = spec.get("suspend") is True or kind.ends_by_deletion  # what is not understood is not deleted
         return Observed(
             kind=kind,
             uid=metadata["uid"],

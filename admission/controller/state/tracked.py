@@ -111,7 +111,9 @@ class Tracked:
     def saw(self, seen: Observed, obj: Object) -> None:
         """A newer version of the object was seen."""
         before, self.seen, self.object = self.seen, seen, obj
-        if not seen.suspended:
+        if seen.kind.ends_by_deletion:
+            self.unsettled = False  # what is gated has never run
+        elif not seen.suspended:
             self.unsettled = seen.stopped or not seen.started or not seen.kind.tells_of_pods
         elif not seen.kind.tells_of_pods:
             pass  # it stays as it is until the pods were looked for

@@ -146,7 +146,7 @@ def _clear(change: WorkloadChange, seen: Observed, obj: Object, environment: Env
     try:
         start = prepare_start(seen, obj, admission, environment, updates=change.tracked.updates)
     except Misconfigured as error:
-        change.refuse(generation=obj["metadata"]["generation"], message=str(error))
+        change.refuse(generation=seen.generation, message=str(error))
     else:
         change.clear(start)
 

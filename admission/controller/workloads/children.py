@@ -14,6 +14,10 @@ Whether an object is part of its owner is judged anew at each change of either, 
 | is not known yet                       | is left as it is until the API server has told of the owner         |
 
 A child that was queued by itself before, because its owner was not, leaves the queue as soon as it holds no quota.
+
+A pod is stopped by deleting it; while its owner is being stopped that is left to the owner's controller, which else
+would take it for a failure. Of an owner's pods no more are let run than it asks for, and of more that run the newest
+are deleted: whoever takes a gate away himself gains nothing by naming an owner that runs.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
 from admission.cluster.informer import Change
-from admission.cluster.writer import Patch
+from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.triggers import LeftQueue
@@ -43,7 +47,7 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
     from typing import Any
 
     from admission.cluster.client import Client
@@ -57,6 +61,8 @@ log = logging.getLogger(__name__)
 
 _PAUSE: Final = 2.0
 """Seconds before a request that failed is tried again."""
+_EXCESS: Final = 4.0
+"""Seconds that an owner may seem to have too many pods before the newest are deleted."""
 _MOST_OWNERS: Final = 10
 """How many owners above each other are looked at, as in Kueue."""
 
@@ -82,6 +88,11 @@ class _Child:
     """The uid."""
     in_flight: bool = False
     """A request for it is under way."""
+    runs: bool = False
+    """Whether it is a pod without a gate, or is just being let run."""
+    created: str = ""
+    excess_since: float = 0.0
+    """Since when (in the time of the event loop) there are too many pods beside it; 0: there are not."""
 
     @property
     def object(self) -> Object:
@@ -148,6 +159,7 @@ class Children:
             kind, obj = child.kind, child.object
             seen = kind.observe(obj)
         child.kind, child.raw, child.version = kind, packed(obj), seen.resource_version
+        child.runs, child.created = not seen.suspended and not seen.deleting, metadata["creationTimestamp"]
         if not seen.queue and self._registry.get(uid) is None:
             return False  # it runs as its controller likes, and is known as a possible owner only
         verdict = self._verdict(kind, obj)
@@ -171,6 +183,34 @@ class Children:
             self._owner_states[uid] = state
             self._look_again_at_children(uid)
 
+    def lost(self, change: Change) -> bool:
+        """Whether it is one that may only have lost the label by which it is watched: it is looked at then."""
+        child = self._children.get(change.uid)
+        if child is None or not child.kind.watched_label:
+            return False
+        self._do(self._check(change.uid, child))
+        return True
+
+    async def _check(self, uid: str, child: _Child) -> None:
+        obj = child.object
+        path = self._kinds.path(child.kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        try:
+            found = await self._client.get(path)
+        except NotFound:
+            found = None
+        except ClusterError as error:
+            log.warning("cannot see whether %s still exists: %s", path, error)
+            await asyncio.sleep(_PAUSE)
+            self._do(self._check(uid, child))
+            return
+        if found is None or found["metadata"]["uid"] != uid:
+            self.gone(uid)
+        elif not child.kind.is_watched(found):
+            labels = {"metadata": {"uid": uid, "labels": {child.kind.watched_label: "true"}}}
+            self._writer.submit(Patch(path, labels), lambda _: self._do(self._check(uid, child)))
+        else:
+            self._inbox.put(ObjectsChanged(child.kind, [_change(found)]))
+
     def gone(self, uid: str) -> None:
         """An object does not exist any more."""
         self._forget(uid)
@@ -189,6 +229,9 @@ class Children:
             del self._by_owner[child.owner]
             self._asked.pop(child.owner, None)
             self._owner_states.pop(child.owner, None)
+        for other in others if child.kind.ends_by_deletion else ():
+            if not self._children[other].runs:
+                self._look_again(other)  # there is room for one of them
 
     def _look_again(self, uid: str) -> None:
         """As if it had just changed: whatever follows is then kept apart from others as always."""
@@ -245,7 +288,10 @@ class Children:
 
     def _ask(self, kind: Kind, uid: str, namespace: str, name: str) -> None:
         """Have the owner told, for what claims one that was not heard of; children are looked at again then."""
-        task = asyncio.create_task(self._read(kind, uid, self._kinds.path(kind, namespace, name)))
+        self._do(self._read(kind, uid, self._kinds.path(kind, namespace, name)))
+
+    def _do(self, reading: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(reading)
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
@@ -283,6 +329,9 @@ class Children:
     def _follow(self, child: _Child, seen: Observed, obj: Object, verdict: _Verdict) -> None:
         if child.in_flight or seen.deleting or seen.finished is not None:
             return
+        if seen.kind.ends_by_deletion:
+            self._follow_pod(child, seen, obj, verdict)
+            return
         asked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
         annotation = pointer("metadata", "annotations", START_WITH_OWNER)
         if verdict is _Verdict.RUN and seen.suspended and asked:
@@ -297,6 +346,58 @@ class Children:
                 self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace
             )
             self._events.record(reference, reason="Stopped", action="Stop", note=sentences.STOPPED_WITH_OWNER)
+
+    def _follow_pod(self, child: _Child, seen: Observed, obj: Object, verdict: _Verdict) -> None:
+        excess = verdict is _Verdict.RUN and self._is_excess(child, seen.uid, obj)
+        if not excess:
+            child.excess_since = 0.0
+        if verdict is _Verdict.RUN and seen.suspended and not excess:
+            child.runs = True
+            mark = pointer("metadata", "annotations", START_WITH_OWNER)
+            marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
+            unmarked = [{"op": "remove", "path": mark}] if marked else []
+            self._send(child, seen, [*seen.kind.resume_patch(obj), *unmarked])
+        elif seen.suspended:
+            return
+        elif verdict is _Verdict.STAY_STOPPED:
+            tracked = self._registry.get(child.owner)
+            if tracked is not None and tracked.record.state is State.EVICTING:
+                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
+            else:
+                self._delete(child, seen, sentences.POD_WITHOUT_OWNER)
+        elif excess:
+            # What has just ended may not be heard of yet.
+            now = asyncio.get_running_loop().time()
+            child.excess_since = child.excess_since or now
+            if now - child.excess_since >= _EXCESS:
+                self._delete(child, seen, sentences.MORE_PODS_THAN_OWNER)
+            else:
+                asyncio.get_running_loop().call_later(_EXCESS / 4, self._look_again, seen.uid)
+
+    def _is_excess(self, child: _Child, uid: str, obj: Object) -> bool:
+        """Whether so many pods of its owner run, older ones if it runs itself, that there is no room for it."""
+        claimed = claimed_owner(child.kind, obj, self._kinds)
+        owner = None if claimed is None else self._owner(claimed[0], child.owner, _MOST_OWNERS)[0]
+        if claimed is None or owner is None:
+            return False
+        wanted = sum(count.needed for count in claimed[0].observe(owner).counts)
+        pods = ((other, self._children[other]) for other in self._by_owner[child.owner] if other != uid)
+        running = [(each.created, other) for other, each in pods if each.runs and each.kind.ends_by_deletion]
+        before = [each for each in running if not child.runs or each < (child.created, uid)]
+        return len(before) >= wanted
+
+    def _delete(self, child: _Child, seen: Observed, note: str) -> None:
+        child.in_flight = True
+
+        def done(result: Object | ClusterError) -> None:
+            child.in_flight = False
+            if isinstance(result, ClusterError):
+                log.debug("cannot delete %s: %s", seen.key, result)
+                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
+
+        reference = Reference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
+        self._events.record(reference, reason="Stopped", action="Stop", note=note)
+        self._writer.submit(Deletion(self._kinds.path(seen.kind, seen.namespace, seen.name), seen.uid), done)
 
     def _send(self, child: _Child, seen: Observed, body: list[Object]) -> None:
         child.in_flight = True

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
         Ordered,
         Stopped,
     )
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.kinds.limits import NamespaceContext
     from admission.model.workload import PodSet
     from admission.store.records import WorkloadRecord
 
 OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
+EVICTED = "Evicted"
+"""The outcome of what was stopped by deleting it."""
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
 
@@ -46,13 +48,21 @@ def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environm
     change.is_due = tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late
 
 
-def object_gone(change: WorkloadChange, event: ObjectGone, _: Environment) -> None:
-    """Its object does not exist any more. Its pods may."""
+def object_gone(change: WorkloadChange, event: ObjectGone, environment: Environment) -> None:
+    """Its object does not exist any more. Its pods may, unless it was one itself."""
     tracked, last = change.tracked, event.last
-    had_pods = last is None or tracked.unsettled or last.active or not last.suspended
+    kind = environment.kinds.of(tracked.record.workload)
+    is_pod = kind is not None and not kind.pods_label
+    had_pods = not is_pod and (last is None or tracked.unsettled or last.active or not last.suspended)
     if last is None:
         tracked.unsettled = False  # it was not started by this process
     tracked.seen = tracked.object = tracked.in_flight = None
+    if is_pod and tracked.record.state is State.EVICTING:
+        change.finish(outcome=EVICTED, message=tracked.record.message)
+        return
+    if is_pod and tracked.record.state is State.PENDING and last is not None and not last.suspended:
+        change.finish(outcome=DELETED, message=sentences.POD_WITHOUT_QUOTA)
+        return
     if not (tracked.holds_quota and had_pods):
         change.finish(outcome=DELETED, message="")
         return
@@ -106,8 +116,7 @@ def _update(
 ) -> None:
     tracked = change.tracked
     if seen.finished is not None:
-        outcome = "Succeeded" if seen.finished.succeeded else "Failed"
-        change.finish(outcome=outcome, message=seen.finished.message)
+        _end(change, seen, seen.finished)
         return
     match tracked.record.state:
         case State.PENDING if not seen.queue and seen.suspended and not _held_by_admin(tracked):
@@ -119,6 +128,16 @@ def _update(
             look(change, environment)
         case _:
             look(change, environment)
+
+
+def _end(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
+    """It is over: by itself, or because it was told to end by deleting it, which a pod calls a failure."""
+    if outcome.succeeded or not (seen.kind.ends_by_deletion and seen.deleting):
+        change.finish(outcome="Succeeded" if outcome.succeeded else "Failed", message=outcome.message)
+    elif change.tracked.record.state is State.EVICTING:
+        change.finish(outcome=EVICTED, message=change.tracked.record.message)
+    else:
+        change.finish(outcome=DELETED, message="")
 
 
 def _wait(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:

@@ -11,7 +11,7 @@ from admission.apimachinery.tables import duration
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.cluster.events import Reference
-from admission.cluster.writer import Patch
+from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.workloads.admitted import prepare_start
@@ -110,6 +110,8 @@ class Requests:
                     self._reconciler.wait_for_pods(tracked)
                 elif step is Step.START:
                     self._start(tracked, tracked.seen)
+                elif step is Step.STOP and tracked.seen.kind.ends_by_deletion:
+                    self._delete(tracked)
                 elif step is not Step.WAIT and (obj := tracked.object) is not None:
                     self._submit(tracked, step, _body(step, tracked, tracked.seen, obj))
 
@@ -127,11 +129,18 @@ class Requests:
             self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
         if message.step is Step.START:
-            tracked.in_sync, tracked.start_patch = message.result["metadata"]["generation"], None
+            tracked.in_sync, tracked.start_patch = message.result["metadata"].get("generation") or 0, None
             self._record_admitted(tracked)
         self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
             self._children.see(kind, message.result)
+            self._label_again(message.uid, kind, message.result)
+
+    def _label_again(self, uid: str, kind: Kind, obj: Object) -> None:
+        """Give it back the label by which it is watched, if somebody has taken that away."""
+        tracked = self._state.registry.get(uid)
+        if tracked is not None and tracked.in_flight is None and not kind.is_watched(obj):
+            self._submit(tracked, Step.WAIT, {"metadata": {"uid": uid, "labels": {kind.watched_label: "true"}}})
 
     def due(self, message: Due) -> None:
         """After a pause: what became of it, and what is due now?"""
@@ -192,6 +201,13 @@ class Requests:
         self._writer.submit(
             Patch(path, body, subresource=subresource, patch_type=patch_type),
             lambda result, uid=tracked.uid: self._inbox.put(StepDone(uid, step, result)),  # type: ignore[misc]
+        )
+
+    def _delete(self, tracked: Tracked) -> None:
+        tracked.in_flight = Step.STOP
+        self._writer.submit(
+            Deletion(self._path(tracked.record.workload), tracked.uid),
+            lambda result, uid=tracked.uid: self._inbox.put(StepDone(uid, Step.STOP, result)),  # type: ignore[misc]
         )
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:

@@ -1,0 +1,61 @@
+"""Pods as users write them, and the gate of the webhook in front of a cluster."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from admission.serving.listener import open_sockets
+from admission.serving.tls import DoorContext
+from webhooks.certificates import Certificates
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.review import Reviewer
+from webhooks.server import answering
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from admission.kinds import Kinds
+
+Object = dict[str, Any]
+GATE = {"name": "sluice.dev/admission"}
+MANAGED = "sluice.dev/managed"
+
+
+def pod(name: str, *, queue: str | None = "lq", cpu: str = "1", seconds: int = 1_000_000, **spec: Any) -> Object:
+    """A pod that runs for so many seconds of the sandbox."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "labels": {"sluice.dev/queue-name": queue} if queue else {},
+            "annotations": {"sandbox.sluice.dev/run-seconds": str(seconds)},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}],
+            **spec,
+        },
+    }
+
+
+@asynccontextmanager
+async def gated(
+    user: Any, kinds: Kinds, directory: Path, managed: tuple[Object, ...] | None = None
+) -> AsyncIterator[None]:
+    """The webhook answers, and is registered, for the time of the block."""
+    certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
+    certificates.renew()
+    (socket,) = await open_sockets("127.0.0.1", 0)
+    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    async with answering(Reviewer(kinds, own_usernames=["sluice"]), [socket], ssl_context=context):
+        url = f"https://127.0.0.1:{socket.getsockname()[1]}"
+        registration = Registration(tuple(kinds), url, Scope(("sluice",), managed=managed))
+        await user.create("mutatingwebhookconfigurations", "", registration.configuration(certificates.ca_bundle))
+        yield

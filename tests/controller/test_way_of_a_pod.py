@@ -1,0 +1,302 @@
+"""Plain pods, through the gate of the webhook: queued, admitted, stopped by deletion; quota is exact at every step."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue
+from pod_examples import GATE, MANAGED, gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+async def seen(world, name, until):
+    """The pod, as soon as it is as it should be; None once it is gone."""
+    with closing(world.user.watch("pods")) as changes:
+        async for batch in changes:
+            for _, kind, obj, _ in batch:
+                if obj["metadata"]["name"] == name and until(None if kind == "DELETED" else obj):
+                    return None if kind == "DELETED" else obj
+    raise AssertionError("the watch ended")
+
+
+def is_gated(obj):
+    return obj is not None and GATE in obj["spec"].get("schedulingGates", ())
+
+
+def runs(obj):
+    return obj is not None and obj["status"].get("phase") == "Running"
+
+
+def is_gone(obj):
+    return obj is None
+
+
+async def usage(world):
+    """The CPUs that are held, by name."""
+    found = (await world.store.workloads.list(namespace="team-a")).workloads
+    return {
+        record.workload.name: record.admission.pod_sets[0].usage["cpu"]
+        for record in found
+        if record.admission is not None
+    }
+
+
+async def test_its_whole_way(cluster):
+    created = await cluster.user.create("pods", "team-a", pod("first", cpu="3", seconds=600))
+    assert created["spec"]["schedulingGates"] == [GATE]
+    assert created["metadata"]["labels"][MANAGED] == "true"
+    assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "admin"
+    running = await seen(cluster, "first", runs)
+    assert running["spec"]["nodeSelector"] == {"type": "kwok"}
+    assert TOLERATION in running["spec"]["tolerations"]
+    assert await usage(cluster) == {"first": 3000}
+
+    await cluster.user.create("pods", "team-a", pod("second", cpu="2"))
+    record = await cluster.record("second", "pending", reason="WaitingForQuota")
+    assert (record.workload.kind, record.workload.api_version) == ("Pod", "v1")
+    assert is_gated(cluster.user.get("pods", "team-a", "second"))
+
+    done = await cluster.record("first", "finished")
+    assert done.outcome == "Succeeded"
+    await seen(cluster, "second", runs)
+    assert await usage(cluster) == {"second": 2000}
+
+
+async def test_what_is_preempted_is_deleted_with_its_grace_and_holds_quota_until_it_is_gone(cluster):
+    await cluster.apply(cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}), priority_class("high", 10))
+    stubborn = pod("low", cpu="3", terminationGracePeriodSeconds=400)
+    stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
+    await cluster.user.create("pods", "team-a", stubborn)
+    await seen(cluster, "low", runs)
+    urgent = pod("urgent", cpu="2")
+    urgent["metadata"]["labels"]["sluice.dev/priority-class"] = "high"
+    await cluster.user.create("pods", "team-a", urgent)
+    ending = await seen(cluster, "low", lambda obj: obj is not None and "deletionTimestamp" in obj["metadata"])
+    assert ending["metadata"]["deletionGracePeriodSeconds"] == 400
+    assert await usage(cluster) == {"low": 3000}
+    assert is_gated(cluster.user.get("pods", "team-a", "urgent"))
+    over = await cluster.record("low", "finished")
+    assert over.outcome == "Evicted"
+    assert "urgent" in over.message or "preempt" in over.message.lower()
+    await seen(cluster, "urgent", runs)
+    assert await usage(cluster) == {"urgent": 2000}
+    assert [row.end_reason for row in await cluster.store.workloads.ledger(over.workload.uid)] == ["Evicted"]
+
+
+def priority_class(name, value):
+    return {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+
+
+async def test_who_takes_the_gate_away_himself_loses_the_pod(cluster):
+    await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
+    await seen(cluster, "large", runs)
+    await cluster.user.create("pods", "team-a", pod("cheat", cpu="2"))
+    await cluster.record("cheat", "pending", reason="WaitingForQuota")
+    await cluster.user.patch("pods", "team-a", "cheat", {"spec": {"schedulingGates": None}})
+    await seen(cluster, "cheat", is_gone)
+    over = await cluster.record("cheat", "finished")
+    assert (over.outcome, over.message) == (
+        "Deleted",
+        "It ran without quota, and was deleted: only Sluice takes its scheduling gate away.",
+    )
+    assert await usage(cluster) == {"large": 4000}
+
+
+async def test_who_takes_the_label_away_gets_it_back_and_is_charged_on(cluster):
+    await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
+    await seen(cluster, "large", runs)
+    await cluster.user.create("pods", "team-a", pod("cheat", cpu="2"))
+    await cluster.record("cheat", "pending", reason="WaitingForQuota")
+    unlabelled = {"metadata": {"labels": {MANAGED: None}}}
+    for name in ("large", "cheat"):
+        await cluster.user.patch("pods", "team-a", name, unlabelled)
+        await seen(cluster, name, lambda obj: obj is not None and obj["metadata"]["labels"].get(MANAGED) == "true")
+    assert await usage(cluster) == {"large": 4000}
+    both = {"metadata": {"labels": {MANAGED: None}}, "spec": {"schedulingGates": None}}
+    await cluster.user.patch("pods", "team-a", "cheat", both)
+    await seen(cluster, "cheat", is_gone)
+
+
+async def test_the_label_taken_away_while_sluice_is_down(cluster):
+    await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
+    await seen(cluster, "large", runs)
+    await cluster.user.create("pods", "team-a", pod("cheat", cpu="2"))
+    await cluster.record("cheat", "pending", reason="WaitingForQuota")
+    await cluster.end()
+    await cluster.user.patch("pods", "team-a", "large", {"metadata": {"labels": {MANAGED: None}}})
+    both = {"metadata": {"labels": {MANAGED: None}}, "spec": {"schedulingGates": None}}
+    await cluster.user.patch("pods", "team-a", "cheat", both)
+    await cluster.start(kinds=KINDS)
+    await seen(cluster, "cheat", is_gone)
+    await seen(cluster, "large", lambda obj: obj is not None and obj["metadata"]["labels"].get(MANAGED) == "true")
+    assert await usage(cluster) == {"large": 4000}
+
+
+async def test_gates_and_labels_that_are_there_from_the_start_let_nobody_in(cluster):
+    await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
+    await seen(cluster, "large", runs)
+    own = pod("own-gate", schedulingGates=[{"name": "other/gate"}, GATE])
+    forged = pod("forged-label")
+    forged["metadata"]["labels"][MANAGED] = "false"
+    for each in (own, forged):
+        created = await cluster.user.create("pods", "team-a", each)
+        assert created["spec"]["schedulingGates"].count(GATE) == 1
+        assert created["metadata"]["labels"][MANAGED] == "true"
+        await cluster.record(created["metadata"]["name"], "pending", reason="WaitingForQuota")
+    assert await usage(cluster) == {"large": 4000}
+
+
+async def test_another_gate_stays_when_it_is_admitted(cluster):
+    await cluster.user.create("pods", "team-a", pod("two", schedulingGates=[{"name": "other/gate"}]))
+    started = await seen(cluster, "two", lambda obj: obj is not None and not is_gated(obj))
+    assert started["spec"]["schedulingGates"] == [{"name": "other/gate"}]
+    assert await usage(cluster) == {"two": 1000}
+
+
+async def test_deleted_in_each_state(cluster):
+    for name in ("runs", "waits"):
+        await cluster.user.create("pods", "team-a", pod(name, cpu="4"))
+        await (
+            seen(cluster, name, runs) if name == "runs" else cluster.record(name, "pending", reason="WaitingForQuota")
+        )
+    await cluster.user.delete("pods", "team-a", "waits")
+    assert (await cluster.record("waits", "finished")).outcome == "Deleted"
+    assert await usage(cluster) == {"runs": 4000}
+    await cluster.user.delete("pods", "team-a", "runs")
+    assert (await cluster.record("runs", "finished")).outcome == "Deleted"
+    assert await usage(cluster) == {}
+
+
+@pytest.mark.parametrize("state", ["pending", "admitted", "running", "evicting"])
+async def test_killed_in_each_state(cluster, state):
+    if state == "pending":
+        await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    elif state == "admitted":
+        await cluster.cut_off()
+    stubborn = pod("p", cpu="3", terminationGracePeriodSeconds=400)
+    stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
+    await cluster.user.create("pods", "team-a", stubborn)
+    await cluster.record("p", "pending" if state == "pending" else "admitted")
+    if state in ("running", "evicting"):
+        await seen(cluster, "p", runs)
+    if state == "evicting":
+        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+        await cluster.record("p", "evicting")
+    await cluster.end()
+    if state == "pending":
+        await cluster.apply(cluster_queue())
+    if state == "admitted":
+        await cluster.reconnect()
+    await cluster.start(kinds=KINDS)
+    if state == "evicting":
+        assert (await cluster.record("p", "finished")).outcome == "Evicted"
+        assert await usage(cluster) == {}
+    else:
+        await seen(cluster, "p", runs)
+        assert await usage(cluster) == {"p": 3000}
+
+
+async def test_deleted_while_sluice_is_down(cluster):
+    await cluster.user.create("pods", "team-a", pod("p", cpu="4"))
+    await seen(cluster, "p", runs)
+    await cluster.end()
+    await cluster.user.delete("pods", "team-a", "p")
+    await seen(cluster, "p", is_gone)
+    await cluster.start(kinds=KINDS)
+    assert (await cluster.record("p", "finished")).outcome == "Deleted"
+
+
+async def test_what_cannot_be_queued_is_refused_and_what_is_not_queued_is_left_alone(cluster):
+    with pytest.raises(Exception, match=r"spec\.nodeName: a pod in a queue is not bound"):
+        await cluster.user.create("pods", "team-a", pod("bound", nodeName="node-0"))
+    free = await cluster.user.create("pods", "team-a", pod("free", queue=None))
+    assert "labels" not in free["metadata"]
+    assert "schedulingGates" not in free["spec"]
+
+
+async def test_one_patch_for_each_admission(cluster):
+    for number in range(4):
+        await cluster.user.create("pods", "team-a", pod(f"p-{number}"))
+    for number in range(4):
+        await seen(cluster, f"p-{number}", runs)
+    sent = {key: count for key, count in cluster.client.requests.items() if key[0] in ("PATCH", "DELETE")}
+    assert sent == {("PATCH", "pods", "200"): 4}
+
+
+def owned(name, owner, **options):
+    """A pod that names a Job as its controller, and has the selector that Sluice put into its template."""
+    each = pod(name, nodeSelector={"type": "kwok"}, **options)
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner["metadata"]["name"], "controller": True}
+    each["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
+    return each
+
+
+async def started_job(cluster, **options):
+    """A Job that runs, with a queue label on its template, too."""
+    manifest = job("train", **options)
+    manifest["spec"]["template"]["metadata"]["labels"] = {"sluice.dev/queue-name": "lq"}
+    created = await cluster.submit(manifest)
+    await cluster.job("train", lambda obj: (obj.get("status") or {}).get("ready") == options["pods"])
+    return created
+
+
+async def test_the_pods_of_a_queued_job_run_with_it_and_cost_nothing_beside_it(cluster):
+    await started_job(cluster, pods=3, cpu="1")
+    assert await usage(cluster) == {"train": 3000}
+    assert {each.workload.kind for each in (await cluster.store.workloads.list(namespace="team-a")).workloads} == {
+        "Job"
+    }
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await cluster.record("train", "pending")
+    await cluster.apply(cluster_queue())
+    back = await cluster.job("train", lambda obj: (obj.get("status") or {}).get("ready") == 3)
+    assert "failed" not in back["status"]
+
+
+@pytest.mark.parametrize("controllers", [False])
+async def test_a_forged_owner_gains_nothing(cluster):
+    """Nobody but the test makes pods, so that it plays the controller of the Job, too."""
+    train = await cluster.submit(job("train", pods=2))
+    await cluster.record("train", "admitted")
+    for name in ("train-0", "train-1"):
+        await cluster.user.create("pods", "team-a", owned(name, train))
+        await seen(cluster, name, lambda obj: obj is not None and not is_gated(obj))
+    assert is_gated(await cluster.user.create("pods", "team-a", owned("one-more", train)))
+    await cluster.user.create("pods", "team-a", owned("large", train, cpu="3"))  # more than a pod of the Job
+    await cluster.record("large", "pending", reason="WaitingForQuota")
+    nobody = {"metadata": {"name": "nobody", "uid": "0b1d"}}
+    await cluster.user.create("pods", "team-a", owned("orphan", nobody))
+    for name in ("one-more", "orphan", "large"):  # who takes the gate away all the same
+        await cluster.user.patch("pods", "team-a", name, {"spec": {"schedulingGates": None}})
+        await seen(cluster, name, is_gone)
+    # A pod that is made anew takes the place of one that is gone.
+    assert is_gated(await cluster.user.create("pods", "team-a", owned("train-2", train)))
+    await cluster.user.patch("pods", "team-a", "train-0", {"metadata": {"labels": {MANAGED: None}}})
+    await seen(cluster, "train-0", lambda obj: obj is not None and obj["metadata"]["labels"].get(MANAGED) == "true")
+    assert is_gated(cluster.user.get("pods", "team-a", "train-2"))
+    await cluster.user.delete("pods", "team-a", "train-0")
+    await seen(cluster, "train-2", lambda obj: obj is not None and not is_gated(obj))
+    assert await usage(cluster) == {"train": 2000}
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await cluster.record("train", "pending")
+    for name in ("train-1", "train-2"):
+        await seen(cluster, name, is_gone)
