@@ -16,6 +16,11 @@ def api_root(group: str, version: str) -> str:
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
+def verbs(kind: Kind) -> tuple[str, ...]:
+    """The rights that Sluice needs to objects of a kind, beside those that it is installed with: it may list pods."""
+    return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
+
+
 class Kinds:
     """The kinds that are on. Group and kind identify one: two groups may have kinds of the same name.
 

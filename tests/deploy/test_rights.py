@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -196,6 +197,27 @@ def _set(obj: Object, path: list[str], value: object) -> None:
     obj[path[-1]] = value
 
 
+async def _pods_come_and_go(admin: Any) -> None:
+    """One is let run, one has taken its gate away itself, and one its label."""
+    containers = [{"name": "main", "image": "pause"}]
+    for name, queue in (("good", "lq"), ("bad", "none")):
+        labels = {"sluice.dev/queue-name": queue}
+        metadata = {"name": name, "labels": labels}
+        await admin.create("pods", "default", {"metadata": metadata, "spec": {"containers": containers}})
+    with closing(admin.watch("pods")) as changes:
+        await admin.patch("pods", "default", "bad", {"spec": {"schedulingGates": None}})
+        async for batch in changes:
+            if any(what == "DELETED" and obj["metadata"]["name"] == "bad" for _, what, obj, _ in batch):
+                break
+    await _until(admin, "pods", partial(_is_ungated, "good"))
+    await admin.patch("pods", "default", "good", {"metadata": {"labels": {"sluice.dev/managed": None}}})
+    await _until(admin, "pods", lambda obj: obj["metadata"].get("labels", {}).get("sluice.dev/managed") == "true")
+
+
+def _is_ungated(name: str, obj: Object) -> bool:
+    return bool(obj["metadata"]["name"] == name and not obj["spec"].get("schedulingGates"))
+
+
 async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
     """All that Sluice does in a cluster, on the whole by `sluice serve` itself."""
     (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": {"frameworks": [*FRAMEWORKS]}}))
@@ -224,6 +246,7 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
             await admin.create(kind.plural, "default", custom_object(kind))
         for kind in CUSTOM:
             await _until(admin, kind.plural, lambda obj, kind=kind: not kind.observe(obj).suspended)
+        await _pods_come_and_go(admin)
         await _until(admin, "jobs", lambda obj: obj.get("status", {}).get("succeeded") == 1)
         await _until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
         await admin.delete("jobs", "default", "long", propagation="Background")

@@ -13,6 +13,7 @@ from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
 from admission.kinds import BATCH_JOB, DeclaredKind, NamespaceContext, all_kinds, parse_form
 from admission.kinds.definitions import differences
+from admission.kinds.registry import verbs
 from admission.model.errors import InvalidObject, Misconfigured
 from admission.model.manifests import parse_documents
 from admission.model.quantity import format_amount
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from admission.kinds import Form, Kind, Kinds, Object
 
-_VERBS: Final = ("get", "list", "watch", "patch")
 _SERVED: Final = {"uid": "", "resourceVersion": "0", "generation": 1, "creationTimestamp": "1970-01-01T00:00:00Z"}
 """What an API server adds to an object, and what matters to nothing that is shown."""
 
@@ -134,10 +134,9 @@ def _rules(registry: Kinds) -> list[dict[str, Any]]:
     plurals: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in registry:
         if (kind.group, kind.kind) != ("batch", "Job"):
-            verbs = (*_VERBS, "delete") if kind.ends_by_deletion else _VERBS
-            plurals.setdefault((kind.group, verbs), []).append(kind.plural)
+            plurals.setdefault((kind.group, verbs(kind)), []).append(kind.plural)
     return [
-        {"apiGroups": [group], "resources": names, "verbs": list(verbs)} for (group, verbs), names in plurals.items()
+        {"apiGroups": [group], "resources": names, "verbs": list(needed)} for (group, needed), names in plurals.items()
     ]
 
 
