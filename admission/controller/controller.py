@@ -34,6 +34,7 @@ from admission.controller.state.timer import Timer
 from admission.controller.state.tracked import StoredObject
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
+from admission.controller.workloads.renderings import sources_first
 from admission.model.errors import SluiceError
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 
@@ -256,7 +257,7 @@ class Controller:
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
-        for number, uid in enumerate(list(self._uncompared), start=1):
+        for number, uid in enumerate(sources_first(self._uncompared, self._kinds), start=1):
             kind, raw = self._uncompared.pop(uid)
             self._leader.children.see(kind, orjson.loads(raw))
             former = before.get(uid) if before is not None else None

@@ -13,6 +13,7 @@ from admission.kinds.job import JobKind
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod import PodKind
 from admission.kinds.registry import Kinds
+from admission.kinds.trainjob import TrainJobKind
 from admission.model.errors import InvalidObject
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH_JOB",
+    "JOB_SET",
+    "TRAIN_JOB",
     "Conventions",
     "DeclaredKind",
     "Form",
@@ -37,6 +40,8 @@ __all__ = [
 
 BATCH_JOB: Final = "batch/job"
 """The name of batch/v1 Job in the setting `integrations`, as in Kueue's configuration."""
+JOB_SET: Final = "jobset.x-k8s.io/jobset"
+TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
 """The kinds that are part of Kubernetes, by their names in Kueue's configuration."""
 
@@ -73,7 +78,8 @@ def all_kinds(
         if name in _BUILT_IN:
             kinds.append(_BUILT_IN[name](conventions))
         elif name in known:
-            kinds.append(DeclaredKind(conventions, known[name]))
+            adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind
+            kinds.append(adapter(conventions, known[name]))
         else:
             near = difflib.get_close_matches(name, frameworks_known(), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"

@@ -40,6 +40,8 @@ START_WITH_OWNER: Final = "sluice.dev/start-with-owner"
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: how long the workload may run, over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
+RENDERED: Final = "rendered"
+"""Key beside `spec`: what was last seen of the child that an object's pods are read from (see `Kind.rendered_by`)."""
 POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
 """Label on each pod of a Job, with the Job's uid; a pod that is orphaned, and adopted by another Job, keeps it."""
 
@@ -210,6 +212,13 @@ class Kind(Protocol):
     @property
     def kind(self) -> str:
         """The kind's name."""
+
+    @property
+    def rendered_by(self) -> tuple[str, str] | None:
+        """Group and kind of the child of the same name that pod sets are read from: its spec is put at `RENDERED`.
+
+        None: the object itself has its pod sets.
+        """
 
     @property
     def annotations(self) -> tuple[str, ...]:

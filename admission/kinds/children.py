@@ -97,6 +97,16 @@ def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> tuple[Kind, Mapping[
     return None if owner is None or not owner.makes(kind.group, kind.kind) else (owner, reference)
 
 
+def rendered_owner(kind: Kind, obj: Object, kinds: Kinds) -> str:
+    """The uid of the owner whose pods are read from this object; empty: there is none."""
+    claimed = claimed_owner(kind, obj, kinds)
+    if claimed is None:
+        return ""
+    owner, reference = claimed
+    is_it = owner.rendered_by == (kind.group, kind.kind) and reference["name"] == obj["metadata"]["name"]
+    return str(reference["uid"]) if is_it else ""
+
+
 def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterator[Child]:
     """All children of a form that an object asks for, whose pod sets are `places`."""
     every = tuple(range(len(places)))

@@ -37,6 +37,11 @@ class CommonKind(ABC):
     conventions: Conventions
 
     @property
+    def rendered_by(self) -> tuple[str, str] | None:
+        """None: the object itself has its pod sets."""
+        return None
+
+    @property
     @abstractmethod
     def watched_label(self) -> str:
         """The label, with the value "true", of the objects that are watched; empty: all are."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from admission.kinds import appwrapper, ray, spark
+from admission.kinds import appwrapper, ray, spark, trainjob
 from admission.kinds.forms import parse_form
 
 _JOBSET: Final = {
@@ -71,6 +71,7 @@ _RAY_STATUS: Final = "status.jobDeploymentStatus"
 
 DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
     _JOBSET,
+    trainjob.DOCUMENT,
     _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
     _kubeflow("TFJob", "tfReplicaSpecs", ["Chief", "Master", "PS", "Worker", "Evaluator"], ["v1"], _TRAINING),
     _kubeflow("XGBoostJob", "xgbReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),

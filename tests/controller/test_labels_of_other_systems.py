@@ -97,6 +97,10 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
             "{queueLabels: [kueue.x-k8s.io/queue-name]}",
             'queueLabels[0] in {file}:1: "kueue.x-k8s.io/queue-name" is read',
         ),
+        (
+            "{frameworks: [trainer.kubeflow.org/trainjob]}",
+            "frameworks in {file}:1: the pods of trainer.kubeflow.org/trainjob are read from its JobSet",
+        ),
         ("{queueLabels: [queue, queue]}", 'queueLabels[1] in {file}:1: "queue" is read already: leave it out'),
         ("{priorityLabels: [a b]}", "priorityLabels[0] in {file}:1: "),
     ],

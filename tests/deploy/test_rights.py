@@ -191,6 +191,18 @@ def custom_object(kind: Any) -> Object:
     return obj
 
 
+async def _make_child(admin: Any, kind: Any, owner: Object) -> None:
+    """What the pods of an object are read from, if that is a child that its controller makes."""
+    for child_kind in CUSTOM:
+        if kind.rendered_by == (child_kind.group, child_kind.kind):
+            child = custom_object(child_kind)
+            reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+            reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+            name = owner["metadata"]["name"]
+            child["metadata"] = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+            await admin.create(child_kind.plural, "default", child)
+
+
 def _set(obj: Object, path: list[str], value: object) -> None:
     for key in path[:-1]:
         obj = obj.setdefault(key, {})
@@ -243,7 +255,8 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         await admin.create("jobs", "default", job("short", seconds=1))
         await admin.create("jobs", "default", job("long", seconds=3600))
         for kind in CUSTOM:
-            await admin.create(kind.plural, "default", custom_object(kind))
+            created = await admin.create(kind.plural, "default", custom_object(kind))
+            await _make_child(admin, kind, created)
         for kind in CUSTOM:
             await _until(admin, kind.plural, lambda obj, kind=kind: not kind.observe(obj).suspended)
         await _pods_come_and_go(admin)

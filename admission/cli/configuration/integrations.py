@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, model_validator
 
 from admission.cli.errors import InvalidSettings
-from admission.kinds import BATCH_JOB, Conventions, Kinds, all_kinds, frameworks_known, parse_form
+from admission.kinds import BATCH_JOB, JOB_SET, TRAIN_JOB, Conventions, Kinds, all_kinds, frameworks_known, parse_form
 from admission.model.base import FieldFaultsError, Model, QualifiedName
 from admission.model.errors import InvalidObject
 from admission.model.manifests import faults, parse_documents
@@ -51,6 +51,13 @@ class IntegrationsSettings(Model):
             self.registry()
         except InvalidObject as error:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in error.causes)) from error
+        return self
+
+    @model_validator(mode="after")
+    def _with_what_is_read(self) -> IntegrationsSettings:
+        if TRAIN_JOB in self.frameworks and JOB_SET not in self.frameworks:
+            message = f"the pods of {TRAIN_JOB} are read from its JobSet: add {JOB_SET}"
+            raise FieldFaultsError([("frameworks", message)])
         return self
 
     def registry(self, **options: Any) -> Kinds:

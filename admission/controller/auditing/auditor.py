@@ -162,6 +162,8 @@ class Auditor:
         record = tracked.record
         if record.state is not State.ADMITTED or record.admission is None or record.original is None:
             return False
+        if kind.rendered_by is not None:
+            obj = tracked.object or obj  # the object alone does not have its pods
         base = kind.restored(obj, record.original)
         try:
             patch, _ = kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)

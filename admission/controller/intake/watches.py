@@ -18,6 +18,7 @@ from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, KindListed, ObjectsChanged
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
+from admission.kinds.children import rendered_owner
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class ClusterWatches:
     def _keep(self, kind: Kind, batch: list[Change]) -> None:
         for change in batch:
             obj = change.object
-            if change.type != "DELETED" and obj is not None and _concerns_us(kind, obj):
+            if change.type != "DELETED" and obj is not None and self._concerns_us(kind, obj):
                 self._kept[change.uid] = StoredObject(kind, packed(obj))
             else:
                 self._kept.pop(change.uid, None)
@@ -232,13 +233,14 @@ class ClusterWatches:
                 for _, namespaces in self._listeners:
                     namespaces()
 
+    def _concerns_us(self, kind: Kind, obj: Object) -> bool:
+        try:
+            if kind.queue_name(obj) and kind.observe(obj).finished is None:
+                return True
+            return rendered_owner(kind, obj, self.kinds) != ""
+        except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
+            return True
+
 
 def _informer(client: Client, kinds: Kinds, kind: Kind) -> Informer:
     return Informer(client, kinds.path(kind), label_selector=watched(kind))
-
-
-def _concerns_us(kind: Kind, obj: Object) -> bool:
-    try:
-        return bool(kind.queue_name(obj)) and kind.observe(obj).finished is None
-    except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
-        return True

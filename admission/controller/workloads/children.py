@@ -38,6 +38,7 @@ from admission.cluster.informer import Change
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import Part, claimed_owner
@@ -121,6 +122,7 @@ class Children:
         self._inbox = inbox
         self._context = reconciler.environment.context
         self._reads = reads
+        self._renderings = Renderings(self._kinds)
         self._children: dict[str, _Child] = {}
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: dict[str, StoredObject | None] = {}
@@ -137,6 +139,8 @@ class Children:
         self._reconciler.isolation.see(kind, obj, self._see)
 
     def _see(self, kind: Kind, obj: Object) -> None:
+        self._rendered_anew(self._renderings.note(kind, obj))
+        obj = self._renderings.complete(kind, obj)
         if not self._take(kind, obj):
             self._reconciler.see(kind, obj)
         self._owner_changed(kind, obj)
@@ -213,6 +217,7 @@ class Children:
 
     def gone(self, uid: str) -> None:
         """An object does not exist any more."""
+        self._rendered_anew(self._renderings.gone(uid))
         self._forget(uid)
         if uid in self._by_owner:
             self._owner_states.pop(uid, None)
@@ -237,6 +242,12 @@ class Children:
         """As if it had just changed: whatever follows is then kept apart from others as always."""
         if (child := self._children.get(uid)) is not None:
             self._inbox.put(ObjectsChanged(child.kind, [_change(child.object)]))
+
+    def _rendered_anew(self, owner: str) -> None:
+        """What the pods of an owner are read from has changed, or is gone."""
+        tracked = self._registry.get(owner)
+        if tracked is not None and tracked.seen is not None and (obj := tracked.object) is not None:
+            self._inbox.put(ObjectsChanged(tracked.seen.kind, [_change(obj)]))
 
     def _look_again_at_children(self, uid: str) -> None:
         for child in self._by_owner.get(uid, ()):

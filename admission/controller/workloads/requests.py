@@ -130,9 +130,10 @@ class Requests:
             return
         if message.step is Step.START:
             tracked.in_sync, tracked.start_patch = message.result["metadata"].get("generation") or 0, None
-            self._record_admitted(tracked)
         self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
+            if message.step is Step.START and not kind.observe(message.result).suspended:
+                self._record_admitted(tracked)  # some kinds are started by two requests
             self._children.see(kind, message.result)
             self._label_again(message.uid, kind, message.result)
 

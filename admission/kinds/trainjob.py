@@ -1,0 +1,233 @@
+"""TrainJob of Kubeflow Trainer 2: its pods are those of the JobSet that Trainer makes of it and of its runtime.
+
+Trainer makes that JobSet while the TrainJob is suspended, and brings it up to date for as long as it is. So the pod
+sets are read from it, as it was last seen (`RENDERED`), and what a start puts in goes into the TrainJob, for Trainer to
+put into the JobSet. The field for it has another name in each release, and the definition of each drops the others:
+`podSpecOverrides` in 2.0, `podTemplateOverrides` in 2.1, `runtimePatches` since 2.2. Up to 2.1 it may be changed only
+by a request that leaves the TrainJob suspended; so a start takes two.
+
+Source: Trainer v2.0.1 to v2.3.0, `pkg/runtime/framework/plugins/jobset/jobset.go` and the definitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.apimachinery.patches import json_patch
+from admission.kinds import paths, templates
+from admission.kinds.base import RENDERED
+from admission.kinds.common import same_generation
+from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
+from admission.kinds.patches import merged, pointer
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from admission.kinds.base import Object, Observed
+    from admission.kinds.places import Place
+    from admission.model.checks import PodSetUpdate
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission
+
+MANAGER: Final = "sluice.dev/admission"
+"""Who an entry of `runtimePatches` is of."""
+_FIELDS: Final = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
+_GIVEN: Final = "given"
+"""In an `original`: by field, the entries that a start adds."""
+_HAD: Final = "had"
+"""In an `original`: the fields that were there before."""
+_TEMPLATES: Final = "templates"
+"""In an `original`: by pod set, what is in its template because of a start (`put`), and what was there (`original`)."""
+
+DOCUMENT: Final[dict[str, Any]] = {
+    "group": "trainer.kubeflow.org",
+    "kind": "TrainJob",
+    "plural": "trainjobs",
+    "versions": ["v1alpha1"],
+    "suspend": "spec.suspend",
+    "managedBy": {"path": "spec.managedBy", "value": "trainer.kubeflow.org/trainjob-controller"},
+    "podSets": [
+        {
+            "path": f"{RENDERED}.spec.replicatedJobs[*]",
+            "nameFrom": "name",
+            "template": "template.spec.template",
+            "replicas": "replicas",
+            "parallelism": "template.spec.parallelism",
+            "completions": "template.spec.completions",
+            "ended": {"items": "status.jobsStatus[*]", "name": "name", "count": "succeeded"},
+        }
+    ],
+    "active": [{"path": "status.jobsStatus[*].active", "above": 0}],
+    "ready": [
+        {
+            "sum": ["status.jobsStatus[*].ready", "status.jobsStatus[*].succeeded"],
+            "reaches": [f"{RENDERED}.spec.replicatedJobs[*].replicas"],
+        }
+    ],
+    "succeeded": [{"condition": "Complete"}],
+    "failed": [{"condition": "Failed"}],
+    "children": [{"group": "jobset.x-k8s.io", "kind": "JobSet", "name": "{owner}"}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJobKind(DeclaredKind):
+    """The adapter. An object without `RENDERED` is one whose JobSet is not there yet, or not known."""
+
+    @property
+    def rendered_by(self) -> tuple[str, str]:
+        """The JobSet of the same name."""
+        return "jobset.x-k8s.io", "JobSet"
+
+    def observe(self, obj: Object) -> Observed:
+        """The object's state; another JobSet is another generation, too."""
+        seen = DeclaredKind.observe(self, obj)
+        rendered: int = (obj.get(RENDERED) or {}).get("generation") or 0
+        return replace(seen, generation=seen.generation * 2**20 + rendered)
+
+    def places(self, obj: Object) -> list[Place]:
+        """Those of the JobSet. Raises Misconfigured if there is none, or one that is still as the last start had it."""
+        if obj.get(RENDERED) is None:
+            raise Misconfigured(
+                "spec.runtimeRef: Kubeflow Trainer has made no JobSet of it yet, from which its pods could be counted; "
+                "if that lasts, see whether the runtime exists and Trainer runs"
+            )
+        found = DeclaredKind.places(self, obj)
+        labels = ((place.template.get("metadata") or {}).get("labels") or {} for place in found)
+        if not self._entries(obj) and any(WORKLOAD_UID in each for each in labels):
+            raise Misconfigured("spec: its JobSet is still as its last start had it; Kubeflow Trainer is to update it")
+        return found
+
+    def faults(self, obj: Object) -> list[tuple[str, str]]:
+        """What is wrong in labels and annotations; of its pods the object alone tells nothing."""
+        return list(self.metadata_faults(obj))
+
+    def templates(self, obj: Object) -> list[Object]:
+        """The templates of the JobSet, with what a start has put in for them."""
+        found = []
+        for place in self.places(obj):
+            template = place.template
+            for field, entry in self._entries(obj):
+                template = merged(template, _template(field, entry, place.name))
+            found.append(template)
+        return found
+
+    def start_patch(
+        self,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        updates: Sequence[PodSetUpdate] = (),
+    ) -> tuple[list[Object], Object]:
+        """What flavors and checks add to each template, in the field of each release; `resume_patch` comes after it."""
+        given = {assignment.name: assignment for assignment in admission.pod_sets}
+        own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"]})
+        whole: dict[str, Object] = {}
+        put_in: Object = {}
+        for place in self.places(obj):
+            if (assignment := given.get(place.name)) is None:
+                raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was given')
+            added = [
+                *(templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())),
+                *(templates.of_check(update) for update in updates if update.name == place.name),
+                own,
+            ]
+            put, original = templates.inject(place.template, added, path=place.path)
+            put_in[place.name] = {"put": put, "original": original}
+            # In the entry is all that is wanted, also what the JobSet happens to have: it may be about to change.
+            tolerations = (place.template.get("spec") or {}).get("tolerations")
+            bare = {"spec": {"tolerations": tolerations}} if tolerations else {}
+            whole[place.name], _ = templates.inject(bare, added, path=place.path)
+        entries = {field: _made(field, whole) for field in _FIELDS}
+        had = [field for field in _FIELDS if field in obj["spec"]]
+        patch = [
+            {"op": "add", "path": pointer("spec", field), "value": [*(obj["spec"].get(field) or ()), *made]}
+            for field, made in entries.items()
+        ]
+        return [*same_generation(obj), *patch], {_GIVEN: entries, _HAD: had, _TEMPLATES: put_in}
+
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Whether all entries are there, in the field that the release has."""
+        given: Mapping[str, list[Object]] = original.get(_GIVEN) or {}
+        return any(made and len(_indices(obj, field, made)) == len(made) for field, made in given.items())
+
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """The same."""
+        return self.carries(obj, original)
+
+    def restore_patch(self, obj: Object, original: Object) -> list[Object] | None:
+        """The operations that take the entries out, and empty fields that were not there before."""
+        patch: list[Object] = []
+        for field, made in (original.get(_GIVEN) or {}).items():
+            indices = _indices(obj, field, made)
+            if not indices:
+                continue
+            if len(indices) == len(obj["spec"][field]) and field not in original[_HAD]:
+                patch.append({"op": "remove", "path": pointer("spec", field)})
+            else:
+                patch += [{"op": "remove", "path": pointer("spec", field, str(index))} for index in reversed(indices)]
+        return [*same_generation(obj), *patch] if patch else None
+
+    def restored(self, obj: Object, original: Object) -> Object:
+        """The object after `restore_patch`, and with the JobSet that Trainer will make of it then."""
+        patch = self.restore_patch(obj, original)
+        after = obj if patch is None else json_patch(obj, patch)
+        put_in: Mapping[str, Any] = original.get(_TEMPLATES) or {}
+        for found in paths.find(obj, (RENDERED, "spec", "replicatedJobs", paths.EACH)):
+            keys = (*found.keys, "template", "spec", "template")
+            template, noted = paths.at(obj, keys), put_in.get(found.value.get("name"))
+            if noted and (change := templates.restore(template or {}, noted["original"], noted["put"])):
+                operation = {"op": "add", "path": pointer(*keys), "value": merged(template, change)}
+                after = json_patch(after, [operation])
+        return after
+
+    def _entries(self, obj: Object) -> list[tuple[str, Object]]:
+        """(field, entry) of what a start has put in."""
+        spec = obj["spec"]
+        found = [(field, entry) for field in _FIELDS[:2] for entry in spec.get(field) or () if _is_ours(field, entry)]
+        # In 2.0 nothing tells whose an entry is; without any other field all of them count.
+        return found or [("podSpecOverrides", entry) for entry in spec.get("podSpecOverrides") or ()]
+
+
+def _made(field: str, whole: Mapping[str, Object]) -> list[Object]:
+    """The entries of a release for what is to be in the template of each pod set."""
+    if field == "runtimePatches":
+        jobs = [{"name": name, "template": {"spec": {"template": wanted}}} for name, wanted in whole.items()]
+        return [{"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]
+    return [
+        {"targetJobs": [{"name": name}], **(wanted.get("spec", {}) if field == "podSpecOverrides" else wanted)}
+        for name, wanted in whole.items()
+    ]
+
+
+def _template(field: str, entry: Object, name: str) -> Object:
+    """What an entry puts into the template of a pod set, as a merge patch of what a start may put in."""
+    if field == "runtimePatches":
+        jobs = paths.at(entry, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ()
+        job: Object = next((each for each in jobs if each.get("name") == name), {})
+        template = paths.at(job, ("template", "spec", "template")) or {}
+    elif name not in (each.get("name") for each in entry.get("targetJobs") or ()):
+        return {}
+    else:
+        template = {"spec": entry} if field == "podSpecOverrides" else entry
+    wanted = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations")}
+    return {
+        part: {key: template[part][key] for key in keys if template[part].get(key)}
+        for part, keys in wanted.items()
+        if template.get(part)
+    }
+
+
+def _is_ours(field: str, entry: Object) -> bool:
+    if field == "runtimePatches":
+        return entry.get("manager") == MANAGER
+    return WORKLOAD_UID in ((entry.get("metadata") or {}).get("labels") or {})
+
+
+def _indices(obj: Object, field: str, made: Sequence[Object]) -> list[int]:
+    """Where these entries are in a field. Trainer writes down when each of `runtimePatches` was changed."""
+    there = obj["spec"].get(field) or ()
+    found = ({key: value for key, value in entry.items() if key != "time"} for entry in there)
+    return [index for index, entry in enumerate(found) if entry in made]

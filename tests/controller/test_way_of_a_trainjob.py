@@ -1,0 +1,220 @@
+"""The way of a TrainJob, whose pods are told by the JobSet that Kubeflow Trainer makes of it, in three releases."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AsyncExitStack
+
+import pytest
+import yaml
+from custom_kinds import definition, pods_of, until
+from job_examples import TOLERATION, flavor, job, local_queue, runs
+from kind_manifests import FOLDER, GI, GPU
+from test_way_of_each_kind import PAGE, end_pods, held_by, node, queue_of, through_the_webhook
+from trainer import FIELDS, KINDS, TRAIN_JOB, trainer, trainjobs
+
+from admission.kinds.base import RENDERED
+from admission.kinds.definitions import differences
+
+MANIFEST, RUNTIME = yaml.safe_load_all((FOLDER / "trainjob-v2.yaml").read_text())
+NAME = MANIFEST["metadata"]["name"]
+AMOUNTS = {"cpu": 16000, "memory": 64 * GI, GPU: 4, "pods": 4}
+SELECTOR = {"type": "kwok"}
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for JobSet."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def sluice(world):
+    """Sluice at work, with quota for the TrainJob of the manifest and nothing beside it."""
+    for number in range(2):
+        await world.user.create("nodes", "", node(number))
+    await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))
+    return world
+
+
+async def submitted(world):
+    """The TrainJob of the manifest as it is stored, whose pods run until they are ended."""
+    runtime = copy.deepcopy(RUNTIME)
+    template = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"] = {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}
+    await world.user.create("trainingruntimes", "team-a", runtime)
+    return await world.user.create("trainjobs", "team-a", through_the_webhook(copy.deepcopy(MANIFEST), TRAIN_JOB))
+
+
+def started(obj):
+    return obj["spec"].get("suspend") is False
+
+
+async def made(world, holds=lambda _: True):
+    return await until(world.user, "jobsets", NAME, holds)
+
+
+def template_of(jobset):
+    return jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+
+
+async def until_running(world, release, created):
+    """Its pods run where its quota is."""
+    await until(world.user, "trainjobs", NAME, started)
+    record = await world.record(NAME, "admitted")
+    assert held_by(record) == AMOUNTS
+    jobset = await made(world, lambda each: each["spec"]["suspend"] is False)
+    assert template_of(jobset)["spec"]["nodeSelector"] == SELECTOR
+    assert template_of(jobset)["spec"]["tolerations"] == [TOLERATION]
+    labels = template_of(jobset)["metadata"].get("labels", {})
+    assert labels == ({} if release == "2.0" else {"sluice.dev/workload-uid": created["metadata"]["uid"]})
+    await until(world.user, "trainjobs", NAME, lambda each: each["status"]["jobsStatus"][0]["ready"] == 1)
+    assert len(pods_of(world.user, jobset)) == 4
+    return jobset
+
+
+@pytest.mark.parametrize("release", FIELDS)
+async def test_its_whole_way(sluice, release):
+    user, steps = sluice.user, []
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(trainer(sluice.sandbox, release))
+        await sluice.start(kinds=KINDS)
+        await sluice.submit(job("before", queue="user-queue", cpu="16"))
+        await sluice.job("before", runs)
+        created = await submitted(sluice)
+        waiting = await sluice.record(NAME, "pending", reason="WaitingForQuota")
+        assert [(each.name, each.count) for each in waiting.workload.pod_sets] == [("node", 4)]
+        assert waiting.workload.pod_sets[0].requests == {"cpu": 4000, "memory": 16 * GI, GPU: 1}
+        steps.append("queued")
+        assert "does not fit in ClusterQueue cq" in waiting.message
+        steps.append("explained")
+
+        await user.delete("jobs", "team-a", "before", propagation="Background")
+        jobset = await until_running(sluice, release, created)
+        assert [field for field in FIELDS.values() if field in user.get("trainjobs", "team-a", NAME)["spec"]] == [
+            FIELDS[release]
+        ]
+        steps += ["admitted", "running", "ready"]
+
+        await sluice.order(NAME, held=True)
+        assert (await sluice.record(NAME, "pending", reason="OnHold")).admission is None
+        assert pods_of(user, jobset) == []
+        steps.append("evicted")
+        stopped = user.get("trainjobs", "team-a", NAME)
+        assert stopped["spec"] == created["spec"]
+        assert stopped["metadata"].get("labels") == created["metadata"]["labels"]
+        assert stopped["metadata"]["annotations"] == created["metadata"]["annotations"]
+        steps.append("given back byte for byte")
+        await sluice.order(NAME, held=False)
+        jobset = await until_running(sluice, release, created)
+        steps.append("admitted again")
+        assert [reason for reason, _ in await sluice.story(NAME)].count("Admitted") == 2
+
+        await end_pods(sluice, jobset)
+        assert (await sluice.record(NAME, "finished")).outcome == "Succeeded"
+        steps.append("finished")
+        await user.delete("trainjobs", "team-a", NAME, propagation="Background")
+        await sluice.submit(job("after", queue="user-queue", cpu="16"))
+        await sluice.job("after", runs)
+        steps.append("deleted")
+    row = (
+        f"| TrainJob v1alpha1, Trainer {release} | `trainjob-v2.yaml` | node 4 | `spec.suspend` | {', '.join(steps)} |"
+    )
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
+
+
+@pytest.fixture
+async def running(sluice):
+    """It runs, under Trainer 2.2."""
+    async with trainer(sluice.sandbox, "2.2"):
+        await sluice.start(kinds=KINDS)
+        created = await submitted(sluice)
+        await until_running(sluice, "2.2", created)
+        yield sluice
+
+
+async def test_without_its_jobset_it_waits_and_says_for_what(sluice):
+    for each in (trainjobs("2.2"), definition(KINDS.get("jobset.x-k8s.io", "JobSet"))):
+        await sluice.user.create("customresourcedefinitions", "", each)
+    await sluice.start(kinds=KINDS)
+    await sluice.user.create("trainjobs", "team-a", through_the_webhook(copy.deepcopy(MANIFEST), TRAIN_JOB))
+    waiting = await sluice.record(NAME, "pending", reason="Misconfigured")
+    assert waiting.message.startswith("spec.runtimeRef: Kubeflow Trainer has made no JobSet of it yet")
+
+
+async def test_a_jobset_that_grows_while_it_runs_stops_it(running):
+    jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 5, "completions": 5}
+    await running.user.update("jobsets", "team-a", jobset)
+    await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
+    assert "OutOfSync" in [reason for reason, _ in await running.story(NAME)]
+
+
+async def test_a_jobset_whose_pods_ask_for_more_while_it_runs_stops_it(running):
+    jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
+    template_of(jobset)["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
+    await running.user.update("jobsets", "team-a", jobset)
+    await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
+    assert "OutOfSync" in [reason for reason, _ in await running.story(NAME)]
+
+
+async def test_what_its_start_put_in_may_not_be_taken_out(running):
+    obj = copy.deepcopy(running.user.get("trainjobs", "team-a", NAME))
+    del obj["spec"]["runtimePatches"]
+    await running.user.update("trainjobs", "team-a", obj)
+    await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
+
+
+async def test_a_second_jobset_that_claims_it_is_a_workload_of_its_own(running):
+    forged = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
+    forged["metadata"] = {key: forged["metadata"][key] for key in ("namespace", "ownerReferences")}
+    forged["metadata"] |= {"name": "forged", "labels": {"sluice.dev/queue-name": "user-queue"}}
+    forged.pop("status", None)
+    await running.user.create("jobsets", "team-a", forged)
+    await until(running.user, "jobsets", "forged", lambda each: each["spec"]["suspend"])
+    assert (await running.record("forged", "pending", reason="WaitingForQuota")).admission is None
+
+
+async def test_who_lets_it_start_himself_is_stopped(sluice):
+    async with trainer(sluice.sandbox, "2.2"):
+        await sluice.start(kinds=KINDS)
+        await sluice.submit(job("before", queue="user-queue", cpu="16"))
+        await sluice.job("before", runs)
+        await submitted(sluice)
+        await sluice.record(NAME, "pending", reason="WaitingForQuota")
+        await sluice.user.patch("trainjobs", "team-a", NAME, {"spec": {"suspend": False}})
+        await until(sluice.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
+        # The JobSet alone: without its owner nobody may start it.
+        await made(sluice, lambda each: each["spec"]["suspend"])
+
+
+async def test_sluice_goes_on_where_it_was(sluice):
+    async def restart():
+        await sluice.end()
+        await sluice.start(kinds=KINDS)
+
+    async with trainer(sluice.sandbox, "2.2"):
+        await sluice.start(kinds=KINDS)
+        await sluice.submit(job("before", queue="user-queue", cpu="16"))
+        await sluice.job("before", runs)
+        created = await submitted(sluice)
+        await sluice.record(NAME, "pending", reason="WaitingForQuota")
+        await restart()  # it waits
+        await sluice.record(NAME, "pending", reason="WaitingForQuota")
+        await sluice.user.delete("jobs", "team-a", "before", propagation="Background")
+        await sluice.record(NAME, "admitted")
+        await restart()  # it may have been started by half
+        jobset = await until_running(sluice, "2.2", created)
+        await restart()  # it runs
+        assert held_by(await sluice.record(NAME, "admitted")) == AMOUNTS
+        assert len(pods_of(sluice.user, jobset)) == 4
+        await sluice.order(NAME, held=True)
+        await sluice.record(NAME, "pending", reason="OnHold")
+        assert sluice.user.get("trainjobs", "team-a", NAME)["spec"] == created["spec"]
+        assert sluice.controller.writer.outcomes.keys() <= {"ok"}
+
+
+@pytest.mark.parametrize("release", FIELDS)
+def test_its_description_fits_the_definition(release):
+    told = [message for _, message in differences(TRAIN_JOB.form, trainjobs(release)) if RENDERED not in message]
+    assert told == []

@@ -1,0 +1,142 @@
+"""Kubeflow Trainer, pretended: definitions of its kinds as in three releases, and what it makes of TrainJobs."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from custom_kinds import definition, served
+
+from admission.kinds import all_kinds
+from admission.kinds.patches import merged
+from admission.sandbox.background import background
+from admission.sandbox.controllers.base import Controller, controller_of, owner_reference
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+Object = dict[str, Any]
+
+FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")
+KINDS = all_kinds(frameworks=FRAMEWORKS)
+TRAIN_JOB = KINDS.get("trainer.kubeflow.org", "TrainJob")
+JOB_SET = KINDS.get("jobset.x-k8s.io", "JobSet")
+FIELDS = {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides", "2.2": "runtimePatches"}
+"""By release: where others say what is to be changed in the pods."""
+_ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def trainjobs(release: str) -> Object:
+    """The definition of TrainJob, with the fields of a release and no others."""
+    found = definition(TRAIN_JOB)
+    items: Object = {"type": "array", "items": _ANYTHING}
+    spec = {
+        "type": "object",
+        "properties": {
+            "suspend": {"type": "boolean"},
+            "managedBy": {"type": "string"},
+            "runtimeRef": _ANYTHING,
+            "trainer": _ANYTHING,
+            FIELDS[release]: items,
+        },
+    }
+    schema = {"type": "object", "properties": {"spec": spec, "status": _ANYTHING}}
+    found["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+    return found
+
+
+def runtimes() -> Object:
+    """The definition of TrainingRuntime."""
+    found = definition(TRAIN_JOB)
+    found["metadata"]["name"] = "trainingruntimes.trainer.kubeflow.org"
+    found["spec"]["names"] = {"plural": "trainingruntimes", "kind": "TrainingRuntime", "singular": "trainingruntime"}
+    return found
+
+
+class Trainer(Controller[tuple[str, str]]):
+    """Makes a JobSet of each TrainJob and its TrainingRuntime, and keeps it so for as long as either is suspended."""
+
+    plurals = ("trainjobs", "jobsets")
+
+    def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
+        """Of both, the name is that of the TrainJob."""
+        self.dirty((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    async def sync(self, key: tuple[str, str]) -> None:
+        """As `pkg/runtime/framework/plugins/jobset` does it."""
+        job, present = self.local.get("trainjobs", *key), self.local.get("jobsets", *key)
+        if job is None or "deletionTimestamp" in job["metadata"]:
+            return
+        runtime = self.local.get("trainingruntimes", key[0], job["spec"]["runtimeRef"]["name"])
+        if runtime is None:
+            return
+        wanted = self._wanted(job, runtime)
+        if present is None:
+            await self.local.create("jobsets", key[0], wanted)
+            return
+        assert controller_of(present)["uid"] == job["metadata"]["uid"]
+        stopped = job["spec"].get("suspend") is True or present["spec"].get("suspend") is True
+        if stopped and present["spec"] != wanted["spec"]:
+            await self.local.update("jobsets", key[0], {**present, "spec": wanted["spec"]})
+        await self._tell(job, present)
+
+    def _wanted(self, job: Object, runtime: Object) -> Object:
+        spec = copy.deepcopy(runtime["spec"]["template"]["spec"])
+        trainer = job["spec"].get("trainer") or {}
+        for role in spec["replicatedJobs"]:
+            inner = role["template"]["spec"]
+            role.setdefault("replicas", 1)
+            inner |= {"parallelism": 1, "completions": 1}
+            if role["name"] == "node":
+                inner |= dict.fromkeys(("parallelism", "completions"), trainer.get("numNodes", 1))
+                inner["template"]["spec"]["containers"][0] |= (
+                    {"resources": trainer["resourcesPerNode"]} if "resourcesPerNode" in trainer else {}
+                )
+            for change in _changes(job, role["name"]):
+                inner["template"] = merged(inner["template"], change)
+        spec["suspend"] = job["spec"].get("suspend") is True
+        meta = {"name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]}
+        owners = [owner_reference(job)]
+        return {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {**meta, "ownerReferences": owners},
+            "spec": spec,
+        }  # fmt: skip
+
+    async def _tell(self, job: Object, made: Object) -> None:
+        told = made.get("status") or {}
+        types = {"Completed": "Complete", "Failed": "Failed"}
+        conditions = [
+            {**each, "type": types[each["type"]]} for each in told.get("conditions", ()) if each["type"] in types
+        ]
+        status = {"conditions": conditions, "jobsStatus": told.get("replicatedJobsStatus", [])}
+        if status != job.get("status"):
+            namespace = job["metadata"]["namespace"]
+            await self.local.update("trainjobs", namespace, {**job, "status": status}, subresource="status")
+
+
+def _changes(job: Object, role: str) -> list[Object]:
+    """The patches of the pods of a role."""
+    spec = job["spec"]
+    found = []
+    for entry in spec.get("runtimePatches", ()):
+        jobs = entry.get("trainingRuntimeSpec", {}).get("template", {}).get("spec", {}).get("replicatedJobs", ())
+        found += [each["template"]["spec"]["template"] for each in jobs if each["name"] == role]
+    for field in ("podTemplateOverrides", "podSpecOverrides"):
+        for entry in spec.get(field, ()):
+            if {"name": role} in entry["targetJobs"]:
+                rest = {key: value for key, value in entry.items() if key != "targetJobs"}
+                found.append(rest if field == "podTemplateOverrides" else {"spec": rest})
+    return found
+
+
+@asynccontextmanager
+async def trainer(sandbox: Any, release: str) -> AsyncIterator[None]:
+    """TrainJobs of a release are served, and Trainer and JobSet's controller run, in the block."""
+    admin = sandbox.local("admin")
+    for each in (trainjobs(release), runtimes()):
+        await admin.create("customresourcedefinitions", "", each)
+    async with served(sandbox, JOB_SET):
+        operator = Trainer(sandbox.local("system:kube-controller-manager"), sandbox.clock)
+        async with background(operator=operator.run()):
+            yield
