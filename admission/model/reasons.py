@@ -35,8 +35,10 @@ WAITING: Final = (
     Reason("Misconfigured", "It, its LocalQueue, or its namespace is not as it has to be; the message says what, and "
            "where", "What the message says; it is looked at again when it changes"),
     Reason("Suspended", "Its LocalQueue or ClusterQueue is stopped, or not complete", "An admin opens or completes it"),
-    Reason("OnHold", "Its user or an admin holds it", "Removing `sluice.dev/hold`, or `sluice release`"),
-    Reason("Deactivated", "An admin took it out of the queue", "`sluice activate`"),
+    Reason("OnHold", "Its user or an admin holds it; the message says who and why",
+           "`sluice release`, by its user where `sluice.dev/hold` holds it, else by an admin"),
+    Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice activate` by an "
+           "admin; or deleting it and submitting it again"),
     Reason("BeingDeleted", "Its object is being deleted, and a finalizer keeps it",
            "Whoever has set the finalizer removes it", own=True),
     Reason("AdmissionGated", "It would have to preempt others, and may not yet", "Waiting"),
@@ -55,18 +57,20 @@ EVICTED: Final = (
            "It queues again by itself", own=True),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it asks now", own=True),
     Reason("Moved", "It was moved to another LocalQueue", "It queues there", own=True),
-    Reason("OnHold", "Its user or an admin holds it", "Removing `sluice.dev/hold`, or `sluice release`", own=True),
+    Reason("OnHold", "Its user or an admin holds it", "`sluice release`, by its user where `sluice.dev/hold` holds it, "
+           "else by an admin", own=True),
     Reason("Deleted", "It was deleted; its pods hold the quota until they have ended", "Nothing has to be done",
            own=True),
     Reason("Misconfigured", "The API server refuses to start it as it is", "What the message says", own=True),
-    Reason("Deactivated", "An admin took it out of the queue", "`sluice activate`"),
+    Reason("Deactivated", "An admin took it out of the queue", "`sluice activate` by an admin; or deleting it and "
+           "submitting it again"),
     Reason("DeactivatedDueToAdmissionCheck", "An admission check rejected it", "What the check says; then "
-           "`sluice activate`"),
+           "`sluice activate` by an admin, or submitting it again"),
     Reason("DeactivatedDueToRequeuingLimitExceeded",
            "Its pods did not get ready as often as `backoffLimitCount` allows",
-           "Repairing its pods; then `sluice activate`"),
+           "Repairing its pods; then `sluice activate` by an admin, or submitting it again"),
     Reason("DeactivatedDueToMaximumExecutionTimeExceeded", "It ran as long as `maximumExecutionTimeSeconds` allows",
-           "A longer time; then `sluice activate`"),
+           "A longer time; then `sluice activate` by an admin, or submitting it again"),
     Reason("WorkloadSliceReplaced", "A larger or smaller version of it took over its quota", "Nothing has to be done"),
 )  # fmt: skip
 """Of the condition Evicted."""

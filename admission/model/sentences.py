@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.model.names import listed
 from admission.model.quantity import UNLIMITED, format_amount
+from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 5
 """How many obstacles, flavors or names one sentence lists."""
+
+_LONGEST_SAID: Final = 300
+"""Characters of an author's name, and of what he says."""
 
 NOT_TRIED: Final = "It has only just come, or quota has only just become free: it is looked at in a moment."
 ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue again."
@@ -198,9 +202,19 @@ def _workloads(count: int) -> str:
 
 def held_by_admin(author: str, reason: str) -> str:
     """An admin's order keeps it out of the queue."""
-    by = f" by {author}" if author else ""
-    why = f": {reason}" if reason else ""
-    return f"It is held{by}{why}. `sluice release` lets it queue again."
+    return f"It is held{_by(author, reason)}. Ask an admin to release it with `sluice release`."
+
+
+def put_on_hold(author: str, reason: str) -> str:
+    """It held quota when an admin held it."""
+    return f"It was put on hold{_by(author, reason)}."
+
+
+def _by(author: str, reason: str) -> str:
+    """Who has done something and why, as far as that was said."""
+    by = f" by {clean(author, longest=_LONGEST_SAID)}" if author else ""
+    why = clean(reason, longest=_LONGEST_SAID).strip().rstrip(".")
+    return f"{by}: {why}" if why else by
 
 
 def kind_off(integration: str) -> str:
@@ -216,17 +230,21 @@ def kind_forbidden(integration: str) -> str:
     )
 
 
-HELD_BY_USER: Final = "It is held by its label or annotation sluice.dev/hold. Remove that to let it queue."
+HELD_BY_LABEL: Final = "It is held by its label or annotation sluice.dev/hold."
+HELD_BY_USER: Final = f"{HELD_BY_LABEL} Remove that, or use `sluice release`, to let it queue."
 BEING_DELETED: Final = "It is being deleted and does not queue any more."
 POD_WITHOUT_QUOTA: Final = "It ran without quota, and was deleted: only Sluice takes its scheduling gate away."
 RUNS_WITHOUT_QUOTA: Final = "It runs without quota: it is being stopped first, and queues then."
 START_CAME_LATE: Final = "A start came through after its eviction: it is being stopped and given back as it was."
 
 
-def deactivated(cause: str = "") -> str:
-    """It is out of the queue until somebody activates it. `cause` follows `because`; empty: an admin did it."""
-    because = f" because {cause}" if cause else ""
-    return f"It is deactivated{because} and does not queue. `sluice activate` lets it queue again."
+def deactivated(cause: str = "", *, author: str = "", reason: str = "") -> str:
+    """It is out of the queue until an admin activates it. `cause` follows `because`; empty: `author` did it."""
+    because = f" because {cause}" if cause else _by(author, reason)
+    return (
+        f"It was deactivated{because}. It does not queue before an admin activates it with `sluice activate`; "
+        "or delete it and submit it again."
+    )
 
 
 # --- evictions
@@ -252,7 +270,7 @@ REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it asks now."
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
-HELD: Final = "It was put on hold."
+HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
 MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
 POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
 STOPPED_WITH_OWNER: Final = (

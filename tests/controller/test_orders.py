@@ -6,6 +6,7 @@ import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
 from admission.model import sentences
+from admission.store.audit_log import Author
 from admission.store.workloads.places import Place
 
 
@@ -124,11 +125,37 @@ async def test_what_is_held_waits_until_it_is_released(full, admitted):
     await full.record(name, "pending", reason="WaitingForQuota")
 
 
+async def test_who_has_held_it_is_told_whatever_others_order_later(full):
+    """Also after a restart, and although its user holds it, too."""
+    await full.patch("elder", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
+    assert (await full.record("elder", "pending", reason="OnHold")).message == sentences.HELD_BY_USER
+    await full.order("elder", held=True)
+    said = sentences.held_by_admin("ada", "because")
+    await full.eventually(lambda: _message(full, "elder", said))
+    record = await full.record("elder", "pending")
+    await full.leading.orders.give(record.workload.uid, author=Author("bob", reason="deadline"), priority=7)
+    await full.eventually(lambda: _priority(full, "elder", 7))
+    assert await _message(full, "elder", said)
+    await full.end()
+    await full.start()
+    await full.patch("elder", {"metadata": {"labels": {"again": "seen"}}})
+    await full.submit(job("later"))
+    await full.record("later", "pending", reason="WaitingForQuota")
+    assert await _message(full, "elder", said)
+
+
+async def test_whoever_is_stopped_is_told_by_whom_and_why(full):
+    await full.order("full", held=True)
+    await full.record("full", "pending", reason="OnHold")
+    assert ("OnHold", sentences.put_on_hold("ada", "because")) in await full.story("full")
+    assert sentences.put_on_hold("ada", "because") == "It was put on hold by ada: because."
+
+
 async def test_what_is_deactivated_is_out_of_the_queue_until_it_is_taken_back_in(full):
     await full.order("full", active=False)
     await full.job("elder", runs)
     out = await full.record("full", "pending", reason="Deactivated")
-    assert (out.active, out.message) == (False, sentences.deactivated())
+    assert (out.active, out.message) == (False, sentences.deactivated(author="ada", reason="because"))
     await full.end()
     await full.start()
     assert (await full.record("full", "pending")).reason == "Deactivated"
@@ -158,3 +185,7 @@ async def test_a_priority_that_is_not_ordered_any_more_is_that_of_its_class_agai
     await full.eventually(lambda: _priority(full, "younger", 0))
     await make_room(full)
     await full.job("elder", runs)
+
+
+async def _message(world, name, message):
+    return (await world.store.workloads.get("team-a", name)).message == message

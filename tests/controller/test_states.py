@@ -63,8 +63,9 @@ STATES = {
     "waits": Said("pending", "WaitingForQuota", "2 cpu in flavor default, of which less is", "as soon as", "Pending"),
     "behind": Said("pending", "PendingEvaluation", "ClusterQueue strict is StrictFIFO", "in front of it", "Pending"),
     "held-by-user": Said("pending", "OnHold", "its label or annotation sluice.dev/hold", "Remove that", "Pending"),
-    "held-by-admin": Said("pending", "OnHold", "held by ada: because", "`sluice release`", "Pending"),
-    "deactivated": Said("pending", "Deactivated", "It is deactivated", "`sluice activate`", "Pending"),
+    "held-by-admin": Said("pending", "OnHold", "held by ada: because.", "Ask an admin to release it", "Pending"),
+    "deactivated": Said("pending", "Deactivated", "It was deactivated by ada: because.", "before an admin activates it",
+                        "Pending"),
     "rejected": Said(
         "pending", "DeactivatedDueToAdmissionCheck", "the admission check budget (too dear) rejected it",
         "`sluice activate`", "Pending",

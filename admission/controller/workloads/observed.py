@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.kinds.limits import NamespaceContext
     from admission.model.workload import PodSet
-    from admission.store.records import WorkloadRecord
+    from admission.store.records import Order, WorkloadRecord
 
 OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
@@ -190,8 +190,10 @@ def _hold(change: WorkloadChange, seen: Observed, obj: Object, before: Object | 
     tracked = change.tracked
     order, queue = tracked.order, tracked.record.workload.queue
     if not tracked.record.active:
-        change.evict(reason=DEACTIVATED, message=sentences.deactivated())
-    elif seen.on_hold or (order is not None and order.held):
+        change.evict(reason=DEACTIVATED, message=_deactivated(tracked)[2])
+    elif order is not None and order.held:
+        change.evict(reason=ON_HOLD, message=sentences.put_on_hold(order.author, order.reason))
+    elif seen.on_hold:
         change.evict(reason=ON_HOLD, message=sentences.HELD)
     elif order is not None and order.local_queue not in (None, queue):
         change.evict(reason=MOVED, message=sentences.moved(order.local_queue or queue))
@@ -327,13 +329,13 @@ def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
 def barred(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
     """(on_hold, reason, message): what keeps a waiting workload out of the cycles, whatever quota there is."""
     if tracked is not None and not tracked.record.active:
-        return _deactivated(tracked.record)
+        return _deactivated(tracked)
     if reading.fault:
         return True, MISCONFIGURED, reading.fault
     if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
         return True, MISCONFIGURED, tracked.refused[1]
     if tracked is not None and tracked.order is not None and tracked.order.held:
-        return True, ON_HOLD, sentences.held_by_admin(tracked.order.author, tracked.order.reason)
+        return True, ON_HOLD, _held(tracked.record, tracked.order)
     if seen.on_hold:
         return True, ON_HOLD, sentences.HELD_BY_USER
     if seen.deleting:
@@ -343,7 +345,18 @@ def barred(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[b
     return False, PENDING_EVALUATION, ""
 
 
-def _deactivated(record: WorkloadRecord) -> tuple[bool, str, str]:
+def _held(record: WorkloadRecord, order: Order) -> str:
+    """By whom and why it was held: the order itself tells who has changed it last, perhaps something else of it."""
+    is_held = record.state is State.PENDING and record.reason == ON_HOLD
+    if is_held and not record.message.startswith(sentences.HELD_BY_LABEL):
+        return record.message
+    return sentences.held_by_admin(order.author, order.reason)
+
+
+def _deactivated(tracked: Tracked) -> tuple[bool, str, str]:
+    record, order = tracked.record, tracked.order
     if record.reason.startswith(DEACTIVATED):
         return True, record.reason, record.message
-    return True, DEACTIVATED, sentences.deactivated()
+    if order is None or order.active is not False:
+        return True, DEACTIVATED, sentences.deactivated()
+    return True, DEACTIVATED, sentences.deactivated(author=order.author, reason=order.reason)

@@ -1,0 +1,21 @@
+"""What people have said in a sentence is on one line, and not longer than can be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.model import sentences
+
+
+@pytest.mark.parametrize("say", [sentences.held_by_admin, lambda a, r: sentences.deactivated(author=a, reason=r)])
+def test_a_reason_is_cleaned_and_bounded(say):
+    said = say("ada\n", "two\nlines \x1b[31m" + "x" * 100_000)
+    assert said.isprintable()
+    assert len(said) < 800
+    assert "ada : two lines \\x1b[31mxxx" in said
+
+
+def test_nothing_is_said_of_nobody():
+    assert sentences.held_by_admin("", "").startswith("It is held. Ask")
+    assert sentences.deactivated().startswith("It was deactivated. It does")
+    assert sentences.held_by_admin("ada", "it is broken.").startswith("It is held by ada: it is broken. Ask")
