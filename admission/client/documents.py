@@ -10,7 +10,7 @@ from admission.client.errors import AlreadyExists, NotFound
 from admission.client.forms import Form, Table
 from admission.client.transport import APPLY_PATCH, MERGE_PATCH, PREFIX
 from admission.client.watching import Watch, pages
-from admission.model.names import LAST_APPLIED
+from admission.model.names import LAST_APPLIED, NOTED_BY_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -178,7 +178,7 @@ class Documents:
 def _annotations(metadata: Document, found: Document | None) -> Document:
     """The annotations to write over those of `found`; empty without any."""
     there = {} if found is None else found["metadata"].get("annotations") or {}
-    written = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    written = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in NOTED_BY_OTHERS}
     written |= {key: there[key] for key in (LAST_APPLIED,) if key in there}
     return {"annotations": written} if written or "annotations" in metadata else {}
 

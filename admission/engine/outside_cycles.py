@@ -43,17 +43,21 @@ def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue is None:
         return MISCONFIGURED, sentences.no_local_queue(workload.namespace, workload.queue)
     if local_queue.stop_policy != "None":
-        return SUSPENDED, sentences.stopped("LocalQueue", workload.queue, local_queue.stop_policy)
+        return SUSPENDED, _stopped(registry, "LocalQueue", item.local_queue, local_queue.stop_policy)
     queue = registry.forest.queue(local_queue.cluster_queue)
     if queue.inactive == NOT_FOUND:
         return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)
     if queue.inactive and queue.spec.stop_policy != "None":
-        return SUSPENDED, sentences.stopped("ClusterQueue", queue.name, queue.spec.stop_policy)
+        return SUSPENDED, _stopped(registry, "ClusterQueue", ("", queue.name), queue.spec.stop_policy)
     if queue.inactive:
         return SUSPENDED, sentences.incomplete(queue.name, queue.inactive)
     if item.not_before > registry.now:
         return PENDING_EVALUATION, sentences.backing_off(item.not_before)
     return _refusal(registry, item, queue)
+
+
+def _stopped(registry: Registry, kind: str, key: tuple[str, str], policy: str) -> str:
+    return sentences.stopped(kind, key[1], policy, registry.stop_reasons.get((kind, *key), ""))
 
 
 def _refusal(registry: Registry, item: Item, queue: ClusterQueue) -> tuple[str, str] | None:

@@ -6,9 +6,9 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
+from admission.engine.draining import drain
 from admission.engine.equivalence import Shapes
 from admission.engine.events import (
-    Evict,
     NamespaceChanged,
     Park,
     QueueObjectChanged,
@@ -23,8 +23,7 @@ from admission.engine.outside_cycles import park_outside
 from admission.engine.pending_item import Item
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
-from admission.engine.vocabulary import CLUSTER_QUEUE_STOPPED, LOCAL_QUEUE_STOPPED
-from admission.model import sentences
+from admission.model.names import STOP_REASON
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.engine.accounting import Accounting
-    from admission.engine.events import Event
+    from admission.engine.events import Event, Evict
     from admission.engine.policies.contract import PolicyConfig
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec, QueueObject
     from admission.model.workload import Workload
@@ -51,6 +50,8 @@ class Registry:
         """The time of the last event or cycle, in seconds since the epoch."""
         self._shapes = Shapes(accounting)
         self.local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
+        self.stop_reasons: dict[tuple[str, str, str], str] = {}
+        """Why queues were stopped, by (kind, namespace, name); only of those whose reason is known."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by name."""
         self._on_hold: set[str] = set()
@@ -236,6 +237,9 @@ class Registry:
     # --- queue objects
 
     def _change(self, item: QueueObject) -> None:
+        self.stop_reasons.pop(item.key, None)
+        if reason := item.metadata.annotations.get(STOP_REASON):
+            self.stop_reasons[item.key] = reason
         match item:
             case ResourceFlavor():
                 self.forest.flavors[item.name] = item
@@ -257,6 +261,7 @@ class Registry:
                 pass
 
     def _delete(self, event: QueueObjectDeleted) -> None:
+        self.stop_reasons.pop((event.kind, event.namespace, event.name), None)
         match event.kind:
             case ResourceFlavor.kind:
                 self.forest.flavors.pop(event.name, None)
@@ -339,7 +344,7 @@ class Registry:
         self._objects_changed = False
         self._local_queues_changed.clear()
         self._namespaces_changed.clear()
-        return self._drain()
+        return drain(self)
 
     def _rebuild(self) -> None:
         inactive = {queue: queue.inactive for queue in self.forest.queues.values()}
@@ -361,22 +366,6 @@ class Registry:
         for queue in self.forest.queues.values():
             if queue.inactive:
                 self._unreported.update((item.uid, item) for item in queue.pending.items())
-
-    def _drain(self) -> list[Evict]:
-        evicted = []
-        for held in self.held.values():
-            if held.evicting:
-                continue
-            local_queue = self.local_queues.get(held.local_queue)
-            if held.queue.spec.stop_policy == "HoldAndDrain":
-                reason, text = CLUSTER_QUEUE_STOPPED, sentences.drained("ClusterQueue", held.queue.name)
-            elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
-                reason, text = LOCAL_QUEUE_STOPPED, sentences.drained("LocalQueue", held.local_queue[1])
-            else:
-                continue
-            evicted.append(Evict(held.workload, reason, text))
-            held.evicting = True
-        return evicted
 
     # --- what is
 

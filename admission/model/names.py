@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which `kubectl apply` notes for itself what it has written."""
 
+STOP_REASON: Final = "sluice.dev/stop-reason"
+"""The annotation in which Sluice notes why a queue was stopped, while it is. What a manifest says of it is not read."""
+
+NOTED_BY_OTHERS: Final = frozenset({LAST_APPLIED, STOP_REASON})
+"""Annotations that are not of the manifest that somebody wrote."""
+
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")

@@ -57,14 +57,18 @@ def no_cluster_queue(local_queue: str, name: str) -> str:
     )
 
 
-def stopped(kind: str, name: str, policy: str) -> str:
-    """A LocalQueue or ClusterQueue admits nothing, by its `stopPolicy`."""
-    return f"{kind} {name} is stopped (stopPolicy {policy}). An admin can open it by setting stopPolicy to None."
+def stopped(kind: str, name: str, policy: str, reason: str = "") -> str:
+    """A LocalQueue or ClusterQueue admits nothing, by its `stopPolicy`; `reason` was given by who has stopped it."""
+    why = _why(reason)
+    return f"{kind} {name} is stopped{why} (stopPolicy {policy}). An admin can open it by setting stopPolicy to None."
 
 
-def drained(kind: str, name: str) -> str:
+def drained(kind: str, name: str, reason: str = "") -> str:
     """A LocalQueue or ClusterQueue takes back the quota of what runs (`stopPolicy: HoldAndDrain`)."""
-    return f"{kind} {name} is stopped (stopPolicy HoldAndDrain). It queues again when an admin sets stopPolicy to None."
+    return (
+        f"{kind} {name} is stopped{_why(reason)} (stopPolicy HoldAndDrain). "
+        "It queues again when an admin sets stopPolicy to None."
+    )
 
 
 def incomplete(cluster_queue: str, fault: str) -> str:
@@ -213,8 +217,12 @@ def put_on_hold(author: str, reason: str) -> str:
 def _by(author: str, reason: str) -> str:
     """Who has done something and why, as far as that was said."""
     by = f" by {clean(author, longest=_LONGEST_SAID)}" if author else ""
-    why = clean(reason, longest=_LONGEST_SAID).strip().rstrip(".")
-    return f"{by}: {why}" if why else by
+    return by + _why(reason)
+
+
+def _why(reason: str) -> str:
+    text = clean(reason, longest=_LONGEST_SAID).strip().rstrip(".")
+    return f": {text}" if text else ""
 
 
 def kind_off(integration: str) -> str:

@@ -142,13 +142,13 @@ class World:
         assert record is not None
         return [(line.reason, line.message) for line in await self.store.workloads.story(record.workload.uid)]
 
-    async def apply(self, *manifests: Object) -> None:
+    async def apply(self, *manifests: Object, reason: str = "") -> None:
         """Create or replace queue objects as the API would."""
         store = self.leading or self.store
         for obj in map(parse_manifest, manifests):
             known = {present.key for present in await store.queues.list(obj.kind)}
             write = store.queues.replace if obj.key in known else store.queues.create
-            await write(obj, author=Author("test"))
+            await write(obj, author=Author("test", reason=reason))
 
     async def submit(self, job: Object) -> Object:
         return await self.user.create("jobs", job["metadata"]["namespace"], job)

@@ -79,8 +79,10 @@ STATES = {
     "no-runtime": Said("pending", "Misconfigured", 'there is no RuntimeClass "none"', "name another one", "Pending"),
     "no-queue": Said("pending", "Misconfigured", "LocalQueue team-a/nowhere does not exist", "Correct", "Pending"),
     "no-cluster-queue": Said("pending", "Misconfigured", "points to ClusterQueue gone", "Use another", "Pending"),
-    "queue-stopped": Said("pending", "Suspended", "LocalQueue shut is stopped", "stopPolicy to None", "Pending"),
-    "cq-stopped": Said("pending", "Suspended", "ClusterQueue stopped is stopped", "stopPolicy to None", "Pending"),
+    "queue-stopped": Said("pending", "Suspended", "LocalQueue shut is stopped: new rules (stopPolicy Hold).",
+                          "stopPolicy to None", "Pending"),
+    "cq-stopped": Said("pending", "Suspended", "ClusterQueue stopped is stopped (stopPolicy Hold).",
+                       "stopPolicy to None", "Pending"),
     "cq-incomplete": Said("pending", "Suspended", "names ResourceFlavor absent", "An admin has to", "Pending"),
     "namespace": Said("pending", "Misconfigured", "only namespaces with team=x", "label the namespace", "Pending"),
     "label": Said("pending", "NoMatchingFlavor", "node label type=kwok, and the pods ask for type=gpu", "change nodeS",
@@ -98,7 +100,8 @@ STATES = {
     "victim": Said("evicting", "Preempted", "Preempted to accommodate workload team-a/preemptor",
                    "It queues again by itself", "Preempted"),
     "stops-for-user": Said("evicting", "OnHold", "It was put on hold", "", "EvictedDueToOnHold"),
-    "drained": Said("evicting", "ClusterQueueStopped", "ClusterQueue draining is stopped", "stopPolicy to None",
+    "drained": Said("evicting", "ClusterQueueStopped", "ClusterQueue draining is stopped: the rack burns (stopPolicy",
+                    "stopPolicy to None",
                     "EvictedDueToClusterQueueStopped"),
     "asked": Said("admitted", "QuotaReserved", "when all admission checks are ready: budget", "It starts when",
                   "QuotaReserved"),
@@ -175,10 +178,11 @@ async def begin(world: World) -> None:
         *queue("partly", "2"),
         *queue("gpus", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [gpus]}]),
         *queue("incomplete", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [absent]}]),
-        shut,
+        local_queue("shut", "wide"),
         local_queue("astray", "gone"),
         {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9},
     )
+    await world.apply(shut, reason="new rules")
 
 
 def stops_late(name: str, queue: str) -> dict[str, Any]:
@@ -265,7 +269,7 @@ async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
     await world.order("deactivated", active=False)
     await world.report("rejected", {"name": "budget", "state": "Rejected", "message": "too dear"})
     await world.patch("stops-for-user", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
-    await world.apply(cluster_queue("draining", stopPolicy="HoldAndDrain"))
+    await world.apply(cluster_queue("draining", stopPolicy="HoldAndDrain"), reason="the rack burns")
     await world.user.delete("jobs", "team-a", "gone")
     await world.patch("going", {"metadata": {"labels": {"sluice.dev/hold": None}}})
     await world.user.delete("jobs", "team-a", "going")

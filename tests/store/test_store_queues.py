@@ -20,7 +20,15 @@ from store_examples import (
 )
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, Subscription
+from admission.model.queues import (
+    QUEUE_OBJECTS,
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Subscription,
+)
 from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.records import Changes
@@ -294,3 +302,29 @@ async def test_an_object_must_not_have_changed_since_the_version_that_a_writer_h
     else:
         with pytest.raises(Conflict, match="has changed meanwhile"):
             await store.queues.replace(wanted, author=Author("ada"))
+
+
+def noted(obj: QueueObject) -> str | None:
+    return obj.metadata.annotations.get("sluice.dev/stop-reason")
+
+
+async def test_why_a_queue_was_stopped_is_noted_while_it_is(store: Store):
+    """By nobody but the store, and it is no change of what users write."""
+
+    async def write(policy: str, reason: str = "", **metadata: object) -> str | None:
+        queue = {"metadata": {"name": "main", "namespace": "team-a", **metadata}}
+        queue["spec"] = {"clusterQueue": "cq", "stopPolicy": policy}
+        return noted(await store.queues.replace(LocalQueue.model_validate(queue), author=Author("ada", reason=reason)))
+
+    assert noted(await store.queues.create(local_queue(), author=Author("ada", reason="a new team"))) is None
+    assert await write("Hold", "maintenance\non Friday") == "maintenance on Friday"
+    assert await write("Hold") == "maintenance on Friday"
+    assert await write("Hold", "a label", labels={"team": "a"}) == "maintenance on Friday"
+    assert await write("Hold", "it lasts", labels={"team": "a"}) == "it lasts"
+    assert await write("HoldAndDrain") == "it lasts"
+    assert await write("None", "done") is None
+    assert await write("Hold") is None
+    assert len(await write("Hold", "x" * 1000) or "") == 300
+    forged = {"sluice.dev/stop-reason": "forged"}
+    assert await write("None", annotations=forged) is None
+    assert await write("Hold", annotations=forged) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from admission.model.names import STOP_REASON
 from admission.model.quantity import format_amount
 from admission.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor
 from admission.store.records import QueueStatus
@@ -68,7 +69,7 @@ def local_queue_status(queue: LocalQueue, numbers: QueueStatus, surroundings: Su
     """The status of a LocalQueue."""
     target = surroundings.cluster_queues.get(queue.spec.cluster_queue)
     if queue.spec.stop_policy != "None":
-        reason, message = "Stopped", "LocalQueue is stopped"
+        reason, message = "Stopped", f"LocalQueue is stopped{_why(queue)}"
     elif target is None:
         reason, message = "ClusterQueueDoesNotExist", f"there is no ClusterQueue {queue.spec.cluster_queue}"
     elif _activity(target, surroundings)[0] != "Ready":
@@ -107,7 +108,7 @@ def _activity(queue: ClusterQueue, surroundings: Surroundings) -> tuple[str, str
     """Reason and message of the condition Active, in Kueue's words; the reason is Ready if it is."""
     found = []
     if queue.spec.stop_policy != "None":
-        found.append(("Stopped", "is stopped"))
+        found.append(("Stopped", f"is stopped{_why(queue)}"))
     if missing := missing_flavors(queue, surroundings):
         found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"))
     if missing := missing_checks(queue, surroundings):
@@ -115,6 +116,12 @@ def _activity(queue: ClusterQueue, surroundings: Surroundings) -> tuple[str, str
     if not found:
         return "Ready", "Can admit new workloads"
     return found[0][0], f"Can't admit new workloads: {', '.join(message for _, message in found)}."
+
+
+def _why(queue: ClusterQueue | LocalQueue) -> str:
+    """The reason for which it was stopped, if one was given."""
+    reason = queue.metadata.annotations.get(STOP_REASON)
+    return f" ({reason})" if reason else ""
 
 
 def _flavor_usage(queue: ClusterQueue, usage: Mapping[tuple[str, str], int]) -> list[Document]:

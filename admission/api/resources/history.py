@@ -15,7 +15,7 @@ from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
 from admission.apimachinery.differences import differences
 from admission.model.manifests import to_manifest
-from admission.model.names import LAST_APPLIED, listed
+from admission.model.names import NOTED_BY_OTHERS, listed
 from admission.model.quantity import format_amount
 from admission.store.errors import NotFound
 from admission.store.records import State
@@ -169,10 +169,11 @@ def _version(new: QueueObjectVersion, old: QueueObjectVersion | None) -> Documen
 
 
 def _compared(obj: QueueObject) -> Document:
-    """What users write: the rest changes by itself, or is what kubectl notes for itself."""
+    """What users write: the rest changes by itself, or is what kubectl and Sluice note for themselves."""
     manifest = to_manifest(obj)
     metadata = {name: dict(manifest["metadata"].get(name, ())) for name in ("labels", "annotations")}
-    metadata["annotations"].pop(LAST_APPLIED, None)
+    for name in NOTED_BY_OTHERS:
+        metadata["annotations"].pop(name, None)
     metadata = {name: entries for name, entries in metadata.items() if entries}
     rest = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind", "metadata", "status")}
     return {"metadata": metadata, **rest} if metadata else rest

@@ -16,7 +16,7 @@ from admission.cli.arguments.objects import namespace_option, shown
 from admission.cli.errors import DiffFailed
 from admission.model.errors import SluiceError
 from admission.model.manifests import to_manifest
-from admission.model.names import LAST_APPLIED
+from admission.model.names import NOTED_BY_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ async def present(sluice: Sluice, item: QueueObject) -> Document | None:
 def comparable(document: Document) -> Document:
     """What users write of an object; what kubectl notes for itself is left out, as `sluice apply` leaves it alone."""
     metadata = {key: document["metadata"][key] for key in _USERS if document["metadata"].get(key)}
-    annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key != LAST_APPLIED}
+    annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in NOTED_BY_OTHERS}
     metadata |= {"annotations": annotations} if annotations else {}
     return {key: value for key, value in document.items() if key != "status"} | {"metadata": metadata}
 

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.apimachinery.differences import differences
-from admission.model.names import LAST_APPLIED
+from admission.model.names import NOTED_BY_OTHERS
 from admission.model.text import clean
 from admission.serving.logs import fields
 
@@ -21,7 +21,7 @@ _LONGEST: Final = 1000
 _LONGEST_PART: Final = 200
 """Characters of a line, and of its author and his reason."""
 _LONGEST_VALUE: Final = 60
-_NOT_TOLD: Final = ("sluice.dev/change-reason", LAST_APPLIED)
+_NOT_TOLD: Final = NOTED_BY_OTHERS | {"sluice.dev/change-reason"}
 """Annotations that say what the line says anyway."""
 _SHOWN: Final = 3
 """Changed fields that are named; further ones are counted."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
+from admission.model.names import STOP_REASON
 from admission.model.queues import QUEUE_OBJECTS
+from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 CHANGE_REASON = "sluice.dev/change-reason"
 """The annotation with the reason of a change."""
+_LONGEST_STOP_REASON: Final = 300
+"""Characters of what is noted."""
 
 _REFERENCE_COLUMNS = ("parent", "cluster_queue")
 """Names of other objects that the database searches by."""
@@ -148,14 +152,15 @@ class Queues:
             await check_parents(connection, obj)
             now = self._clock()
             if old is None:
-                row = _row(obj) | {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}
+                row = _noted(_row(obj), None, author)
+                row |= {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}
                 await connection.execute(insert(queue_objects), row)
                 await _record(connection, "create", author, None, row, at=now)
             else:
                 _check_preconditions(
                     old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
                 )
-                row = {**old, **_row(obj)}
+                row = _noted({**old, **_row(obj)}, old, author)
                 if row == old:
                     await connection.rollback()
                     return _object(old)
@@ -247,7 +252,7 @@ def _row(obj: QueueObject) -> Document:
         "name": name,
         **named,
         "labels": dict(obj.metadata.labels),
-        "annotations": dict(obj.metadata.annotations),
+        "annotations": {key: text for key, text in obj.metadata.annotations.items() if key != STOP_REASON},
         "content": content,
         "managed_fields": [dict(entry) for entry in obj.metadata.managed_fields] or None,
     }
@@ -326,6 +331,30 @@ async def _record(
     key = row["kind"], row["namespace"], row["name"]
     verb = "update" if operation == "replace" else operation
     await audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
+
+
+def _noted(row: Document, old: Document | None, author: Author) -> Document:
+    """The row with the reason for which the queue was stopped, as long as it is, for those who wait in it."""
+    before, policy = (_stop_policy(one) for one in (old, row))
+    if policy == "None":
+        return row
+    noted = "" if old is None else old["annotations"].get(STOP_REASON, "")
+    # Whoever stops it once more, and changes nothing else, says why.
+    is_as_before = old is not None and _compared(old) == _compared(row)
+    given = clean(_with_reason(author, old, row).reason, longest=_LONGEST_STOP_REASON)
+    if given and (policy != before or is_as_before):
+        noted = given
+    return {**row, "annotations": {**row["annotations"], STOP_REASON: noted}} if noted else row
+
+
+def _compared(row: Document) -> tuple[Document, ...]:
+    annotations = {key: text for key, text in row["annotations"].items() if key != STOP_REASON}
+    return row["content"], row["labels"], annotations
+
+
+def _stop_policy(row: Document | None) -> str:
+    spec = row["content"].get("spec") if row is not None else None
+    return spec.get("stopPolicy", "None") if spec else "None"
 
 
 def _with_reason(author: Author, old: Document | None, row: Document) -> Author:

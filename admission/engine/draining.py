@@ -1,0 +1,32 @@
+"""Who has to give quota back because a queue was stopped with `HoldAndDrain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.events import Evict
+from admission.engine.vocabulary import CLUSTER_QUEUE_STOPPED, LOCAL_QUEUE_STOPPED
+from admission.model import sentences
+from admission.model.queues import ClusterQueue, LocalQueue
+
+if TYPE_CHECKING:
+    from admission.engine.registry import Registry
+
+
+def drain(registry: Registry) -> list[Evict]:
+    """Mark those who hold quota of such queues as evicted, and tell so."""
+    evicted = []
+    for held in registry.held.values():
+        if held.evicting:
+            continue
+        local_queue = registry.local_queues.get(held.local_queue)
+        if held.queue.spec.stop_policy == "HoldAndDrain":
+            reason, key = CLUSTER_QUEUE_STOPPED, (ClusterQueue.kind, "", held.queue.name)
+        elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
+            reason, key = LOCAL_QUEUE_STOPPED, (LocalQueue.kind, *held.local_queue)
+        else:
+            continue
+        text = sentences.drained(key[0], key[2], registry.stop_reasons.get(key, ""))
+        evicted.append(Evict(held.workload, reason, text))
+        held.evicting = True
+    return evicted
