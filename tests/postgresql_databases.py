@@ -11,11 +11,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import asyncpg
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from postgresql_server import PostgreSQL
+
+on_both_databases = pytest.mark.parametrize(
+    "database_kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
+)
+"""For what depends on SQL; other tests of the API and of the controller run on SQLite alone."""
 
 # Changes with whatever is changed in the schema or in the settings of a database, and not by VACUUM or ANALYZE.
 _CATALOGS = ("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_index", "pg_proc", "pg_trigger", "pg_type")

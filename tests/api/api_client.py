@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import pytest
 
 from admission.api.application import create_app, listening
+from tests.postgresql_databases import on_both_databases as on_both_databases
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from admission.store.store import Store
 
-on_both_databases = pytest.mark.parametrize(
-    "database_kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
-)
-"""For what depends on SQL; all else runs on SQLite alone."""
 TOKEN = "correct horse battery".replace(" ", "-")
 PREFIX = "/apis/sluice.dev/v1"
 

@@ -206,6 +206,13 @@ class World:
 
 
 @pytest.fixture
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """SQLite, where a module is not marked `on_both_databases`: `tests/store` has all statements on both."""
+    kind: str = getattr(request, "param", "sqlite")
+    return kind
+
+
+@pytest.fixture
 def before_1_36() -> bool:
     """Which rule for the templates of suspended Jobs the API server has."""
     return False

@@ -13,11 +13,6 @@ REOPEN = "UPDATE admissions SET to_at = NULL, to_revision = NULL, end_reason = N
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"  # what is compared comes from the store, whatever that stands on
-
-
-@pytest.fixture
 async def queues(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()

@@ -8,11 +8,6 @@ from job_examples import cluster_queue, flavor, job, local_queue
 from admission.controller.decisions.commit_batching import INTERVAL, SHORTEST_INTERVAL, CommitBatching
 
 
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"  # how many commits there are is not a matter of the database
-
-
 def commits(arrivals: list[float], *, each: float) -> list[float]:
     """When a loop begins a commit that finds something to do; `each` is what one takes."""
     batching, now, taken, begun = CommitBatching(), 0.0, 0, []

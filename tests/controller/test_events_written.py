@@ -12,11 +12,6 @@ from admission.cluster.events import IN_FLIGHT
 EVENTS = "/apis/events.k8s.io/v1/namespaces/team-a/events"
 
 
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"  # what is written to the cluster is not a matter of the database
-
-
 async def events(world) -> list[tuple[str, str]]:
     """(name of the Job, reason) of all that Sluice has written."""
     found = (await world.client.get(EVENTS))["items"]

@@ -7,11 +7,6 @@ from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"  # this is about the API server
-
-
-@pytest.fixture
 def before_1_36() -> bool:
     return True
 

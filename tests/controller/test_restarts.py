@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+from postgresql_databases import on_both_databases
 
 from admission.store.audit_log import Author
 from admission.store.records import Changes, State
 from admission.store.store import Store
+
+pytestmark = on_both_databases
 
 
 @pytest.fixture

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from custom_kinds import JOBSET, TRAINING_RUN_FORM, jobset, pod, pods_of, served, until
 from job_examples import cluster_queue, flavor, job, local_queue, runs
+from postgresql_databases import on_both_databases
 
 from admission.kinds import all_kinds, parse_form
+
+pytestmark = on_both_databases
 
 KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"), own=[parse_form(TRAINING_RUN_FORM)])
 

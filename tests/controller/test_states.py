@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 TOKEN = "a-token"
 
 
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
 @dataclass(frozen=True)
 class Said:
     """What is expected of one state."""

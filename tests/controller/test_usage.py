@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from job_examples import cluster_queue, flavor, is_done, job, local_queue
+from postgresql_databases import on_both_databases
 
 from admission.kinds.base import SUBMITTED_BY
 from admission.store.records import State
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from conftest import World
 
     from admission.store.records import WorkloadRecord
+
+pytestmark = on_both_databases
 
 
 class StoppedClock:

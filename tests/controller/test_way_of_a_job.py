@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from job_examples import TOLERATION, cluster_queue, cron_job, flavor, is_done, is_gated, job, local_queue, runs
+from postgresql_databases import on_both_databases
+
+pytestmark = on_both_databases
 
 
 @pytest.fixture

@@ -24,12 +24,6 @@ COLUMNS = "| kind | manifest | pod sets | gate | what it went through |"
 RESOURCES = ("cpu", "memory", GPU, "pods")
 
 
-@pytest.fixture
-def database_kind():
-    """What differs between databases is played for JobSet and a user's own kind."""
-    return "sqlite"
-
-
 def total(name):
     """All that the pods of a manifest request."""
     amounts = Counter()
