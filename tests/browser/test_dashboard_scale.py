@@ -1,0 +1,112 @@
+"""The dashboard of a large installation: 500 ClusterQueues, 20,000 workloads that wait, 30 days of ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from dashboard_people import pending_record, person, put
+from dashboard_scenario import TEAMS
+from dashboard_world import ADMIN_TOKEN, world
+from playwright.async_api import expect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dashboard_world import World
+    from playwright.async_api import Browser, Page
+
+    from admission.store.records import WorkloadRecord
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+QUEUES, PENDING = 500, 20_000
+LONGEST = "team-000"
+"""Whose ClusterQueue all of them wait in."""
+MOST_NODES = 4_000
+"""Elements of a page, whatever there is: of 500 queues with eight cells each there would be more."""
+PAGES = (
+    "",
+    "?find=team-00",
+    "me",
+    "usage?by=workload&from=30d",
+    "people",
+    "flavors",
+    "audit",
+    f"queues/{LONGEST}?by=workload&period=month",
+    f"queues/{LONGEST}?tab=running",
+    "queues/vision?tab=fair",
+    "queues/vision?tab=history",
+    f"namespaces/{LONGEST}/queues/batch",
+    f"namespaces/{LONGEST}/workloads/waits-00007",
+)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("large")
+    async with world(folder, extra_queues=QUEUES - len(TEAMS) - 1) as started:
+        for first in range(0, PENDING, 5_000):
+            await put(started, *(waiting(started, f"waits-{number:05}") for number in range(first, first + 5_000)))
+        yield started
+
+
+def waiting(running: World, name: str) -> WorkloadRecord:
+    record = pending_record(running, name, "speech")
+    return replace(record, workload=replace(record.workload, namespace=LONGEST), cluster_queue=LONGEST)
+
+
+async def test_an_admin_reads_each_page(large: World, browser: Browser) -> None:
+    async with person(browser, large, ADMIN_TOKEN) as admin:
+        page = await admin.open("")
+        for path in PAGES:
+            await settled(page, large, path)
+            assert await page.get_by_role("alert").count() == 0, path
+            assert await nodes(page) < MOST_NODES, path
+
+
+@pytest.mark.parametrize("token", ["grace-token", "nobody-token"])
+async def test_nobody_learns_of_other_teams(large: World, browser: Browser, token: str) -> None:
+    async with person(browser, large, token) as someone:
+        page = await someone.open("")
+        for path in PAGES:
+            await settled(page, large, path)
+            text = await page.locator("body").inner_text()
+            # But what stands in the address itself.
+            found = {name for name in ("company", "division", "language", "team-001", "waits-00008") if name in text}
+            assert found == set(), path
+            assert await nodes(page) < MOST_NODES, path
+        # Browsers call each refusal an error.
+        someone.faults[:] = [fault for fault in someone.faults if "403" not in fault]
+
+
+async def test_twenty_thousand_that_wait_are_scrolled_through(large: World, browser: Browser) -> None:
+    async with person(browser, large, ADMIN_TOKEN) as admin:
+        page = await admin.open(f"queues/{LONGEST}")
+        table = page.get_by_role("table", name="Pending workloads, in order")
+        rows = table.locator(".vrow")
+        await expect(rows.first.locator(".name")).to_be_visible()
+        count = int(await table.get_attribute("aria-rowcount") or 0) - 1
+        assert count >= PENDING
+        for share in (0.5, 1.0, 0.1, 0.93, 0.0):
+            place = round((count - 1) * share)
+            await table.evaluate("(box, top) => { box.scrollTop = top; }", place * 44)
+            row = table.locator(f"[aria-rowindex='{place + 2}']")
+            await expect(row.locator(".place")).to_have_text(f"{place + 1:,}")
+            assert await rows.count() < 60
+            assert await nodes(page) < MOST_NODES
+
+
+async def settled(page: Page, large: World, path: str) -> None:
+    """Open a page and wait until it has loaded."""
+    await page.goto(f"{large.url}/ui/{path}")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    await expect(page.locator(".loading")).to_have_count(0)
+
+
+async def nodes(page: Page) -> int:
+    """How many elements there are."""
+    found: int = await page.evaluate("document.querySelectorAll('*').length")
+    return found
