@@ -20,30 +20,34 @@ INFINITE: Final = 2**63 - 1
 """The weighted share of what borrows with a weight of 0, as in Kueue."""
 
 
-def weighted_shares(
-    objects: Iterable[QueueObject], usage: Mapping[str, Mapping[FlavorResource, int]]
-) -> dict[tuple[str, str], int]:
-    """By (kind, name), rounded up as in Kueue. `usage`: what is held of each ClusterQueue, by (flavor, resource)."""
-    forest = Forest()
-    for item in objects:
-        match item:
-            case ClusterQueue():
-                forest.specs[item.name] = item.spec
-            case Cohort():
-                forest.cohorts[item.name] = item.spec
-            case _:
-                pass
-    forest.refresh()
-    found: dict[tuple[str, str], int] = {}
-    for domain in forest.domains.values():
-        tree = domain.tree
-        for name, node in tree.queues.items():
-            for fr, amount in usage.get(name, {}).items():
-                if fr in tree.index:
-                    add_usage(node, tree.index[fr], amount)
-        found.update(((ClusterQueue.kind, name), _whole(share(node, tree).value)) for name, node in tree.queues.items())
-        found.update(((Cohort.kind, name), _whole(share(node, tree).value)) for name, node in tree.cohorts.items())
-    return found
+class WeightedShares:
+    """The shares in the trees of some queue objects, at any usage."""
+
+    def __init__(self, queues: Iterable[QueueObject], cohorts: Iterable[QueueObject]) -> None:
+        self._forest = Forest()
+        self._forest.specs = {item.name: item.spec for item in queues if isinstance(item, ClusterQueue)}
+        self._forest.cohorts = {item.name: item.spec for item in cohorts if isinstance(item, Cohort)}
+        self._forest.refresh()
+
+    def at(self, usage: Mapping[str, Mapping[FlavorResource, int]]) -> dict[tuple[str, str], int]:
+        """By (kind, name), rounded up as in Kueue.
+
+        `usage`: what is held of each ClusterQueue, by (flavor, resource).
+        """
+        found: dict[tuple[str, str], int] = {}
+        for domain in self._forest.domains.values():
+            tree = domain.tree
+            for node in (*tree.queues.values(), *tree.cohorts.values()):
+                node.usage = [0] * len(node.usage)
+            for name, node in tree.queues.items():
+                for fr, amount in usage.get(name, {}).items():
+                    if fr in tree.index:
+                        add_usage(node, tree.index[fr], amount)
+            found.update(
+                ((ClusterQueue.kind, name), _whole(share(node, tree).value)) for name, node in tree.queues.items()
+            )
+            found.update(((Cohort.kind, name), _whole(share(node, tree).value)) for name, node in tree.cohorts.items())
+        return found
 
 
 def _whole(value: float) -> int:

@@ -33,6 +33,7 @@ _MODULES = {
     "migrate": "tests.benchmarks.bench_migrate",
     "kill9": "tests.chaos.kill_serve",
     "forecast": "tests.benchmarks.bench_forecast",
+    "pages": "tests.benchmarks.bench_pages",
 }
 # A script that prints its own figures: it has goals of one core, not of processes that talk to each other.
 _ENGINE = "engine"

@@ -17,6 +17,7 @@ from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, as_object, read_o
 from admission.api.http.failures import NAME
 from admission.api.http.request_options import Deletion, Paging, WriteOptions, flag
 from admission.api.http.responses import reply
+from admission.api.http.shared_answers import SharedAnswers
 from admission.api.kinds.all_kinds import KINDS
 from admission.api.registry import GROUP, Resource
 from admission.api.resources.impact import impact_document, impact_warnings
@@ -25,7 +26,7 @@ from admission.api.resources.updates import Change
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from aiohttp import web
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Those of Kubernetes: they make no words."""
 _SUFFIX_LENGTH = 5
+_SHOWN_SECONDS = 2.0
+"""A list of everything is shared for so long by those who ask at the same revision."""
 _TRIES = 8
 
 
@@ -62,6 +65,7 @@ class QueueObjects:
         self._watches = watches
         self._previews = previews
         self._now = now
+        self._shown: SharedAnswers[Sequence[Document]] = SharedAnswers(_SHOWN_SECONDS)
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         """All of them, or a page, of all namespaces or one; or what becomes of them, if it is a watch."""
@@ -82,7 +86,12 @@ class QueueObjects:
             remaining=None if selection.is_narrow else remaining,
             now=self._now(),
         )
-        return reply(form.list(metadata, await documents(self._store, page), now=self._now()))
+        if len(page) == len(found):  # as pages list that are opened, many at a time
+            key = revision, selection.namespace
+            shown = await self._shown.get(key, lambda: documents(self._store, found))
+        else:
+            shown = await documents(self._store, page)
+        return reply(form.list(metadata, shown, now=self._now()))
 
     async def get(self, request: web.Request) -> web.Response:
         """One object."""

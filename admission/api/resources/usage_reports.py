@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
+from admission.api.http.shared_answers import SharedAnswers
 from admission.api.registry import API_VERSION, PENDING_REPORT
 from admission.api.resources.largest_usage import largest
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
@@ -29,6 +30,9 @@ _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue
 """How columns are called that go by another name in Kubernetes documents."""
 
 _MOST_PARTS: Final = 1000
+_SERIES_SECONDS: Final = 10.0
+_PENDING_SECONDS: Final = 1.0
+"""Reports that open pages ask for again and again are as old as that, at most."""
 
 
 class Reports:
@@ -36,6 +40,8 @@ class Reports:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._series: SharedAnswers[Document] = SharedAnswers(_SERIES_SECONDS)
+        self._pending: SharedAnswers[Document] = SharedAnswers(_PENDING_SECONDS)
 
     async def usage(self, request: web.Request) -> web.Response:
         """What was used between `from` and `to`, divided by what is listed in `by`; of one namespace in its path.
@@ -67,14 +73,23 @@ class Reports:
         if step := _step(request, end - start):
             if period:
                 raise BadRequest("interval: divides by time as period does; give one of the two")
-            series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
-            return reply(_series_document(by, series, top))
+
+            async def made() -> Document:
+                series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
+                return _series_document(by, series, top)
+
+            asked = request.query.get("from"), request.query.get("to"), step, top, *by
+            key = *asked, *((name, *sorted(values)) for name, values in sorted(filters.items()))
+            return reply(await self._series.get(key, made))
         report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
         return reply(_document(by, period, report, top))
 
     async def pending(self, request: web.Request) -> web.Response:
         """How many workloads wait in each LocalQueue for which reason, those that wait for longest first."""
         del request
+        return reply(await self._pending.get(None, self._pending_document))
+
+    async def _pending_document(self) -> Document:
         rows = await self._store.workloads.waiting()
         items = [
             {
@@ -87,7 +102,7 @@ class Reports:
             }
             for row in rows
         ]
-        return reply({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+        return {"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items}
 
 
 def _step(request: web.Request, seconds: float) -> float:

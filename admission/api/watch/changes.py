@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from admission.api.documents.presentation import documents, workload_documents
+from admission.api.documents.presentation import documents, statuses, workload_documents
 from admission.api.documents.selection import WorkloadSelection
 from admission.api.errors import Expired
 from admission.api.kinds.all_kinds import KINDS
@@ -180,11 +180,12 @@ class QueueObjectSource:
         """
         self._looked_at, self._may_differ = self._clock(), False
         changes = []
-        for item in await self._items([item.subject for item in self._known.values()]):
-            key = _key(item.subject)
-            before = self._known[key]
-            if item.document["status"] != before.document["status"]:
-                self._known[key] = item.at(since)
+        known = [*self._known.values()]
+        subjects = [item.subject for item in known if not isinstance(item.subject, WorkloadRecord)]
+        for before, status in zip(known, await statuses(self._store, subjects) or (), strict=True):
+            key = _key(before.subject)
+            if status != before.document["status"]:
+                self._known[key] = Item(before.subject, {**before.document, "status": status}).at(since)
                 changes.append(Change(key, upto, before, self._known[key]))
         if changes and is_all:
             last = changes[-1]

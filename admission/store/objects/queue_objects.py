@@ -44,6 +44,12 @@ _LONGEST_STOP_REASON: Final = 300
 _REFERENCE_COLUMNS = ("parent", "cluster_queue")
 """Names of other objects that the database searches by."""
 _NOT_IN_VERSIONS = (*_REFERENCE_COLUMNS, "managed_fields")
+# Writes come one after the other, so that the last version tells of them all; by its time, also of a restored database.
+_NEWEST = (
+    select(queue_object_versions.c.id, queue_object_versions.c.revision, queue_object_versions.c.at)
+    .order_by(queue_object_versions.c.id.desc())
+    .limit(1)
+)
 _MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
 
 
@@ -58,6 +64,8 @@ class Queues:
         self._database = database
         self._clock = clock
         self._changed = changed
+        self._read: dict[str, tuple[object, tuple[QueueObject, ...]]] = {}
+        """By kind: all objects as they were last read, and the last version that was written before."""
 
     async def list(self, kind: str, *, namespace: str | None = None) -> tuple[QueueObject, ...]:
         """All objects of a kind, sorted by namespace and name; of one namespace if that is given."""
@@ -65,14 +73,22 @@ class Queues:
         return found
 
     async def snapshot(self, kind: str, *, namespace: str | None = None) -> tuple[tuple[QueueObject, ...], int]:
-        """The result of `list`, and the revision of the database as of which it is."""
+        """The result of `list`, and the revision of the database as of which it is.
+
+        The objects are read when one was written since: the same tuple again says that nothing has changed.
+        """
         columns = queue_objects.c
-        statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
-        if namespace is not None:
-            statement = statement.where(columns.namespace == namespace)
         async with self._database.read() as connection:
             revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
-            return tuple(map(_object, (await connection.execute(statement)).mappings())), revision
+            newest = (await connection.execute(_NEWEST)).one_or_none()
+            of, found = self._read.get(kind, (None, ()))
+            if newest is not None and of != newest:
+                statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
+                found = tuple(map(_object, (await connection.execute(statement)).mappings()))
+                self._read[kind] = newest, found
+        if namespace is not None:
+            found = tuple(item for item in found if item.metadata.namespace == namespace)
+        return found, revision
 
     async def names(self, *kinds: str) -> dict[str, set[str]]:
         """The names of all objects of some kinds, by kind."""

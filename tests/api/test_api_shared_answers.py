@@ -1,0 +1,73 @@
+"""Answers that many ask for at once are made once, and nobody gets that of another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from admission.api.http.shared_answers import MOST, SharedAnswers
+
+if TYPE_CHECKING:
+    from api_client import Client
+
+HOUR = 3600.0
+
+
+class Maker:
+    """Makes answers when it is told to, and counts them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.go = asyncio.Event()
+
+    async def make(self) -> int:
+        self.made += 1
+        await self.go.wait()
+        return self.made
+
+
+async def test_one_is_made_for_all_who_ask_meanwhile_even_if_the_first_goes_away():
+    answers, maker = SharedAnswers[int](HOUR), Maker()
+    first, second = (asyncio.create_task(answers.get("a", maker.make)) for _ in range(2))
+    other = asyncio.create_task(answers.get("b", maker.make))
+    await asyncio.sleep(0)
+    first.cancel()
+    maker.go.set()
+    assert await second == await answers.get("a", maker.make)
+    await other
+    assert maker.made == 2
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_what_is_over_or_failed_is_made_again():
+    answers, maker = SharedAnswers[int](0.0), Maker()
+    maker.go.set()
+    assert [await answers.get("a", maker.make), await answers.get("a", maker.make)] == [1, 2]
+
+    async def fail() -> int:
+        raise ValueError("no")
+
+    kept = SharedAnswers[int](HOUR)
+    with pytest.raises(ValueError, match="no"):
+        await kept.get("a", fail)
+    assert await kept.get("a", maker.make) == 3
+    assert [await kept.get(number, maker.make) for number in range(MOST + 5)][-1] == MOST + 8
+    assert len(kept._kept) == MOST
+
+
+async def test_lists_of_namespaces_with_as_many_objects_are_their_own(api: Client):
+    for namespace in ("team-a", "team-b"):
+        body = {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "LocalQueue",
+            "metadata": {"name": f"of-{namespace}"},
+            "spec": {"clusterQueue": "cq"},
+        }
+        assert (await api.post(f"namespaces/{namespace}/localqueues", body)).status == 201
+    for namespace in ("team-a", "team-b", "team-a"):
+        found = (await api.get(f"namespaces/{namespace}/localqueues")).body["items"]
+        assert [item["metadata"]["name"] for item in found] == [f"of-{namespace}"]
+    assert len((await api.get("localqueues")).body["items"]) == 2

@@ -1,0 +1,187 @@
+"""What open pages of the dashboard cost the process that decides: a hundred overviews of a thousand ClusterQueues.
+
+The pages are connections of another process that ask for what the overview asks for, when it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from admission.api.application import create_app, listening
+from admission.api.registry import PREFIX
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.store import Store
+from tests.benchmarks.measure import Figure, at_most
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Iterator
+
+_QUEUES, _COHORTS = 1000, 40
+_PENDING, _RUNNING = 20_000, 2_000
+_PAGES = 100
+_SECONDS = 20
+_COMMITS_PER_SECOND = 2
+_ADMITTED_TOGETHER = 5
+_GOAL_PERCENT = 5.0
+_TOKEN = "benchmark-" + "token"
+_SHAPE = (PodSet("main", 1, {"cpu": 1000}),)
+
+
+async def run() -> list[Figure]:
+    """While nothing happens, and while workloads are admitted; beside the same without pages."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        url = f"sqlite:///{Path(folder) / 'sluice.db'}"
+        await migrate(url)
+        async with Store.open(url) as store:
+            epoch = await _fill(store)
+            app = create_app(store, token=_TOKEN, checks={})
+            async with listening(app, "127.0.0.1", 0) as address:
+                alone = await _share(store, epoch, "a")
+                began = time.process_time()
+                pages = await _open(address)
+                opening = time.process_time() - began
+                try:
+                    quiet = await _share(store, epoch, "")
+                    busy = await _share(store, epoch, "b")
+                finally:
+                    pages.terminate()
+                    await pages.wait()
+    admissions = _COMMITS_PER_SECOND * _ADMITTED_TOGETHER
+    return [
+        Figure(f"{_PAGES} overviews of {_QUEUES} ClusterQueues opened", f"{opening:.1f} s of processor time"),
+        at_most("they stay open, nothing happens", quiet, _GOAL_PERCENT, "% of a core", 1),
+        at_most(f"they stay open, {admissions} admissions/s", busy - alone, _GOAL_PERCENT, "% of a core more", 1),
+        Figure("the admissions alone, without pages", f"{alone:.1f} % of a core"),
+    ]
+
+
+async def _share(store: Store, epoch: int, prefix: str) -> float:
+    """Percent of a core for `_SECONDS`, in which workloads are admitted if there is a prefix for their names."""
+    began, used = time.perf_counter(), time.process_time()
+    for step in range(_SECONDS * _COMMITS_PER_SECOND):
+        await asyncio.sleep(max(0.0, began + step / _COMMITS_PER_SECOND - time.perf_counter()))
+        if prefix:
+            numbers = range(step * _ADMITTED_TOGETHER, (step + 1) * _ADMITTED_TOGETHER)
+            records = [_record(f"{prefix}-{number}", number * 37, State.ADMITTED) for number in numbers]
+            await store.commit(Changes(tuple(records), opened=tuple(_opened(records))), epoch=epoch)
+    return 100 * (time.process_time() - used) / (time.perf_counter() - began)
+
+
+async def _fill(store: Store) -> int:
+    for manifest in _manifests():
+        await store.queues.create(parse_manifest({"apiVersion": "sluice.dev/v1", **manifest}), author=Author("bench"))
+    epoch = await store.lead("benchmark", elected=True)
+    for prefix, count, state in (("p", _PENDING, State.PENDING), ("r", _RUNNING, State.ADMITTED)):
+        for start in range(0, count, 5_000):
+            records = [_record(f"{prefix}-{n}", n, state) for n in range(start, min(start + 5_000, count))]
+            await store.commit(Changes(tuple(records), opened=tuple(_opened(records))), epoch=epoch)
+    return epoch
+
+
+def _manifests() -> Iterator[dict[str, object]]:
+    yield {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
+    for number in range(_COHORTS):
+        spec = {"parentName": "company"} if number else {}
+        yield {"kind": "Cohort", "metadata": {"name": f"division-{number}" if number else "company"}, "spec": spec}
+    resources = [{"name": "cpu", "nominalQuota": 10}, {"name": "nvidia.com/gpu", "nominalQuota": 4}]
+    groups = [
+        {
+            "coveredResources": [each["name"] for each in resources],
+            "flavors": [{"name": "default", "resources": resources}],
+        }
+    ]
+    for number in range(_QUEUES):
+        spec = {
+            "cohortName": f"division-{1 + number % (_COHORTS - 1)}",
+            "namespaceSelector": {},
+            "resourceGroups": groups,
+        }
+        yield {"kind": "ClusterQueue", "metadata": {"name": f"cq-{number}"}, "spec": spec}
+        metadata = {"name": "main", "namespace": f"ns-{number}"}
+        yield {"kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": f"cq-{number}"}}
+
+
+def _record(name: str, number: int, state: State) -> WorkloadRecord:
+    queue = number % _QUEUES
+    workload = Workload(f"uid-{name}", f"ns-{queue}", name, "main", 0, time.time(), _SHAPE, user=f"user-{number % 60}")
+    at = workload.created if state is State.ADMITTED else None
+    return WorkloadRecord(workload, state, time.time(), f"cq-{queue}", reason="WaitingForQuota", admitted_at=at)
+
+
+def _opened(records: list[WorkloadRecord]) -> Iterator[Opened]:
+    for record in records:
+        if record.state is State.ADMITTED:
+            held = PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1)
+            yield Opened(record.workload, Admission(record.cluster_queue, (held,)), time.time())
+
+
+async def _open(address: str) -> Process:
+    """A process with all pages; it says so when all of them have got their first answers."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _CLIENT, address + PREFIX, str(_PAGES), _TOKEN, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"open\n"
+    return child
+
+
+# As `useCollection` and `useAnswer` of the dashboard: lists that are watched; answers that are asked for again now and
+# then, and the pending report also when a queue has changed.
+_CLIENT = """
+import asyncio, json, sys, aiohttp
+address, pages, token = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+async def read(session, path):
+    async with session.get(f"{address}/{path}") as response:
+        assert response.status == 200, await response.text()
+        return await response.read()
+async def repeat(session, path, every, ready):
+    while True:
+        await read(session, path)
+        ready.release()
+        await asyncio.sleep(every)
+async def watch(session, path, changed, ready):
+    version = json.loads(await read(session, path))["metadata"]["resourceVersion"]
+    timeout = aiohttp.ClientTimeout()
+    async with session.get(f"{address}/{path}?watch=1&resourceVersion={version}", timeout=timeout) as response:
+        ready.release()
+        async for _ in response.content.iter_any():
+            changed.set()
+async def pending(session, changed, ready):
+    while True:
+        changed.clear()
+        await read(session, "reports/pending")
+        ready.release()
+        await asyncio.sleep(10)
+        try:
+            await asyncio.wait_for(changed.wait(), 20)
+        except TimeoutError:
+            pass
+async def page(session, ready):
+    changed = asyncio.Event()
+    await asyncio.gather(
+        watch(session, "clusterqueues", changed, ready), watch(session, "cohorts", asyncio.Event(), ready),
+        repeat(session, "reports/usage?from=1d&interval=1h&by=resource", 60, ready),
+        repeat(session, "subscriptions", 30, ready), pending(session, changed, ready))
+async def main():
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
+        tasks = []
+        for _ in range(pages):
+            ready = asyncio.Semaphore(0)
+            tasks.append(asyncio.create_task(page(session, ready)))
+            for _ in range(5):
+                await ready.acquire()
+        print("open", flush=True)
+        await asyncio.gather(*tasks)
+asyncio.run(main())
+"""
