@@ -23,6 +23,7 @@ import orjson
 
 from admission.apimachinery.errors import UnusableCertificate
 from admission.kinds import BATCH_JOB, all_kinds, parse_form
+from admission.kinds.rules import QueueRule
 from admission.serving.logs import log_to_stderr, set_log_level
 from admission.serving.loop import new_loop
 from admission.serving.tls import DoorContext
@@ -78,6 +79,8 @@ class Order:
     queue_labels: tuple[str, ...] = ()
     priority_labels: tuple[str, ...] = ()
     """Labels of other systems that are read."""
+    rules: tuple[QueueRule, ...] = ()
+    """Which queue what has no queue label is for."""
 
     def dump(self) -> str:
         """JSON, for `load`."""
@@ -88,6 +91,10 @@ class Order:
         """The order that was dumped."""
         content: dict[str, Any] = orjson.loads(text)
         sequences = ("own_usernames", "descriptors", "frameworks", "kinds", "queue_labels", "priority_labels")
+        content["rules"] = tuple(
+            QueueRule(rule["queue"], tuple(rule["namespaces"]), tuple(rule["kinds"]), rule["labels"])
+            for rule in content["rules"]
+        )
         return cls(**content | {field: tuple(content[field]) for field in sequences})
 
 
@@ -149,7 +156,7 @@ async def _answer(
         queue_labels=order.queue_labels,
         priority_labels=order.priority_labels,
     )
-    reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists)
+    reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
     context = await _context(Path(order.certificate_directory))
     async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose, ending=ending):
         logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.kinds.base import Kind, Object
+    from admission.kinds.rules import QueueRule
 
 API: Final = "admissionregistration.k8s.io/v1"
 MUTATING: Final = "MutatingAdmissionPolicy"
@@ -61,6 +62,9 @@ class Scope:
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     managed: tuple[Object, ...] | None = None
     """The `matchExpressions` of the namespaces in which Jobs are queued without a label, too; None: nowhere."""
+
+    rules: tuple[QueueRule, ...] = ()
+    """Which queue what has no queue label is for."""
 
     def namespaces(self) -> Object:
         """The LabelSelector of all namespaces in which Jobs with a queue label are gated."""

@@ -11,13 +11,16 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from webhooks.expressions import ALIVE, decisive, made_by_users, not_by, shows_queue_label
+import orjson
+
+from webhooks.expressions import ALIVE, decisive, label, made_by_users, not_by, shows_queue_label
 from webhooks.policies import unlabelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from admission.kinds.base import Kind, Object
+    from admission.kinds.rules import QueueRule
     from webhooks.policies import Scope
 
 
@@ -50,6 +53,12 @@ class Registration:
                 kind, "mutate", ca_bundle, self.scope.namespaces(), {"queued": _has_or_had_a_queue_label(kind)}
             )
             for kind in self.kinds
+        ]
+        # After the others: what it gives a queue label to need not be sent to them as well.
+        webhooks += [
+            self._webhook(kind, "ruled", ca_bundle, self.scope.namespaces(), conditions)
+            for kind in self.kinds
+            if (conditions := _ruled(kind, self.scope.rules))
         ]
         if self.scope.managed is not None:
             # After the others: what it gives a queue label to need not be sent to them as well.
@@ -86,7 +95,7 @@ class Registration:
             if kind.is_custom
             else f"{kind.plural}.{verb}.sluice.dev",
             "admissionReviewVersions": ["v1"],
-            "clientConfig": self._client_config(f"/{verb}", ca_bundle),
+            "clientConfig": self._client_config("/managed" if verb == "managed" else "/mutate", ca_bundle),
             "failurePolicy": "Fail",
             "matchConditions": [{"name": name, "expression": text} for name, text in conditions.items() if text],
             "matchPolicy": "Equivalent",
@@ -113,6 +122,26 @@ class Registration:
             return {"caBundle": bundle, "url": f"{self.endpoint.rstrip('/')}{path}"}
         service = {"namespace": self.endpoint.namespace, "name": self.endpoint.name, "port": self.endpoint.port}
         return {"caBundle": bundle, "service": {**service, "path": path}}
+
+
+def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> dict[str, str]:
+    """The match conditions for what is created without a queue label, and that a rule is for; empty: none is."""
+    matches = " || ".join(
+        " && ".join(
+            [
+                *([f"request.namespace in {_quoted(list(rule.namespaces))}"] if rule.namespaces else []),
+                *(f"{label('object', key)} == {_quoted(value)}" for key, value in rule.labels.items()),
+            ]
+        )
+        or "true"
+        for rule in rules
+        if rule.is_for(kind)
+    )
+    return {"created": "request.operation == 'CREATE'", **unlabelled(kind), "ruled": matches} if matches else {}
+
+
+def _quoted(value: object) -> str:
+    return orjson.dumps(value).decode()
 
 
 def _has_or_had_a_queue_label(kind: Kind) -> str:

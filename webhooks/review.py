@@ -18,10 +18,13 @@ from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITT
 from admission.kinds.children import claimed_owner
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
+from admission.kinds.rules import first_match
 from webhooks.errors import MalformedReview
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from admission.kinds.rules import QueueRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Reviewer:
     """Reviews objects of the given kinds.
 
     `own_usernames` are those of Sluice itself, which alone may start what is queued. `queue_exists` (namespace, name)
-    answers from memory whether there is such a LocalQueue; None: nobody knows.
+    answers from memory whether there is such a LocalQueue; None: nobody knows. `rules` name the queue of what has no
+    queue label.
     """
 
     def __init__(
@@ -60,11 +64,13 @@ class Reviewer:
         *,
         own_usernames: Iterable[str],
         queue_exists: Callable[[str, str], bool] | None = None,
+        rules: Iterable[QueueRule] = (),
     ) -> None:
         self._kinds = Kinds(kinds)
         self._by_resource = {(kind.group, kind.plural): kind for kind in self._kinds}
         self._own = frozenset(own_usernames)
         self._queue_exists = queue_exists
+        self._rules = tuple(rules)
 
     def review(self, review: Mapping[str, Any], *, managed: bool = False) -> Object:
         """Gate what is queued, note who submitted it, refuse what can never run. Raises MalformedReview.
@@ -112,7 +118,10 @@ class Reviewer:
         answer = _Answer()
         new, old = request.new, request.old
         is_child = claimed_owner(kind, new, self._kinds) is not None
-        if request.managed:
+        ruled = first_match(self._rules, kind, request.namespace, *map(_labels, filter(None, (new, old))))
+        if ruled is not None:
+            new = _keep_queued_by_rule(new, old, kind, answer, *ruled)
+        elif request.managed:
             new = _keep_queued(new, old, kind, answer)
         if old is not None and not kind.gate(old):
             was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
@@ -151,7 +160,26 @@ class Reviewer:
             )
 
 
-def _keep_queued(new: Object, old: Object | None, kind: Kind, answer: _Answer) -> Object:
+def _keep_queued_by_rule(
+    new: Object, old: Object | None, kind: Kind, answer: _Answer, number: int, rule: QueueRule
+) -> Object:
+    """What names no queue is for the one that it was for, or for that of the rule. The object with its labels."""
+    by = f"rule {number + 1} of integrations.rules"
+    queued = _keep_queued(new, old, kind, answer, queue=rule.queue, why=f"it is queued by {by}")
+    if old is None and queued is not new:
+        answer.warnings.append(f'it has no queue label, and is queued in LocalQueue "{rule.queue}" by {by}')
+    return queued
+
+
+def _keep_queued(
+    new: Object,
+    old: Object | None,
+    kind: Kind,
+    answer: _Answer,
+    *,
+    queue: str = DEFAULT_QUEUE,
+    why: str = "everything in this namespace is queued",
+) -> Object:
     """Where everything is queued: what names no queue is for the one that it was for, or for the default one.
 
     What runs without a queue is for the controller to take in. The object with the labels that it gets.
@@ -160,7 +188,7 @@ def _keep_queued(new: Object, old: Object | None, kind: Kind, answer: _Answer) -
         return new
     had = _labels(old) if old is not None else {}
     kept = {label: had[label] for label in kind.conventions.queue_labels if had.get(label)}
-    wanted = kept or {kind.conventions.queue_labels[0]: DEFAULT_QUEUE}
+    wanted = kept or {kind.conventions.queue_labels[0]: queue}
     labelled = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **wanted}}}
     if not kind.queue_name(labelled):  # it is none of ours, whatever its labels
         return new
@@ -168,9 +196,7 @@ def _keep_queued(new: Object, old: Object | None, kind: Kind, answer: _Answer) -
         answer.patch.append({"op": "add", "path": "/metadata/labels", "value": {}})
     answer.patch += [_set("labels", label, value) for label, value in wanted.items()]
     if kept:
-        answer.warnings.append(
-            "everything in this namespace is queued: the queue label was kept; name another queue instead"
-        )
+        answer.warnings.append(f"{why}: the queue label was kept; name another queue instead")
     return labelled
 
 

@@ -112,5 +112,6 @@ def webhook(
         kinds=integrations.kinds,
         queue_labels=integrations.queue_labels,
         priority_labels=integrations.priority_labels,
+        rules=integrations.queue_rules(),
     )
     run(order, sockets=sockets, alone=True, expose=exposition)

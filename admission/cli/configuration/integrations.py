@@ -8,12 +8,22 @@ from pydantic import Field, ValidationError, model_validator
 
 from admission.cli.errors import InvalidSettings
 from admission.kinds import BATCH_JOB, JOB_SET, TRAIN_JOB, Conventions, Kinds, all_kinds, frameworks_known, parse_form
-from admission.model.base import FieldFaultsError, Model, QualifiedName
+from admission.kinds.rules import QueueRule
+from admission.model.base import FieldFaultsError, Labels, Model, Name, Namespace, QualifiedName
 from admission.model.errors import InvalidObject
 from admission.model.manifests import faults, parse_documents
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class QueueRuleSettings(Model):
+    """One rule for objects without a queue label; what is left out is not looked at."""
+
+    queue: Name = Field(description="The LocalQueue, in the namespace of the object.")
+    namespaces: tuple[Namespace, ...] = Field((), description="Names of the namespaces that it is for.")
+    kinds: tuple[str, ...] = Field((), description="Names of the kinds that it is for, as in frameworks.")
+    match_labels: Labels = Field({}, description="Labels that the object must have, with these values.")
 
 
 class IntegrationsSettings(Model):
@@ -32,6 +42,20 @@ class IntegrationsSettings(Model):
     priority_labels: tuple[QualifiedName, ...] = Field(
         (), description="Labels of other systems that name a WorkloadPriorityClass, in this order."
     )
+
+    rules: tuple[QueueRuleSettings, ...] = Field(
+        (), description="Which LocalQueue what is created without a queue label is for; the first rule that matches."
+    )
+
+    @model_validator(mode="after")
+    def _rules_for_what_is_on(self) -> IntegrationsSettings:
+        on = [*self.frameworks, *(f"{form.get('group')}/{str(form.get('kind')).lower()}" for form in self.kinds)]
+        for number, rule in enumerate(self.rules):
+            for position, kind in enumerate(rule.kinds):
+                if kind not in on:
+                    message = f'"{kind}" is not on: add it to frameworks or leave it out; on are {", ".join(on)}'
+                    raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
+        return self
 
     @model_validator(mode="after")
     def _each_label_once(self) -> IntegrationsSettings:
@@ -59,6 +83,10 @@ class IntegrationsSettings(Model):
             message = f"the pods of {TRAIN_JOB} are read from its JobSet: add {JOB_SET}"
             raise FieldFaultsError([("frameworks", message)])
         return self
+
+    def queue_rules(self) -> tuple[QueueRule, ...]:
+        """The rules, for those who apply them."""
+        return tuple(QueueRule(each.queue, each.namespaces, each.kinds, dict(each.match_labels)) for each in self.rules)
 
     def registry(self, **options: Any) -> Kinds:
         """The kinds that are on; `options` are those of `all_kinds`. Raises InvalidObject."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
 from urllib.parse import urlsplit
 
 import click
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_settings import (
     BaseSettings,
@@ -39,7 +39,7 @@ from admission.cli.configuration.policy_settings import (
 from admission.cli.configuration.request_header_settings import RequestHeaderSettings
 from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
 from admission.cli.errors import InvalidSettings
-from admission.model.base import LabelSelector
+from admission.model.base import FieldFaultsError, LabelSelector
 from admission.model.errors import StoreError
 from admission.model.manifests import faults
 from admission.model.names import is_dns_label
@@ -224,6 +224,15 @@ class Settings(BaseSettings):
             resources=self.resources,
             wait_for_pods_ready=self.wait_for_pods_ready,
         )
+
+    @model_validator(mode="after")
+    def _rules_are_for_webhooks(self) -> Settings:
+        if self.integrations.rules and self.admission != "webhooks":
+            message = (
+                f"are applied by the webhooks alone: leave them out, or set admission to webhooks, not {self.admission}"
+            )
+            raise FieldFaultsError([("integrations.rules", message)])
+        return self
 
     @classmethod
     def settings_customise_sources(

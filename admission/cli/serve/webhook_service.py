@@ -71,6 +71,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         kinds=settings.integrations.kinds,
         queue_labels=settings.integrations.queue_labels,
         priority_labels=settings.integrations.priority_labels,
+        rules=settings.integrations.queue_rules(),
         log_level=settings.log_level,
         log_format=settings.log_format,
         descriptors=tuple(one.fileno() for one in sockets),
@@ -136,7 +137,8 @@ def gate_scope(settings: Settings, username: str) -> Scope:
         labels = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.match_labels.items()]
         dumped = selector.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         managed = (*labels, *dumped.get("matchExpressions", ()))
-    return Scope((username,), tuple(sorted(excluded_namespaces())), managed)
+    excluded = tuple(sorted(excluded_namespaces()))
+    return Scope((username,), excluded, managed, settings.integrations.queue_rules())
 
 
 def excluded_namespaces() -> tuple[str, ...]:

@@ -1,0 +1,186 @@
+"""Rules that name the queue of what has no queue label: an API server that calls the webhook over TLS."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from admission.cli.configuration.settings import load_settings
+from admission.cli.errors import InvalidSettings
+from admission.cluster.client import Client
+from admission.kinds import all_kinds
+from admission.kinds.rules import QueueRule
+from admission.sandbox import Sandbox, User
+from admission.serving.listener import open_sockets
+from admission.serving.tls import DoorContext
+from webhooks.certificates import Certificates
+from webhooks.gate import Order
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.review import Reviewer
+from webhooks.server import answering
+from webhooks.standing import Standing
+
+SLUICE = "sluice"
+QUEUE = "sluice.dev/queue-name"
+RULES = (
+    QueueRule("gpu", namespaces=("team-a", "team-b"), labels={"app.kubernetes.io/managed-by": "areal-scheduler"}),
+    QueueRule("sets", kinds=("jobset.x-k8s.io/jobset",)),
+    QueueRule("rest", namespaces=("team-a",)),
+    QueueRule("never", namespaces=("team-a", "kube-system")),
+)
+KINDS = all_kinds(frameworks=("batch/job", "jobset.x-k8s.io/jobset"))
+SCOPE = Scope((SLUICE,), rules=RULES)
+AREAL = {"app.kubernetes.io/managed-by": "areal-scheduler"}
+
+
+class Counting(Reviewer):
+    """Keeps what it has warned of."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.warned = []
+
+    def review(self, review, *, managed=False):
+        answer = super().review(review, managed=managed)
+        self.warned.append(answer["response"].get("warnings", []))
+        return answer
+
+
+@pytest.fixture
+async def sandbox():
+    users = {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice")}
+    async with Sandbox(controllers=False, users=users) as sandbox:
+        for name in ("team-a", "team-b", "team-c"):
+            await sandbox.local("alice").create("namespaces", "", {"metadata": {"name": name}})
+        yield sandbox
+
+
+@pytest.fixture
+def connect(sandbox, tmp_path):
+    @asynccontextmanager
+    async def connect(user):
+        path = tmp_path / f"kubeconfig-{user}"
+        sandbox.write_kubeconfig(path, user)
+        async with Client.from_kubeconfig(str(path)) as client:
+            yield client
+
+    return connect
+
+
+@pytest.fixture
+async def alice(connect):
+    async with connect("alice") as client:
+        yield client
+
+
+@pytest.fixture
+async def reviewer(tmp_path, connect):
+    """What answers the webhook that is registered."""
+    directory = tmp_path / "certificates"
+    certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
+    certificates.renew()
+    (socket,) = await open_sockets("127.0.0.1", 0)
+    reviewer = Counting(KINDS, own_usernames=[SLUICE], rules=RULES)
+    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    async with connect(SLUICE) as sluice, answering(reviewer, [socket], ssl_context=context):
+        registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
+        configuration = registration.configuration(certificates.ca_bundle)
+        assert await Standing(sluice, "webhooks", tuple(KINDS), SCOPE, lambda: configuration).ensure()
+        yield reviewer
+
+
+def jobs(namespace):
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+def job(name="j", labels=None, **spec):
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"template": {"spec": pod}, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "queue", "number"),
+    [
+        ("team-a", AREAL, "gpu", 1),
+        ("team-b", AREAL, "gpu", 1),
+        ("team-a", {}, "rest", 3),
+        ("team-a", {"app.kubernetes.io/managed-by": "helm"}, "rest", 3),
+    ],
+)
+async def test_the_first_rule_that_matches_names_the_queue_and_the_user_is_told(
+    alice, reviewer, namespace, labels, queue, number
+):
+    created = await alice.create(jobs(namespace), job(labels=labels))
+    assert created["spec"]["suspend"] is True
+    assert created["metadata"]["labels"] == {**labels, QUEUE: queue}
+    assert created["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
+    told = f'it has no queue label, and is queued in LocalQueue "{queue}" by rule {number} of integrations.rules'
+    assert reviewer.warned == [[told]]
+
+
+async def test_a_label_counts_before_any_rule(alice, reviewer):
+    created = await alice.create(jobs("team-a"), job(labels={QUEUE: "mine"}))
+    assert created["metadata"]["labels"] == {QUEUE: "mine"}
+    assert reviewer.warned == [[]]
+
+
+async def test_what_no_rule_is_for_is_not_asked_about(alice, reviewer):
+    for namespace, labels in (("team-b", {}), ("team-c", AREAL), ("kube-system", {})):
+        created = await alice.create(jobs(namespace), job(labels=labels))
+        assert created["spec"]["suspend"] is False
+        assert QUEUE not in created["metadata"]["labels"]
+    assert reviewer.warned == []
+
+
+async def test_nobody_leaves_the_queue_of_a_rule_by_taking_labels_away(alice, reviewer):
+    await alice.create(jobs("team-b"), job(labels=AREAL))
+    gone = {"metadata": {"labels": {QUEUE: None, **dict.fromkeys(AREAL)}}, "spec": {"suspend": False}}
+    kept = await alice.patch(f"{jobs('team-b')}/j", gone)
+    assert kept["metadata"]["labels"][QUEUE] == "gpu"
+    assert kept["metadata"]["labels"].keys().isdisjoint(AREAL)
+    assert kept["spec"]["suspend"] is True
+    assert "it is queued by rule 1 of integrations.rules: the queue label was kept" in reviewer.warned[-1][0]
+    moved = await alice.patch(f"{jobs('team-b')}/j", {"metadata": {"labels": {QUEUE: "other"}}})
+    assert moved["metadata"]["labels"][QUEUE] == "other"
+
+
+def test_each_kind_is_sent_only_if_a_rule_is_for_it():
+    rules = (QueueRule("sets", kinds=("jobset.x-k8s.io/jobset",)),)
+    registered = Registration(tuple(KINDS), "https://127.0.0.1:1", Scope((SLUICE,), rules=rules)).configuration(b"")
+    ruled = [each["name"] for each in registered["webhooks"] if ".ruled." in each["name"]]
+    assert ruled == ["jobsets.jobset.x-k8s.io.ruled.sluice.dev"]
+
+
+def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("integrations: {rules: [{queue: q, namespaces: [a], kinds: [batch/job], matchLabels: {b: c}}]}")
+    rules = load_settings({}, config=file).integrations.queue_rules()
+    assert rules == (QueueRule("q", ("a",), ("batch/job",), {"b": "c"}),)
+    order = Order("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=rules)
+    assert Order.load(order.dump()) == order
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("integrations: {rules: [{queue: A}]}", 'integrations.rules[0].queue in {file}:1: "A" is no name'),
+        ("integrations: {rules: [{namespaces: [a]}]}", "integrations.rules[0].queue in {file}:1: is required"),
+        (
+            "integrations: {rules: [{queue: a, kinds: [ray.io/rayjob]}]}",
+            'integrations.rules[0].kinds[0] in {file}:1: "ray.io/rayjob" is not on: add it to frameworks',
+        ),
+        (
+            "integrations: {rules: [{queue: a}]}\nadmission: auto",
+            "integrations.rules in {file}:1: are applied by the webhooks alone",
+        ),
+    ],
+)
+def test_a_mistake_is_told_by_its_place(tmp_path, content, message):
+    file = tmp_path / "sluice.yaml"
+    file.write_text(content)
+    with pytest.raises(InvalidSettings) as told:
+        load_settings({}, config=file)
+    assert message.replace("{file}", str(file)) in str(told.value)
