@@ -74,7 +74,10 @@ class Group:
         if revision >= self._told_from:
             return [line for told, line in self._told if told > revision], max(self.position, revision)
         changes, upto = await self.source.since(revision)
-        lines = [line for change in changes if (line := self._line(change, live=False))]
+        # What was selected then nobody knows, but what is in another namespace never was: it must not be told as gone.
+        namespace = self.selection.namespace
+        own = (change for change in changes if namespace is None or change.namespace == namespace)
+        lines = [line for change in own if (line := self._line(change, live=False))]
         return lines, upto
 
     def line(self, kind: str, item: Item) -> bytes:

@@ -1,0 +1,383 @@
+"""Two users, each of one team: nothing that either is answered, by list, watch or refusal, has a name of the other's.
+
+What is tried is each route of the API, with names of both teams, names that nobody has, and names that are nearly those
+of the other team. A name that the request itself has may come back, and then the answer must be that for a name which
+nobody has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+import yaml
+from api_client import Events
+from doors_world import PREFIX, RBAC, world
+from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
+from workload_records import MAIN, NOW, record
+
+from admission.engine import Policy
+from admission.engine.vocabulary import FOREIGN
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSetAssignment
+from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
+from admission.store.audit_log import Author
+from admission.store.records import Changes, Opened, State, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from api_client import Answer
+    from doors_world import World
+
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
+
+ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+@dataclass(frozen=True)
+class Team:
+    """All names of a team begin with its name, and none is a part of another."""
+
+    name: str
+
+    @property
+    def user(self) -> str:
+        return f"{self.name}-user"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        parts = ("user", "space", "local", "second", "cluster", "waits", "runs", "rests", "comes", "hears", "edits")
+        return tuple(f"{self.name}-{part}" for part in parts)
+
+    def record(self, part: str, state: State = State.PENDING, **fields: Any) -> WorkloadRecord:
+        name = f"{self.name}-{part}"
+        options = {"namespace": f"{self.name}-space", "queue": f"{self.name}-local", "user": self.user} | fields
+        found = record(f"uid-{len(name)}-{hash(name) & 0xFFFF}", name, state, **options)
+        return replace(found, cluster_queue="shared")
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        name = self.name
+        yield cluster_queue(f"{name}-cluster", cohortName="root")
+        yield local_queue(f"{name}-local", f"{name}-space", "shared")
+        yield local_queue(f"{name}-second", f"{name}-space", f"{name}-cluster")
+        spec = {"receiver": "pager", "events": ["Admitted"]}
+        yield manifest("Subscription", f"{name}-hears", namespace=f"{name}-space", spec=spec)
+
+
+TEAMS = Team("aardvark"), Team("zebra")
+
+
+class Replica:
+    """A replica that knows the cluster and does not decide, so that answers come from the database."""
+
+    policy = Policy()
+
+    def engine(self) -> None:
+        return None
+
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        return {f"{team.name}-space": {} for team in TEAMS}
+
+
+def admission() -> Admission:
+    return Admission("shared", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1500}, 3),))
+
+
+async def write(store: Store, epoch: int, *records: WorkloadRecord) -> None:
+    """As the leader does, with what it says of a preemption."""
+    said = f"Preempted to accommodate {FOREIGN} (UID: uid-other) due to prioritization in the ClusterQueue"
+    await store.commit(
+        Changes(
+            workloads=tuple(replace(each, message=said, evict_reason="Preempted") for each in records),
+            opened=tuple(Opened(each.workload, admission(), NOW) for each in records if each.state is State.ADMITTED),
+            transitions=tuple(Transition(each.workload.uid, NOW, each.state, "Preempted", said) for each in records),
+        ),
+        epoch=epoch,
+    )
+
+
+@pytest.fixture
+def database_kind() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def epoch(store: Store) -> int:
+    return await store.lead("tests")
+
+
+@pytest.fixture
+async def doors(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncIterator[World]:
+    shared = (flavor("default"), cohort("root"), cluster_queue("shared", cpu="2", cohortName="root"))
+    for document in (*shared, *(each for team in TEAMS for each in team.documents())):
+        await store.queues.create(parse_manifest(document), author=Author("ada"))
+    for place, team in enumerate(TEAMS):
+        records = [
+            team.record("runs", State.ADMITTED, admitted_at=NOW),
+            team.record("rests", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
+            team.record("waits", created=NOW - place),
+        ]
+        await write(store, epoch, *(replace(each, workload=replace(each.workload, pod_sets=MAIN)) for each in records))
+    users = {f"{team.user}-token": User(team.user, groups=(AUTHENTICATED,)) for team in TEAMS}
+    users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
+    async with world(store, tmp_path, clock=clock, users=users, deciding=Replica()) as found:
+        root = found.sandbox.local("root")
+        for document in yaml.safe_load_all(ROLES.read_text()):
+            await root.create(f"{document['kind'].lower()}s", "", document)
+        for team in TEAMS:
+            await root.create("namespaces", "", {"metadata": {"name": f"{team.name}-space"}})
+            for role in ("admin", "sluice-team-lead"):
+                binding = {
+                    "metadata": {"name": f"{team.user}-{role}"},
+                    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                    "subjects": [{"apiGroup": RBAC, "kind": "User", "name": team.user}],
+                }
+                await root.create("rolebindings", f"{team.name}-space", binding)
+        yield found
+
+
+def told(asked: str, answered: str, other: Team) -> set[str]:
+    """The names of the other team that an answer has, and the request had not."""
+    return {name for name in other.names if name in answered and name not in asked}
+
+
+# ------------------------------------------------------------------ answers
+
+
+async def ask(doors: World, team: Team, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    for header in MERGE if method == "PATCH" else ():
+        headers[header] = MERGE[header]
+    data = None if body is None else json.dumps(body)
+    if body is not None:
+        headers.setdefault("Content-Type", "application/json")
+    return await doors.send(method, path, token=f"{team.user}-token", data=data, headers=headers)
+
+
+def routes(doors: World) -> list[tuple[str, str]]:
+    found = {(route.method, route.resource.canonical) for route in doors.app.router.routes() if route.resource}
+    return sorted(each for each in found if each[0] != "HEAD" and not each[1].startswith(("/ui", "/login", "/logout")))
+
+
+def filled(pattern: str, own: Team, other: Team) -> set[str]:
+    """The addresses of a route with names of both teams, nobody's, and some that are nearly the other's."""
+    parts = ("waits", "local", "hears")
+    names = [f"{own.name}-{part}" for part in parts] + [f"{other.name}-{part}" for part in (*parts, "cluster", "wait")]
+    namespaces = [f"{own.name}-space", f"{other.name}-space"]
+    return {
+        pattern.replace("{namespace}", namespace).replace("{name}", name)
+        for namespace in (namespaces if "{namespace}" in pattern else [""])
+        for name in (names if "{name}" in pattern else [""])
+    }
+
+
+def queries(method: str, pattern: str, own: Team, other: Team) -> tuple[str, ...]:
+    if method != "GET":
+        return ("?dryRun=All",)
+    if "{name}" in pattern:
+        return ("",)
+    by_field = quote(f"metadata.name={other.name}-waits,metadata.namespace={other.name}-space")
+    by_value = quote(f"spec.queueName={other.name}-local")
+    return (
+        "",
+        "?limit=1",
+        f"?fieldSelector={by_field}",
+        f"?fieldSelector={by_value}",
+        "?groupBy=user,namespace,localQueue,clusterQueue",
+        f"?groupBy=user&user={other.user}",
+        f"?namespace={other.name}-space&groupBy=clusterQueue",
+        f"?find={other.name}",
+        f"?find={own.name}",
+    )
+
+
+BODIES: tuple[Any, ...] = (
+    {},
+    {"reviews": [{"verb": "get", "resource": "workloads"}]},
+    {"spec": {"queueName": "OTHER-loca"}},
+    {"spec": {"queueName": "OTHER-local"}},
+    {"spec": {"order": {"before": "OTHER-space/OTHER-waits"}}},
+    {"spec": {"order": {"before": "OTHER-wait"}}},
+    {"spec": {"order": {"top": True}}},
+    {"spec": {"priority": 2**31 - 1}},
+    {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "Subscription",
+        "metadata": {"name": "OTHER-edit"},
+        "spec": {"receiver": "OTHER-page", "events": ["Admitted"], "localQueue": "OTHER-loca"},
+    },
+)
+
+
+def bodies(method: str) -> tuple[Any, ...]:
+    if method in ("GET", "DELETE"):
+        return (None,)
+    return BODIES if method == "PATCH" else (BODIES[1], BODIES[-1])
+
+
+@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+async def test_no_answer_has_a_name_of_the_other_team(doors, own, clock):
+    (other,) = {*TEAMS} - {own}
+    leaks, statuses = [], {}
+    for method, pattern in routes(doors):
+        for path in sorted(filled(pattern, own, other)):
+            for query in queries(method, pattern, own, other):
+                for body in bodies(method):
+                    sent = json.loads(json.dumps(body).replace("OTHER", other.name))
+                    answer = await ask(doors, own, method, path + query, sent)
+                    statuses[answer.status] = statuses.get(answer.status, 0) + 1
+                    shown = json.dumps(answer.body) + str(dict(answer.headers))
+                    if found := told(f"{path}{query}{json.dumps(sent)}", shown, other):
+                        leaks.append((method, path + query, sent, answer.status, sorted(found)))
+                    clock.advance(0.1)
+    assert leaks == []
+    assert statuses.keys() >= {200, 400, 403, 404, 422}
+    assert 500 not in statuses
+
+
+@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+async def test_a_user_sees_the_own_names(doors, own):
+    """Else a test that looks for names of others would find none for want of names."""
+    space = f"{PREFIX}/namespaces/{own.name}-space"
+    seen = ""
+    for path in (f"{space}/workloads", f"{space}/localqueues", f"{space}/subscriptions", "/session/namespaces"):
+        seen += json.dumps((await ask(doors, own, "GET", path)).body)
+    wanted = {f"{own.name}-{part}" for part in ("space", "local", "second", "waits", "runs", "rests", "hears", "user")}
+    assert {name for name in wanted if name in seen} == wanted
+
+
+@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+async def test_what_the_other_team_has_is_answered_as_what_nobody_has(doors, own, clock):
+    (other,) = {*TEAMS} - {own}
+    unequal = []
+    for method, pattern in routes(doors):
+        if "{name}" not in pattern:
+            continue
+        namespaces = [f"{own.name}-space", f"{other.name}-space"] if "{namespace}" in pattern else [""]
+        for namespace in namespaces:
+            for name in (f"{other.name}-{part}" for part in ("waits", "local", "cluster", "hears")):
+                answers = []
+                for asked in (name, "nobody"):
+                    path = pattern.replace("{namespace}", namespace).replace("{name}", asked)
+                    answer = await ask(doors, own, method, f"{path}?dryRun=All", None if method == "GET" else {})
+                    text = re.sub(rf"\b{asked}\b", "NAME", json.dumps(answer.body))
+                    answers.append((answer.status, text))
+                    clock.advance(0.1)
+                if answers[0] != answers[1]:
+                    unequal.append((method, pattern, namespace, name, answers))
+    assert unequal == []
+
+
+# ------------------------------------------------------------------ streams
+
+
+@pytest.mark.parametrize("accept", ["application/json", TABLE], ids=["objects", "tables"])
+@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+async def test_no_stream_has_a_name_of_the_other_team(doors, store, epoch, own, accept):
+    (other,) = {*TEAMS} - {own}
+    space = f"{PREFIX}/namespaces/{own.name}-space"
+    headers = {"Authorization": f"Bearer {own.user}-token", "Accept": accept}
+    session = await doors._session(None)
+    lines: list[str] = []
+
+    async def listen(path: str) -> None:
+        async with session.get(f"{doors.url}{path}", headers=headers) as response:
+            assert response.status == 200, await response.text()
+            opened.release()
+            events, last = Events(response), ""
+            while f"{own.name}-comes" not in last:
+                last = json.dumps(await events.next())
+                lines.append(last)
+
+    watched = [
+        f"{space}/{plural}?watch=1&allowWatchBookmarks=1{start}"
+        for plural in ("workloads", "localqueues", "subscriptions")
+        for start in ("", "&resourceVersion=1")
+        if not (plural == "workloads" and start)  # which have no history so far back
+    ]
+    opened = asyncio.Semaphore(0)
+    async with asyncio.TaskGroup() as group:
+        for path in watched:
+            group.create_task(listen(path))
+        for _ in watched:
+            await opened.acquire()
+        for team in (other, own):  # the own one comes last, and ends the streams
+            await write(store, epoch, team.record("waits", State.ADMITTED, admitted_at=NOW), team.record("comes"))
+            for document in team.documents():
+                if document["kind"] in ("LocalQueue", "Subscription"):
+                    document["metadata"]["name"] = f"{team.name}-comes"
+                    await store.queues.create(parse_manifest(document), author=Author(team.user))
+                    break
+            spec = {"receiver": "pager", "events": ["Admitted"]}
+            subscription = manifest("Subscription", f"{team.name}-comes", namespace=f"{team.name}-space", spec=spec)
+            await store.queues.create(parse_manifest(subscription), author=Author(team.user))
+    assert [line for line in lines if told("", line, other)] == []
+    assert any(f"{own.name}-waits" in line for line in lines)
+
+
+@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+async def test_a_stream_that_is_not_for_the_user_is_refused_without_names(doors, own, clock):
+    (other,) = {*TEAMS} - {own}
+    refused = set()
+    for _, pattern in routes(doors):
+        if not pattern.startswith(PREFIX) or "{name}" in pattern:
+            continue
+        for query in ("", "&resourceVersion=1", f"&fieldSelector=metadata.name%3D{other.name}-waits"):
+            path = pattern.replace("{namespace}", f"{other.name}-space") + f"?watch=1{query}"
+            status = await doors.status("GET", path, token=f"{own.user}-token")
+            if status == 200:
+                continue
+            answer = await ask(doors, own, "GET", path)
+            assert told(path, json.dumps(answer.body), other) == set()
+            refused.add(path.partition("?")[0])
+            clock.advance(0.1)
+    for plural in ("workloads", "localqueues", "subscriptions", "clusterqueues", "cohorts"):
+        assert any(path.endswith(f"/{plural}") for path in refused)
+
+
+@pytest.mark.parametrize(
+    "selector", ["fieldSelector=status.state%3Dpending", "labelSelector=kueue.x-k8s.io%2Fqueue-name", ""]
+)
+async def test_a_stream_that_goes_on_tells_nothing_of_what_the_other_team_had_meanwhile(doors, store, epoch, selector):
+    own, other = TEAMS
+    address = f"namespaces/{own.name}-space/workloads?{selector}"
+    listed = await ask(doors, own, "GET", f"{PREFIX}/{address}")
+    assert listed.status == 200, listed.body
+    for team in (other, own):
+        await write(store, epoch, team.record("waits", State.ADMITTED, admitted_at=NOW), team.record("comes"))
+    session = await doors._session(None)
+    path = f"{PREFIX}/{address}&watch=1&resourceVersion={listed.body['metadata']['resourceVersion']}"
+    headers = {"Authorization": f"Bearer {own.user}-token"}
+    async with session.get(f"{doors.url}{path}", headers=headers) as response:
+        events, last = Events(response), ""
+        while f"{own.name}-comes" not in last:
+            last = json.dumps(await events.next())
+            assert told("", last, other) == set()
+
+
+async def test_a_stream_whose_user_loses_the_right_ends_without_names(doors, store, epoch, clock, monkeypatch):
+    own, other = TEAMS
+    monkeypatch.setattr("admission.api.watch.watch_request.RECHECK_SECONDS", 0.01)
+    headers = {"Authorization": f"Bearer {own.user}-token"}
+    session = await doors._session(None)
+    path = f"{PREFIX}/namespaces/{own.name}-space/workloads?watch=1"
+    async with session.get(f"{doors.url}{path}", headers=headers) as response:
+        root = doors.sandbox.local("root")
+        for role in ("admin", "sluice-team-lead"):
+            await root.delete("rolebindings", f"{own.name}-space", f"{own.user}-{role}")
+        clock.advance(10)
+        await write(store, epoch, other.record("comes"))
+        events, last = Events(response), {"type": ""}
+        while last["type"] != "ERROR":
+            last = await events.next()
+            assert told("", json.dumps(last), other) == set()
+        assert last["object"]["code"] == 403
