@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from api_client import on_both_databases
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, NOW_TEXT, record
 
-from admission.store.records import State
+from admission.api.documents.conditions import conditions as conditions_of
+from admission.store.records import Eviction, State
 
 
 def conditions(document):
@@ -176,3 +178,24 @@ async def test_workloads_are_neither_created_nor_replaced_nor_deleted(api, metho
         answer = await api.send(method, path, {})
         assert answer.status == 405
         assert answer.headers["Allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    ("evicted", "reason", "requeued"),
+    [
+        ("ClusterQueueStopped", "Suspended", ("False", "ClusterQueueStopped")),
+        ("LocalQueueStopped", "Suspended", ("False", "LocalQueueStopped")),
+        ("ClusterQueueStopped", "WaitingForQuota", ("True", "ClusterQueueRestarted")),
+        ("OnHold", "OnHold", ("False", "OnHold")),
+        ("Preempted", "Suspended", ("False", "Suspended")),
+        ("Preempted", "OnHold", ("False", "OnHold")),
+        ("Preempted", "WaitingForQuota", ("True", "Preempted")),
+        ("DeactivatedDueToAdmissionCheck", "WaitingForQuota", ("True", "Reactivated")),
+    ],
+)
+def test_what_is_kept_out_of_the_queue_is_not_requeued(evicted, reason, requeued):
+    """Kueue's semantics: `Requeued` is False while a queue is stopped, and True as soon as it is not."""
+    waits = replace(record("u1", "train"), eviction=Eviction(evicted, "why", 5.0), reason=reason, message="so it is")
+    found = {each["type"]: each for each in conditions_of(waits, now=10.0)}["Requeued"]
+    assert (found["status"], found["reason"]) == requeued
+    assert found["message"] == ("so it is" if requeued[0] == "False" else "It queues again.")

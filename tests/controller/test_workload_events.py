@@ -8,7 +8,7 @@ import pytest
 
 from admission.controller.state.workload_events import AGAIN_AFTER, LONG, WAITS_AFTER, WorkloadEvents
 from admission.model.workload import Workload
-from admission.store.records import Changes, State, Transition, WorkloadRecord
+from admission.store.records import Changes, Eviction, State, Transition, WorkloadRecord
 
 
 class Told:
@@ -67,13 +67,42 @@ def test_one_that_waits_for_quota_is_told_so_after_a_while_and_after_a_long_time
     assert told.take(1) == [("w", "PendingForLong", True)]
 
 
-def test_what_cannot_start_is_told_at_once_and_another_reason_a_little_later(told):
+def test_each_new_reason_that_does_not_pass_by_itself_is_told_at_once_and_the_same_one_a_little_later(told):
+    """So a process that is killed within the minute has told it."""
     told.commit(waits(reason="NoMatchingFlavor"))
     assert told.take() == [("w", "Pending", False)]
+    for reason in ("OnHold", "Deactivated"):
+        told.commit(waits(reason=reason))
+        assert told.take() == [("w", "Pending", False)]
     told.commit(waits(reason="OnHold"))
-    told.commit(waits(reason="Misconfigured"))
     assert told.take() == []
     assert told.take(AGAIN_AFTER) == [("w", "Pending", False)]
+    told.commit(waits(reason="WaitingForPreemptedWorkloads"))
+    assert told.take(AGAIN_AFTER - 1) == []
+    assert told.take(1) == [("w", "Pending", False)]
+    assert len(set(told.occasions)) == 5
+    assert told.occasions[3] == "", "that one must not be taken for the first of its reason"
+
+
+def evicted(told: Told, cause: str) -> WorkloadRecord:
+    eviction = Eviction(cause, f"{cause} it is.", told.now)
+    return replace(waits(), state=State.EVICTING, reason=cause, evict_reason=cause, eviction=eviction)
+
+
+@pytest.mark.parametrize("state", [State.EVICTING, State.PENDING])
+def test_an_eviction_that_a_killed_leader_may_not_have_told_is_one_occasion_for_both(told, state):
+    record = evicted(told, "Preempted")
+    told.commit(record)
+    assert told.take() == [("w", "Preempted", True)]
+    successor = Told()
+    successor.now = told.now + 5
+    successor.events.begin([replace(record, state=state)])
+    assert successor.take()[0] == ("w", "Preempted", True)
+    assert successor.occasions[0] == told.occasions[0] != ""
+    late = Told()
+    late.now = told.now + 1000
+    late.events.begin([replace(record, state=state)])
+    assert ("w", "Preempted", True) not in late.take()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +114,7 @@ def test_what_cannot_start_is_told_at_once_and_another_reason_a_little_later(tol
     ],
 )
 def test_an_eviction_is_a_warning(told, cause, event):
-    told.commit(replace(waits(), state=State.EVICTING, reason=cause, evict_reason=cause))
+    told.commit(evicted(told, cause))
     assert told.take() == [("w", event, True)]
 
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from admission.engine.vocabulary import PENDING_EVALUATION, PODS_UNSCHEDULED, PREEMPTED
+from admission.engine.vocabulary import (
+    BEING_DELETED,
+    CLUSTER_QUEUE_STOPPED,
+    LOCAL_QUEUE_STOPPED,
+    MISCONFIGURED,
+    ON_HOLD,
+    PENDING_EVALUATION,
+    PODS_UNSCHEDULED,
+    PREEMPTED,
+    SUSPENDED,
+)
 from admission.model import sentences
 from admission.store.records import Eviction, State
 
 if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.store.records import WorkloadRecord
+
+_RESTARTED: Final = {CLUSTER_QUEUE_STOPPED: "ClusterQueueRestarted", LOCAL_QUEUE_STOPPED: "LocalQueueRestarted"}
+"""Kueue's reasons for which those are queued again that had to leave a stopped queue."""
+_KEPT_OUT: Final = frozenset({SUSPENDED, ON_HOLD, MISCONFIGURED, BEING_DELETED})
 
 
 def conditions(record: WorkloadRecord, *, now: float) -> list[Document]:
@@ -94,12 +108,19 @@ def _readiness(record: WorkloadRecord) -> list[Document]:
 
 
 def _requeued(record: WorkloadRecord, eviction: Eviction, now: float) -> Document:
+    """As in Kueue it is True when the workload is in the queue again, and not while something keeps it out of that."""
     if not record.active:
         return _condition("Requeued", False, "Deactivated", record.message, record.queued_at)
+    if record.reason in _KEPT_OUT:
+        is_stopped = record.reason == SUSPENDED and eviction.reason in _RESTARTED
+        reason = eviction.reason if is_stopped else record.reason
+        return _condition("Requeued", False, reason, record.message, record.queued_at)
     if record.not_before is not None and record.not_before > now:
         text = sentences.backing_off(record.not_before)
         return _condition("Requeued", False, eviction.reason, text, record.queued_at)
-    reason = "QueueRestarted" if record.not_before is None else "BackoffFinished"
+    reason = "BackoffFinished" if record.not_before is not None else _RESTARTED.get(eviction.reason, eviction.reason)
+    if eviction.reason.startswith("Deactivated"):
+        reason = "Reactivated"
     return _condition("Requeued", True, reason, sentences.REQUEUED, record.queued_at)
 
 

@@ -11,11 +11,9 @@ from admission.controller.decisions.commit_batching import CommitBatching
 from admission.controller.decisions.scheduler import REASONS_INTERVAL
 from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.work_log import WorkLog
-from admission.controller.state.workload_change import QUOTA_RESERVED
-from admission.controller.state.workload_events import WorkloadEvents
+from admission.controller.state.workload_events import TELLS_WHY, WorkloadEvents
 from admission.controller.workloads.requests import reference
 from admission.store.errors import ContradictsLedger, Unwritable
-from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +72,7 @@ class Committer:
         """Write an Event about a workload's object, and a line of the log if it tells why the workload waits."""
         regarding = reference(record.workload)
         self._events.record(regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion)
-        if record.state is not State.EVICTING and reason != QUOTA_RESERVED:  # those have their line already
+        if reason in TELLS_WHY:  # all others have their line already
             self.work_log.tell_waiting(record, note)
 
     def _note_unwritten(self, error: Unwritable, isolation: Isolation) -> None:

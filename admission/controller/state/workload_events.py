@@ -23,13 +23,13 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from admission.store.records import Changes, WorkloadRecord
+    from admission.store.records import Changes, Eviction, WorkloadRecord
 
 WAITS_AFTER: Final = 10.0
 """Seconds of waiting for quota after which an Event tells the reason; other reasons are told at once."""
 
 AGAIN_AFTER: Final = 60.0
-"""Seconds, at least, between two Events of one workload that tell why it waits."""
+"""Seconds, at least, between two Events that tell the same reason of one workload, or one that passes by itself."""
 
 LONG: Final = 3600.0
 """Seconds of waiting after which a Warning tells so, and again whenever that time has doubled."""
@@ -42,6 +42,11 @@ Emit: TypeAlias = "Callable[[WorkloadRecord, str, str, bool, str], object]"
 """Called with a record, and of an Event: reason, note, whether it is a Warning, and its occasion or nothing (see
 `EventRecorder.record`)."""
 
+PENDING: Final = "Pending"
+PENDING_FOR_LONG: Final = "PendingForLong"
+TELLS_WHY: Final = frozenset({PENDING, PENDING_FOR_LONG, PODS_UNSCHEDULED})
+"""Reasons of Events that tell why a workload does not run now; the others tell what has happened."""
+
 _LOOK_SECONDS: Final = 1.0
 _PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_FOR_PREEMPTED, "WaitingForPodsReady"})
 """Reasons that often go away by themselves within moments."""
@@ -50,7 +55,7 @@ _PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_
 class _Waiting:
     """What was told of one waiting workload."""
 
-    __slots__ = ("due", "long_from", "record", "told", "told_at")
+    __slots__ = ("due", "long_from", "reasons", "record", "told", "told_at")
 
     def __init__(self, record: WorkloadRecord) -> None:
         self.record = record
@@ -58,6 +63,8 @@ class _Waiting:
         """When something is to be told next."""
         self.told = ""
         self.told_at = 0.0
+        self.reasons: set[str] = set()
+        """All that were told since it was queued."""
         self.long_from = record.queued_at + LONG
         """When it has waited for long, or for twice as long as when that was told last."""
 
@@ -77,6 +84,8 @@ class WorkloadEvents:
         self._due.clear()
         now = self._clock()
         for record in records:
+            if record.eviction is not None and record.eviction.at > now - IN_DOUBT:
+                self._tell_eviction(record, record.eviction)
             if record.state is not State.PENDING:
                 continue
             waiting = self._waiting[record.workload.uid] = _Waiting(record)
@@ -85,6 +94,7 @@ class WorkloadEvents:
                 self._schedule(waiting, first)
                 continue
             waiting.told, waiting.told_at = _text(record), first
+            waiting.reasons.add(record.reason)
             long = LONG
             while record.queued_at + long <= now:
                 long *= 2
@@ -103,12 +113,16 @@ class WorkloadEvents:
                 self._follow(record)
                 continue
             self._waiting.pop(uid, None)
-            if record.state is State.EVICTING and uid in evicted:
-                self._emit(record, _eviction_reason(record.evict_reason), record.message, True, "")
+            if record.state is State.EVICTING and uid in evicted and record.eviction is not None:
+                self._tell_eviction(record, record.eviction)
             elif record.checks_pending and uid in reserved:
                 self._emit(record, QUOTA_RESERVED, record.message, False, "")
             elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:
                 self._emit(record, PODS_UNSCHEDULED, record.message, True, "")
+
+    def _tell_eviction(self, record: WorkloadRecord, eviction: Eviction) -> None:
+        reason = _eviction_reason(eviction.reason)
+        self._emit(record, reason, eviction.message, True, f"{reason} at {eviction.at:.0f}")
 
     def _follow(self, record: WorkloadRecord) -> None:
         uid, now = record.workload.uid, self._clock()
@@ -119,9 +133,10 @@ class WorkloadEvents:
             known.record = record
             return
         known.record = record
-        earliest = record.queued_at + WAITS_AFTER if record.reason in _PASSING else now
-        again = known.told_at + AGAIN_AFTER if known.told else 0.0
-        self._schedule(known, min(max(earliest, again), known.long_from))
+        passes = record.reason in _PASSING
+        earliest = record.queued_at + WAITS_AFTER if passes else now
+        again = known.told_at + AGAIN_AFTER if passes or record.reason in known.reasons else 0.0
+        self._schedule(known, min(max(earliest, again if known.told else 0.0), known.long_from))
 
     def _schedule(self, waiting: _Waiting, due: float) -> None:
         waiting.due = due
@@ -139,12 +154,14 @@ class WorkloadEvents:
             if now >= waiting.long_from:
                 waited = now - record.queued_at
                 waiting.long_from = record.queued_at + 2 * waited
-                self._emit(record, "PendingForLong", f"It has waited for {waited / 3600:.0f} h. {text}", True, "")
+                self._emit(record, PENDING_FOR_LONG, f"It has waited for {waited / 3600:.0f} h. {text}", True, "")
                 waiting.told, waiting.told_at = text, now
             elif text != waiting.told and record.message:
-                occasion = "" if waiting.told else f"waits since {record.queued_at:.0f}"
-                self._emit(record, "Pending", text, False, occasion)
+                is_new = record.reason not in waiting.reasons
+                occasion = f"{record.reason} since {record.queued_at:.0f}" if is_new else ""
+                self._emit(record, PENDING, text, False, occasion)
                 waiting.told, waiting.told_at = text, now
+                waiting.reasons.add(record.reason)
             self._schedule(waiting, waiting.long_from)
 
     async def run(self) -> NoReturn:
