@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 STATUS_SECONDS = 1.0
-"""The numbers in the status of queues are looked at so often, as long as somebody watches them."""
+"""The numbers in the status of queues are looked at so often, as long as somebody watches them ..."""
+STATUS_SHARE = 0.04
+"""... but more seldom where that would take more than this part of the time, as there are very many queues ..."""
+STATUS_SECONDS_AT_MOST = 5.0
+"""... though not more seldom than that."""
 _BATCH = 1_000
 MOST = 20_000
 """A watch cannot begin so many changes ago; to list again costs less."""
@@ -107,6 +111,7 @@ class QueueObjectSource:
         self._clock = clock
         self._known: dict[str, Item] = {}
         self._looked_at = 0.0
+        self._every = STATUS_SECONDS
         self._may_differ = False
 
     async def begin(self) -> int:
@@ -116,7 +121,7 @@ class QueueObjectSource:
         return revision
 
     def pause(self) -> float | None:
-        return max(0.0, self._looked_at + STATUS_SECONDS - self._clock()) if self._may_differ else None
+        return max(0.0, self._looked_at + self._every - self._clock()) if self._may_differ else None
 
     async def live(self, since: int) -> tuple[list[Change], int]:
         newest = self._store.revisions.newest
@@ -124,7 +129,7 @@ class QueueObjectSource:
         upto = max([since, newest, *(version.revision for version in versions)])
         self._may_differ |= self._has_status and upto > since
         changes = await self._versions(versions, self._known)
-        if self._may_differ and self._clock() >= self._looked_at + STATUS_SECONDS:
+        if self._may_differ and self._clock() >= self._looked_at + self._every:
             # First, so that who has got the rest, whose revisions are true ones, has got these, too.
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
@@ -187,6 +192,8 @@ class QueueObjectSource:
             if status != before.document["status"]:
                 self._known[key] = Item(before.subject, {**before.document, "status": status}).at(since)
                 changes.append(Change(key, upto, before, self._known[key]))
+        took = self._clock() - self._looked_at
+        self._every = min(max(STATUS_SECONDS, took / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
         if changes and is_all:
             last = changes[-1]
             self._known[last.key] = item = self._known[last.key].at(upto)
