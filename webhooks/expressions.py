@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission.kinds.base import SUBMITTED_BY
+from admission.kinds.base import KUEUE, SUBMITTED_BY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +17,26 @@ if TYPE_CHECKING:
 ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp)"
 """Whether an object is not being deleted."""
 
+_DOMAINS: Final = {"sluice.dev/": "^sluice[.]dev/.*[Qq]ue", KUEUE: "^kueue[.]x-k8s[.]io/.*[Qq]ue"}
+"""What keys of labels look like by which somebody wants a Job queued, in the syntax of RE2 and of Python."""
+
 
 def shows_queue_label(variable: str, kind: Kind) -> str:
     """Whether an object has a queue label, be it empty."""
     labels = " || ".join(f"'{key}' in {variable}.metadata.labels" for key in kind.conventions.queue_labels)
     return f"(has({variable}.metadata.labels) && ({labels}))"
+
+
+def queue_like(kind: Kind) -> str:
+    """A regular expression for the keys of labels that look like a queue label, be they rightly written or not."""
+    known = kind.conventions.queue_labels
+    return "|".join(like for domain, like in _DOMAINS.items() if any(key.startswith(domain) for key in known))
+
+
+def shows_odd_queue_label(variable: str, kind: Kind) -> str:
+    """Whether an object has a label that looks like a queue label."""
+    labels = f"{variable}.metadata.labels"
+    return f"(has({labels}) && {labels}.exists(key, key.matches('{queue_like(kind)}')))"
 
 
 def is_queued(variable: str, kind: Kind) -> str:

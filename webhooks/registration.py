@@ -1,8 +1,9 @@
 """How the API server learns of the webhook: a configuration, written by Sluice itself (`webhooks.standing`).
 
-Only objects with a queue label are sent, so that an outage of Sluice stops nobody else; those are refused meanwhile
-(failurePolicy Fail), because a Job that slipped through would run beside all quotas. Each creation is sent once, and an
-update only if it touches what the webhook looks at. In managed namespaces a second entry is for Jobs without the label.
+Only objects with a queue label (at their creation also with one that is misspelled) are sent, so that an outage of
+Sluice stops nobody else; those are refused meanwhile (failurePolicy Fail), because a Job that slipped through would run
+beside all quotas. Each creation is sent once, and an update only if it touches what the webhook looks at. In managed
+namespaces a second entry is for Jobs without the label.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
-from webhooks.expressions import ALIVE, decisive, label, made_by_users, not_by, shows_queue_label
+from webhooks.expressions import ALIVE, decisive, label, made_by_users, not_by, shows_odd_queue_label, shows_queue_label
 from webhooks.policies import unlabelled
 
 if TYPE_CHECKING:
@@ -145,6 +146,6 @@ def _quoted(value: object) -> str:
 
 
 def _has_or_had_a_queue_label(kind: Kind) -> str:
-    return " || ".join(
-        f"({variable} != null && {shows_queue_label(variable, kind)})" for variable in ("object", "oldObject")
-    )
+    labels = [f"({variable} != null && {shows_queue_label(variable, kind)})" for variable in ("object", "oldObject")]
+    # A Job that its user thinks is queued gets a warning.
+    return " || ".join([*labels, f"(oldObject == null && {shows_odd_queue_label('object', kind)})"])

@@ -9,7 +9,9 @@ and GitOps tools write these fields in good faith, and a refusal would stop them
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,9 +22,10 @@ from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
 from admission.kinds.rules import first_match
 from webhooks.errors import MalformedReview
+from webhooks.expressions import queue_like
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from admission.kinds.rules import QueueRule
 
@@ -149,6 +152,8 @@ class Reviewer:
                 for label in kind.conventions.queue_labels
                 if _labels(new).get(label) == "" and (old is None or _labels(old).get(label) != "")
             ]
+            if old is None and not request.managed:
+                answer.warnings += _misspelled(new, kind)
             return
         # What was accepted in a queue once must not keep finalizers and labels from being changed for ever.
         known = kind.faults(old) if old is not None and kind.queue_name(old) else []
@@ -158,6 +163,20 @@ class Reviewer:
             answer.warnings.append(
                 f'there is no LocalQueue "{queue}" in namespace "{request.namespace}" yet: the {kind.kind} waits for it'
             )
+
+
+def _misspelled(new: Object, kind: Kind) -> list[str]:
+    """Of labels that look as if they should name a queue, and do not."""
+    known, like = kind.conventions.queue_labels, queue_like(kind)
+    return [
+        f"the label {key} of this {kind.kind} names no queue; did you mean {_nearest(key, known)}?"
+        for key in _labels(new)
+        if key not in known and re.search(like, key)
+    ]
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    return next(iter(get_close_matches(key, known, n=1)), known[0])
 
 
 def _keep_queued_by_rule(

@@ -215,6 +215,20 @@ async def test_a_job_with_faults_is_refused_with_their_paths(connect, registered
             await alice.create(JOBS, make_job("j", annotations={"sluice.dev/hold": "maybe"}))
 
 
+async def test_a_misspelled_queue_label_is_told_at_creation_and_of_another_owner_never_looked_at(
+    connect, registered, reviewer
+):
+    async with connect("alice") as alice:
+        for number, key in enumerate(("sluice.dev/queue-nam", "kueue.x-k8s.io/queue_name", "x.example/queue-name")):
+            job = make_job(f"j-{number}", queue="")
+            job["metadata"]["labels"] = {key: "main"}
+            assert (await alice.create(JOBS, job))["spec"]["suspend"] is False
+            await alice.patch(f"{JOBS}/j-{number}", {"spec": {"parallelism": 2}})
+    assert reviewer.asked == 2
+    alone = Registration(all_kinds(kueue_labels=False), "https://127.0.0.1:1", Scope(()))
+    assert "kueue[.]" not in str(alone.configuration(b""))
+
+
 async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, client, registered, reviewer):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))

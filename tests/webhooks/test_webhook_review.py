@@ -41,6 +41,27 @@ def test_a_job_without_queue_is_left_alone():
     assert mutate(job) == (job, [])
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("sluice.dev/queue-nam", "sluice.dev/queue-name"),
+        ("sluice.dev/queue_name", "sluice.dev/queue-name"),
+        ("sluice.dev/Queue", "sluice.dev/queue-name"),
+        ("kueue.x-k8s.io/queue_name", "kueue.x-k8s.io/queue-name"),
+        ("x.example/queue-name", ""),
+        ("sluice.dev/other", ""),
+    ],
+)
+def test_a_misspelled_queue_label_is_told_once(key, meant):
+    job = make_job(labels={key: "main"})
+    stored, warnings = mutate(job)
+    assert stored == job
+    says = f"the label {key} of this Job names no queue; did you mean {meant}?"
+    assert warnings == ([says] if meant else [])
+    assert mutate(job | {"spec": {**job["spec"], "suspend": True}}, job)[1] == []
+    assert mutate(make_job(labels={key: "main", "sluice.dev/queue-name": "main"}))[1] == []
+
+
 def test_a_job_of_another_controller_is_left_alone():
     job = make_job(managedBy="kueue.x-k8s.io/multikueue")
     assert mutate(job) == (job, [])
