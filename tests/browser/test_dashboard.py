@@ -75,6 +75,15 @@ async def test_the_overview_shows_the_tree_and_what_needs_attention(admin: Perso
     await page.close()
 
 
+async def test_ages_are_true_where_the_clock_of_the_browser_is_wrong(running: World, browser: Browser) -> None:
+    await put(running, pending_record(running, "skewed"), story="not enough GPUs")
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        await someone.context.add_init_script("const real = Date.now; Date.now = () => real() + 3 * 86400000;")
+        page = await someone.open("namespaces/vision/workloads/skewed")
+        story = page.get_by_role("region", name="What happened")
+        await expect(story).to_contain_text(re.compile(r", for \d+ (s|min) so far"))
+
+
 async def test_an_admission_is_seen_at_once(running: World, admin: Person, grace: Person) -> None:
     record = pending_record(running, "watched", user="grace")
     await put(running, record)

@@ -29,6 +29,20 @@ function query(params) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
+const COARSE = 2000;
+let ahead = 0;
+
+// The time in milliseconds on Sluice's clock, which all times in its answers are of; this machine's may be wrong.
+export function serverNow() {
+  return Date.now() + ahead;
+}
+
+function setClock(response) {
+  const told = Date.parse(response.headers.get("Date")) - Date.now();
+  // The header tells whole seconds, and the answer took its time.
+  if (Number.isFinite(told)) ahead = Math.abs(told) > COARSE ? told : 0;
+}
+
 async function send(method, address, { params, body, type = "application/json", headers = {}, signal } = {}) {
   const sent = { Accept: "application/json", "X-Requested-With": "sluice-dashboard", ...headers };
   if (body !== undefined) sent["Content-Type"] = type;
@@ -41,6 +55,7 @@ async function send(method, address, { params, body, type = "application/json", 
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "Sluice cannot be reached. Check the network connection; the page goes on by itself when it is back.");
   }
+  setClock(response);
   if (!response.ok) throw await failure(response, address);
   return response;
 }

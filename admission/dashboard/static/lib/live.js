@@ -1,5 +1,5 @@
 // Data that stays up to date while the page is looked at: hidden pages hold no connection and ask for nothing.
-import { ApiError, get, list, onSignedOut, watch } from "./api.js";
+import { ApiError, get, list, onSignedOut, serverNow, watch } from "./api.js";
 import { useEffect, useMemo, useRef, useState } from "./ui.js";
 
 const RENDER_MS = 120;
@@ -183,17 +183,17 @@ export function useAnswer(address, params = {}, { everyMs = 0, leastMs = 0, deps
   return { data: current.data, error: current.error, again: () => setRound((n) => n + 1) };
 }
 
-let now = Date.now();
+let now = serverNow();
 const tickers = new Set();
 setInterval(() => {
   if (document.hidden) return;
-  now = Date.now();
+  now = serverNow();
   for (const tick of tickers) tick(now);
 }, 1000);
 
-// The time in milliseconds, anew each second.
+// The time in milliseconds by Sluice's clock, anew each second.
 export function useNow() {
-  const [value, setValue] = useState(Date.now());
+  const [value, setValue] = useState(serverNow());
   useEffect(() => {
     tickers.add(setValue);
     return () => tickers.delete(setValue);

@@ -1,4 +1,5 @@
 // Who used how much: chart, table, and a file to take along.
+import { serverNow } from "../lib/api.js";
 import { StackedChart } from "../lib/charts.js";
 import { Card, Empty, Failure, Loading, PageHead, Segments, Table } from "../lib/components.js";
 import { hours, hoursName, percent, plural, resourceName, shown } from "../lib/format.js";
@@ -29,9 +30,9 @@ const UNITS = { m: 60, h: 3600, d: DAYS, w: 7 * DAYS };
 function lengthOf(from, to) {
   const at = (text) => {
     const relative = RELATIVE.exec(text);
-    return relative ? Date.now() / 1000 - relative[1] * UNITS[relative[2]] : Date.parse(text) / 1000;
+    return relative ? serverNow() / 1000 - relative[1] * UNITS[relative[2]] : Date.parse(text) / 1000;
   };
-  return (to ? at(to) : Date.now() / 1000) - at(from);
+  return (to ? at(to) : serverNow() / 1000) - at(from);
 }
 
 // `address` is that of the report: of the cluster, of a namespace, or of one's own work.
