@@ -44,6 +44,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 WATCH_SECONDS = 300
 """How long one request of a watch is kept open; the server ends it, and the next one goes on from there."""
 
+_PLAIN = "; if it speaks TLS, write https:// instead of http://"
 _ATTEMPTS = 4
 _LONGEST_WAIT = 30.0
 _TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=5)
@@ -214,7 +215,9 @@ class Transport:
         if self.door.aggregated:
             help_ = "is it registered there, by an APIService v1.sluice.dev?"
             return BadAnswer(f"what answers at {self.door.where} serves no Sluice ({what}); {help_}")
-        return BadAnswer(f"what answers at {self.door.where} is no Sluice ({what}); check the address")
+        # Servers of other libraries say so to whoever speaks plain HTTP to their TLS port.
+        hint = _PLAIN if response.status == 400 and self._base.scheme == "http" else "; check the address"
+        return BadAnswer(f"what answers at {self.door.where} is no Sluice ({what}){hint}")
 
 
 def _broke(error: Unreachable) -> bool:
@@ -240,6 +243,8 @@ def _explain(error: Exception, where: str) -> str:
             return f"{where} cannot be reached ({_cause(error.os_error)}); does Sluice run there?"
         case TimeoutError():
             return f"{where} gave no answer in time; try again"
+        case aiohttp.ServerDisconnectedError() if where.startswith("http://"):
+            return f"{where} gave no answer ({error}){_PLAIN}"
         case _:
             return f"{where} gave no answer ({str(error) or type(error).__name__})"
 

@@ -161,10 +161,10 @@ def response_error(request: str, code: int, headers: Mapping[str, str], body: by
 def transport_error(request: str, error: Exception) -> Unreachable:
     """The error for an exception of aiohttp: no answer, or half of one."""
     misdirected = isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError | aiohttp.InvalidURL)
-    return (Misdirected if misdirected else Unreachable)(f"{request}: {_explain(error)}")
+    return (Misdirected if misdirected else Unreachable)(f"{request}: {_explain(error, request)}")
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception, request: str) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             cause = error.certificate_error
@@ -173,7 +173,8 @@ def _explain(error: Exception) -> str:
                 f"the server's certificate is not trusted ({detail}): check the certificate authority and the address"
             )
         case aiohttp.ClientConnectorSSLError():
-            return f"no TLS connection ({error.os_error.strerror or error.os_error}): check that the address is https"
+            cause = error.os_error.strerror or error.os_error
+            return f"no TLS connection ({cause}): check that the server speaks TLS; http:// is for one that does not"
         case aiohttp.ClientConnectorDNSError():
             return "the host name cannot be resolved: check the server's address"
         case aiohttp.ClientConnectorError():
@@ -184,5 +185,7 @@ def _explain(error: Exception) -> str:
             return f"the TLS connection failed ({error})"
         case aiohttp.InvalidURL():
             return "this is not an address: check the server in the kubeconfig"
+        case aiohttp.ServerDisconnectedError() if "http://" in request:
+            return "the server ended the connection: if it speaks TLS, write https:// instead of http://"
         case _:
             return f"the connection broke ({str(error) or type(error).__name__})"

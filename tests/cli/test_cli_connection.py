@@ -78,6 +78,22 @@ def test_what_is_missing_is_said(arguments, environment, says):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (("hold", "train"), "kubectl label job train sluice.dev/hold=true"),
+        (("release", "job/it's", "-n", "a"), "kubectl label job 'it'\"'\"'s' sluice.dev/hold- -n a"),
+        (("activate", "train"), ""),
+    ],
+)
+def test_without_sluice_kubectl_is_named(arguments, instead):
+    done = Sluice({"SLUICE_SERVER": NOWHERE, "SLUICE_TOKEN": "t"}).run(*arguments)
+    assert done.exit_code == 1
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith(f"error: {NOWHERE} cannot be reached")
+    assert rest == ([f"error: without Sluice's API: {instead}"] if instead else [])
+
+
 async def test_a_context_that_is_not_there(tmp_path):
     file = kubeconfig(tmp_path / "config", NOWHERE, token="t")
     done = await Sluice()("get", "cq", "--context", "nope", KUBECONFIG=str(file))

@@ -276,6 +276,10 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 assert refused.exit_code == 1
                 assert 'User "bob" cannot' in refused.stderr
             assert 'cannot patch resource "workloads"' in (await alice("prioritize", "mine", "--top")).stderr
+            for command in (["get", "wl"], ["logs", "mine"], ["submit", *FLAGS]):
+                hint = "; is it another namespace that you mean? Add -n NAMESPACE\n"
+                assert (await bob(*command)).stderr.endswith(hint)
+                assert not (await bob(*command[:1], "-n", "default", *command[1:])).stderr.endswith(hint)
             # Who may release any workload takes the label of its user away, too.
             assert (await alice("hold", "mine")).exit_code == 0
             while "It is held by its label" not in (await admin("why", "mine")).stdout:

@@ -42,6 +42,13 @@ def test_the_public_surface_is_a_sorted_list():
     assert all(hasattr(client, name) for name in client.__all__)
 
 
+async def test_a_server_that_wants_tls_may_say_so_by_400(scripted, script):
+    sluice, _, _ = scripted
+    script.answers = [(400, {"Content-Type": "text/plain"}, "Client sent an HTTP request to an HTTPS server.")]
+    with pytest.raises(BadAnswer, match=r"\(400 .*\); if it speaks TLS, write https:// instead of http://$"):
+        await sluice.cohorts.get("a")
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "error"),
     [
@@ -228,5 +235,11 @@ async def test_tls_with_the_right_authority_and_without(tmp_path, script):
             with pytest.raises(Unreachable, match=r"certificate of .* is not trusted .*; name its CA") as caught:
                 await sluice.cohorts.get("a")
             assert isinstance(caught.value.__cause__, ssl.SSLError | OSError)
+        async with Sluice(url.replace("https", "http"), token="t") as sluice:
+            with pytest.raises(Unreachable, match=r"gave no answer .*; if it speaks TLS, write https:// instead of"):
+                await sluice.cohorts.get("a")
+        async with Sluice(script.url.replace("http", "https"), ca=tmp_path / "authority.pem") as sluice:
+            with pytest.raises(Unreachable, match=r"does not speak TLS as expected; http:// instead of https://\?"):
+                await sluice.cohorts.get("a")
     finally:
         await runner.cleanup()

@@ -38,7 +38,8 @@ async def test_admissions_and_evictions_with_their_cause_are_a_line_each(world, 
     await world.order("high", priority=10)
     await world.job("high", runs)
 
-    (low, low_facts), (order, _), (evicted, facts), (high, _) = told()
+    (low, low_facts), (order, ordered), (evicted, facts), (high, _) = told()
+    assert "clusterQueue" not in ordered, "it is in none yet"
     assert order == "order about Job team-a/high: priority 10 by ada: because"
     assert re.fullmatch(r"admitted Job team-a/low after \d+ s: Admitted by ClusterQueue cq on default.", low)
     assert low_facts.items() >= {"workload": "team-a/low", "clusterQueue": "cq", "reason": "Admitted"}.items()

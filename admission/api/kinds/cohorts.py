@@ -33,10 +33,11 @@ async def _deletion_warnings(store: Store, gone: Sequence[Cohort]) -> list[str]:
     for item in gone:
         members = [member for member in await store.queues.members(item.name) if member not in own]
         if members:
-            cut_off = f"are cut off from Cohort {item.spec.parent_name}" if item.spec.parent_name else "lose its quota"
+            parent = item.spec.parent_name
+            lost = f"its quota, its limits and all of Cohort {parent}" if parent else "its quota and its limits"
             texts.append(
-                f"Cohort {item.name} is still named by {listed(members)}, which go on sharing with each other and "
-                f"{cut_off}; create it again, or give them another one"
+                f"Cohort {item.name} is still named by {listed(members)}: without its object {lost} are lost to what "
+                f"names it; name another Cohort there, or bring it back by `sluice rollback cohort/{item.name}`"
             )
     return texts
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 _TOKENS = ("SLUICE_TOKEN", "SLUICE_ADMIN_TOKEN")
 
+NAMESPACE_HINT = "is it another namespace that you mean? Add -n NAMESPACE"
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -75,17 +77,27 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_connection
 
 
+def has_no_namespace_flag() -> bool:
+    """Whether the command that runs could have been given -n, and was not."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("namespace", "") is None
+
+
 @asynccontextmanager
 async def connect(connection: Connection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
     """The Sluice of `connection`, for the time of the block. Raises CommandError if nothing says where it is.
 
     What the block does not find is raised as CommandError with the name that may have been meant, where there is one.
     """
-    from admission.client import NotFound
+    from admission.client import Forbidden, NotFound
 
     async with _sluice(connection, warn) as sluice:
         try:
             yield sluice
+        except Forbidden as error:
+            if not (error.namespace and has_no_namespace_flag()):
+                raise
+            raise CommandError(f"{error}; {NAMESPACE_HINT}") from error
         except NotFound as error:
             hint = await similar_name(sluice, *error.about, asked_in=error.namespace)
             if not hint:

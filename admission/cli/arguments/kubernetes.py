@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from admission.cli.arguments.connection import NAMESPACE_HINT, has_no_namespace_flag
 from admission.cli.configuration.integrations import read_integrations
 from admission.cli.errors import CommandError
 from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
-from admission.cluster.errors import BadKubeconfig, StatusError
+from admission.cluster.errors import BadKubeconfig, Forbidden, StatusError
 from admission.kinds import Kind, Kinds, all_kinds, frameworks_known, parse_form
 from admission.kinds.registry import api_root
 
@@ -37,7 +38,10 @@ async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
     except BadKubeconfig as error:
         raise CommandError(f"Jobs are written and read through the Kubernetes API: {error}") from error
     except StatusError as error:
-        raise CommandError(str(error.status.get("message") or error)) from error
+        text = str(error.status.get("message") or error)
+        if isinstance(error, Forbidden) and "in the namespace" in text and has_no_namespace_flag():
+            text = f"{text}; {NAMESPACE_HINT}"
+        raise CommandError(text) from error
 
 
 def namespace_of(connection: Connection, given: str | None) -> str:

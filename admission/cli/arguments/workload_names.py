@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from admission.cli.arguments.suggestions import similar_name
 from admission.cli.errors import CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from admission.client import Sluice, Workload
+
+
+@contextmanager
+def or_by_kubectl(verb: str, kind: str, name: str, namespace: str | None, *rest: str) -> Iterator[None]:
+    """Where Sluice does not answer, say in the CommandError how `kubectl VERB` does the same to the object."""
+    from admission.client import Unavailable, Unreachable
+
+    try:
+        yield
+    except (Unavailable, Unreachable) as error:
+        where = ("-n", namespace) if namespace else ()
+        command = shlex.join(["kubectl", verb, kind or "job", name, *rest, *where])
+        raise CommandError(f"{error}\nwithout Sluice's API: {command}") from error
 
 
 async def found_workload(sluice: Sluice, name: str, namespace: str | None, kind: str) -> Workload:

@@ -12,7 +12,7 @@ import click
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, namespace_of, object_path, own_name
 from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, workload_named
-from admission.cli.arguments.workload_names import found_workload
+from admission.cli.arguments.workload_names import found_workload, or_by_kubectl
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.errors import NotFound
@@ -90,7 +90,8 @@ async def _named(sluice: Sluice, names: Sequence[str], namespace: str) -> list[W
     found = {}
     for text in names:
         kind, name = workload_named(text)
-        workload = await found_workload(sluice, name, namespace, kind)
+        with or_by_kubectl("delete", kind, name, namespace):
+            workload = await found_workload(sluice, name, namespace, kind)
         if workload.finished:
             raise CommandError(f"{workload.object_name} has finished already; kubectl delete takes it away")
         found[workload.uid] = workload

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from admission.apimachinery.differences import differences
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import (
     complete_name,
@@ -30,7 +31,10 @@ from admission.cli.output.tables import age, aligned
 if TYPE_CHECKING:
     from admission.cli.arguments.objects import Target
     from admission.client import Revision, Sluice, Story
+    from admission.client.documents import Documents
+    from admission.client.transport import Document
 
+_NOT_WRITTEN = ("apiVersion", "kind", "metadata", "status")
 _LONGEST = 60  # characters of a value in a difference
 
 
@@ -97,11 +101,14 @@ def rollback(
         async with connect(connection) as sluice:
             where = scope(target.resource, namespace, sluice)
             to = revision or await _one_before(sluice, target, where)
-            document = None
-            if writing.dry_run != "client":
-                documents = sluice.documents(target.resource.plural)
-                document = await documents.rollback(target.name, to, where, options=writing.options)
-            print_outcome(target.shown, f"rolled back to revision {to}", writing, document)
+            if writing.dry_run == "client":
+                print_outcome(target.shown, f"rolled back to revision {to}", writing)
+                return
+            documents = sluice.documents(target.resource.plural)
+            before = await _present(documents, target.name, where)
+            document = await documents.rollback(target.name, to, where, options=writing.options)
+            details = ["it was deleted before"] if before is None else _changed(before, document)
+            print_outcome(target.shown, f"rolled back to revision {to}", writing, document, details=details)
 
     asyncio.run(run())
 
@@ -123,6 +130,29 @@ def _is_type(kind: str) -> bool:
     except click.UsageError:
         return False
     return True
+
+
+async def _present(documents: Documents, name: str, namespace: str | None) -> Document | None:
+    """The object as it is now; None if it is deleted."""
+    from admission.client import NotFound
+
+    try:
+        return await documents.get(name, namespace)
+    except NotFound:
+        return None
+
+
+def _changed(before: Document, after: Document) -> list[str]:
+    """What a rollback has changed, or would change."""
+    changes = differences(_written(before), _written(after))
+    lines = [f"{one['path']}: {_value(one.get('before'))} -> {_value(one.get('after'))}" for one in changes]
+    return lines or ["nothing has changed: it is so already"]
+
+
+def _written(document: Document) -> Document:
+    """What users write."""
+    labels = {"labels": document["metadata"].get("labels", {})}
+    return {"metadata": labels} | {name: value for name, value in document.items() if name not in _NOT_WRITTEN}
 
 
 async def _one_before(sluice: Sluice, target: Target, namespace: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,14 +11,15 @@ import click
 from admission.api.registry import WORKLOADS
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import complete_workload, namespace_option, workload_argument, workload_named
-from admission.cli.arguments.workload_names import found_workload
+from admission.cli.arguments.workload_names import found_workload, or_by_kubectl
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import Writing, print_outcome, writing_options
+from admission.kinds.base import HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from admission.client import Forbidden, Workload
+    from admission.client import Forbidden, Sluice, Workload
 
 _several = click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True, shell_complete=complete_workload)
 
@@ -166,30 +168,41 @@ async def _change(
     writing: Writing,
     connection: Connection,
 ) -> None:
-    from admission.client import Forbidden
-
     async with connect(connection) as sluice:
         for kind, name in _named(names):
-            workload = await found_workload(sluice, name, namespace, kind)
-            is_released = spec.get("hold") is False
-            if is_released and workload.document["spec"].get("active") is False:
-                raise CommandError(
-                    f"{workload.object_name} is deactivated, not held; `sluice activate` lets it queue again"
-                )
-            document = None
-            if writing.dry_run != "client":
-                try:
-                    document = await sluice.workloads.documents.patch(
-                        workload.name, {"spec": spec}, workload.namespace, options=writing.options
-                    )
-                except Forbidden as error:
-                    if "hold" not in spec:
-                        raise
-                    await _label(connection, workload, error, hold=spec["hold"] is True, writing=writing)
-                else:
-                    if is_released and _is_held_by_label(workload):
-                        await _label(connection, workload, None, hold=False, writing=writing)
-            print_outcome(f"workload.sluice.dev/{workload.name}", outcome, writing, document)
+            label = f"{HOLD}=true" if spec.get("hold") else f"{HOLD}-"
+            with or_by_kubectl("label", kind, name, namespace, label) if "hold" in spec else nullcontext():
+                workload = await found_workload(sluice, name, namespace, kind)
+                await _order(sluice, workload, spec, outcome, writing, connection)
+
+
+async def _order(
+    sluice: Sluice,
+    workload: Workload,
+    spec: Mapping[str, object],
+    outcome: str,
+    writing: Writing,
+    connection: Connection,
+) -> None:
+    from admission.client import Forbidden
+
+    is_released = spec.get("hold") is False
+    if is_released and workload.document["spec"].get("active") is False:
+        raise CommandError(f"{workload.object_name} is deactivated, not held; `sluice activate` lets it queue again")
+    document = None
+    if writing.dry_run != "client":
+        try:
+            document = await sluice.workloads.documents.patch(
+                workload.name, {"spec": spec}, workload.namespace, options=writing.options
+            )
+        except Forbidden as error:
+            if "hold" not in spec:
+                raise
+            await _label(connection, workload, error, hold=spec["hold"] is True, writing=writing)
+        else:
+            if is_released and _is_held_by_label(workload):
+                await _label(connection, workload, None, hold=False, writing=writing)
+    print_outcome(f"workload.sluice.dev/{workload.name}", outcome, writing, document)
 
 
 def _is_held_by_label(workload: Workload) -> bool:
@@ -202,7 +215,6 @@ async def _label(
 ) -> None:
     """Hold or release by the label of the Job, as who has submitted it may. Raises CommandError."""
     from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, object_path
-    from admission.kinds.base import HOLD
 
     if not hold and workload.document["spec"].get("hold"):
         raise CommandError(f"{workload.object_name} is held by an admin, who alone can release it") from refused

@@ -124,12 +124,16 @@ def print_documents(found: Sequence[Document], output: str, *, singular: str, as
     click.echo(serialized(document, output), nl=not output.startswith("jsonpath="))
 
 
-def print_outcome(what: str, outcome: str, writing: Writing, document: Document | None = None) -> None:
+def print_outcome(
+    what: str, outcome: str, writing: Writing, document: Document | None = None, *, details: Sequence[str] = ()
+) -> None:
     """`clusterqueue.sluice.dev/team-a configured (server dry run)`, and what would follow, by the server's answer."""
     from admission.client.reading import impact, read
 
     suffix = {"client": " (dry run)", "server": " (server dry run)"}.get(writing.dry_run, "")
     print_line(f"{what} {outcome}{suffix}")
+    for detail in details:
+        print_line(f"  {detail}")
     following = None if document is None else read(impact, document)
     if following is not None:
         for line in impact_lines(following):

@@ -120,7 +120,7 @@ def _facts(record: WorkloadRecord, line: Transition) -> dict[str, Any]:
     return {
         "workload": workload.key,
         "uid": workload.uid,
-        "clusterQueue": record.cluster_queue,
+        "clusterQueue": record.cluster_queue or None,
         "reason": line.reason,
         "user": clean(workload.user) or None,
     }
