@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import gc
 import io
 import sys
@@ -89,6 +90,9 @@ _ELSEWHERE = {
 """What commands of Slurm, kueuectl and kubectl are called here."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 class _Group(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -147,6 +151,11 @@ class _Group(click.Group):
             for line in str(error).split("\n"):
                 click.echo(f"error: {visible(line)}", err=True)
             ctx.exit(error.exit_code if isinstance(error, CommandError) else 1)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise  # the end of a pipe is click's; what else there is, is ours to mend
+            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            ctx.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +82,21 @@ async def process(sluice: Sluice, *arguments: str) -> tuple[int | None, str, str
     return running.returncode, out.decode(), err.decode()
 
 
+async def unheard(sluice: Sluice, *arguments: str) -> tuple[int, str]:
+    """Exit code and complaints of a command whose output nobody reads any more, as before `| head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [str(Path(sys.executable).with_name("sluice")), *arguments]
+    environment = os.environ | sluice.environment
+    try:
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
 async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         big = await sluice("submit", *FLAGS, "--cpu", "3", "--name", "big", "--", "sleep", "100000")
@@ -100,6 +119,8 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
             code, out, err = await process(sluice, "logs", "big", "-c", "nope", *flags)
             assert (code, out) == (1, "")
             assert err == 'error: no pod has a container "nope"; there are main\n'
+        for flags in ((), ("-f",)):
+            assert await unheard(sluice, "logs", "big", *flags) == (1, "")
         assert (await sluice("logs", "nothing")).exit_code == 1
         unread = await Sluice({**sluice.environment, "KUBECONFIG": await looker(sandbox, tmp_path)})("logs", "big")
         assert unread.exit_code == 1

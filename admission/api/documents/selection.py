@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.api.documents.workload_documents import object_name, workload_name
 from admission.api.kinds.all_kinds import KINDS
+from admission.apimachinery.errors import InvalidSelector
 from admission.apimachinery.selectors import parse_field_selector, parse_label_selector
 from admission.model.queues import QueueObject
-from admission.store.records import WorkloadRecord
+from admission.store.records import State, WorkloadRecord
 from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ class WorkloadSelection:
             if _NUMBER.fullmatch(term.value) is None or not -(2**31) <= int(term.value) < 2**31:  # no priority is so
                 return replace(self, is_nothing=True) if term.equal else self
             value = int(term.value)
+        if term.path == "status.state" and term.value not in [*State]:
+            raise InvalidSelector(f'status.state: "{term.value}" is no state; there are {", ".join(State)}')
         return self._with(WORKLOAD_FIELDS[term.path], [value], negated=not term.equal)
 
     def _with_label(self, requirement: Requirement) -> WorkloadSelection:

@@ -109,6 +109,9 @@ def _container(flags: JobFlags) -> dict[str, Any]:
     if flags.requests:
         for resource, amount in flags.requests:
             try:
+                # As the API server has it of all resources that are not Kubernetes' own.
+                if "/" in resource and amount_of("cpu", amount) % 1000:
+                    raise BadFlag(f'{resource}: "{amount}" is no whole number; devices are given whole')
                 amount_of(resource, amount)
             except InvalidQuantity as error:
                 raise BadFlag(f"{resource}: {error.causes[0][1]}") from error

@@ -88,6 +88,11 @@ def kind_named(name: str) -> Kind:
     raise CommandError(f"{name} is no kind that can be queued; there are {queued_kinds()}")
 
 
+def is_kind(name: str) -> bool:
+    """Whether a kind that can be queued is called so, in any case."""
+    return any(name.lower() in (kind.kind.lower(), kind.plural) for kind in _kinds())
+
+
 def kind_of_workload(workload: Workload) -> Kind:
     """The adapter for the object of a workload. Raises CommandError for a kind that this version does not know."""
     asked = workload.document.get("spec", {}).get("object", {})

@@ -73,9 +73,7 @@ def resource_named(kind: str) -> Resource:
         known = [name for resource in RESOURCES for name in resource.names]
         near = difflib.get_close_matches(kind.lower(), known, n=1)
         if kind.lower() in _QUEUED:
-            raise click.UsageError(
-                "what is queued is shown as workloads: write workloads, or wl, and the name of the Job"
-            )
+            raise click.UsageError("what is queued is shown as workloads: write wl, or wl/NAME with a Job's name")
         hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(r.plural for r in RESOURCES)}."
         raise click.UsageError(f'"{kind}" is no type of object; {hint}')
     return resource
@@ -95,7 +93,9 @@ def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
     targets = []
     for pair in (what, *names):
         kind, slash, name = pair.partition("/")
-        if not slash or not name:
+        if slash and not name:
+            raise click.UsageError(f'"{pair}" names no object; write {kind}/NAME, or {kind} alone for all')
+        if not slash:
             raise click.UsageError(f'"{what}" and "{pair}" do not go together; write TYPE NAME... or TYPE/NAME...')
         targets.append(Target(resource_named(kind), name))
     return targets
@@ -112,7 +112,7 @@ def resolve_one(what: str, name: str | None) -> Target:
 def workload_named(text: str) -> tuple[str, str]:
     """Kind (empty: any) and name of the workload meant by `train`, `job/train`, `wl/job-train-a1b2c`."""
     kind, slash, name = text.rpartition("/")
-    if slash and not (kind and name):
+    if not name or "/" in kind or (slash and not kind):
         raise click.UsageError(f'"{text}" names no workload; write a Job\'s name, KIND/NAME or workload/NAME')
     resource = by_name(kind) if kind else None
     return ("" if resource is not None and resource.plural == "workloads" else kind), name

@@ -6,6 +6,7 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from admission.cli.arguments.kubernetes import is_kind
 from admission.cli.arguments.suggestions import similar_name
 from admission.cli.errors import CommandError
 
@@ -36,5 +37,7 @@ async def found_workload(sluice: Sluice, name: str, namespace: str | None, kind:
         return await sluice.workloads.get(name, namespace=namespace, kind=kind)
     except NotFound as error:
         near = await similar_name(sluice, "workloads", name, namespace or sluice.namespace)
+        if kind and not near and namespace is None and not is_kind(kind):
+            near = f"if {kind} is its namespace, write {name} -n {kind}"
         hint = near or "is it the right namespace (-n), and has the object the label sluice.dev/queue-name?"
         raise CommandError(f'{error} in namespace "{namespace or sluice.namespace}"; {hint}') from error

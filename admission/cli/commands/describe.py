@@ -138,6 +138,8 @@ def _fields(value: Any, indent: str) -> Iterator[str]:
             if isinstance(item, dict | list) and item:
                 yield f"{indent}{key}:"
                 yield from _fields(item, f"{indent}  ")
+            elif key == "namespaceSelector":
+                yield f"{indent}{key}: {'of all namespaces' if item == {} else item}"
             elif item not in ({}, [], ""):
                 yield f"{indent}{key}: {item}"
     elif isinstance(value, list):

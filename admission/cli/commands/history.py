@@ -24,7 +24,7 @@ from admission.cli.arguments.objects import (
     workload_named,
 )
 from admission.cli.arguments.workload_names import found_workload
-from admission.cli.errors import CommandError
+from admission.cli.errors import BadFlag, CommandError
 from admission.cli.output.printing import Writing, output_option, print_line, print_outcome, serialized, writing_options
 from admission.cli.output.tables import age, aligned
 
@@ -96,6 +96,8 @@ def rollback(
     target = resolve_one(what, name)
     if target.resource.model is None:
         raise click.UsageError("only queue objects have versions to go back to")
+    if revision is not None and not (revision.isascii() and revision.isdecimal()):
+        raise BadFlag(f'--to-revision: "{revision}" is no revision; `sluice history {what}` shows those there are')
 
     async def run() -> None:
         async with connect(connection) as sluice:

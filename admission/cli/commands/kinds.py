@@ -143,7 +143,9 @@ def _rules(registry: Kinds) -> list[dict[str, Any]]:
 def _document(file: Path) -> Object:
     try:
         documents = parse_documents(file.read_text(), source=str(file))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise CommandError(f"{file} cannot be read: {error}") from error
     except InvalidObject as error:
         raise CommandError(str(error)) from error

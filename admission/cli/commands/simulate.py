@@ -38,7 +38,9 @@ def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None
     for path in paths:
         try:
             answer = play(_read(path), cycles)
-        except (OSError, UnicodeDecodeError, SluiceError) as error:
+        except OSError as error:
+            _give_up(path, f"cannot be read ({error.strerror or error}); check FILE")
+        except (UnicodeDecodeError, SluiceError) as error:
             _give_up(path, str(error))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             # A scenario is free-form JSON: what is missing or of the wrong type shows where it is used.

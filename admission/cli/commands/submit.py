@@ -175,7 +175,7 @@ def _from_files(paths: Sequence[str], queue: str, namespace: str, *, is_given: b
     for document in read_documents(paths):
         manifest = {**document.body}
         if kind_of(manifest) is None:
-            what = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
+            what = f"{manifest.get('apiVersion') or '(no apiVersion)'} {manifest.get('kind') or '(no kind)'}"
             raise BadFlag(f"{document.source}: {what} cannot be queued; there are {queued_kinds()}")
         given = manifest.get("metadata")
         metadata = {**given} if isinstance(given, dict) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -165,7 +166,10 @@ def _named(text: str, roots: Iterable[Node]) -> Node:
         raise click.UsageError(f"{text} is not in the tree; name a Cohort (co/NAME) or a ClusterQueue (cq/NAME)")
     found = [node for node in _walk(roots) if node.name == name and wanted in (None, node.kind)]
     if not found:
-        raise CommandError(f'{wanted or "a Cohort or ClusterQueue"} "{name}" does not exist')
+        names = [node.name for node in _walk(roots) if wanted in (None, node.kind)]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise CommandError(f'{wanted or "a Cohort or ClusterQueue"} "{name}" does not exist{hint}')
     if len(found) > 1:
         raise click.UsageError(f'"{name}" is a Cohort and a ClusterQueue; write co/{name} or cq/{name}')
     return found[0]

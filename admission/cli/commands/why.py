@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,8 @@ def why(*, name: str, namespace: str | None, output: str | None, connection: Con
                 first, *more = paragraph.split("\n  ")  # only Sluice's own lists have lines that are indented
                 for line in [first, *(f"  {item}" for item in more)]:
                     indent = "  " if line.startswith(" ") else ""
-                    click.echo(textwrap.fill(visible(line), _WIDTH, subsequent_indent=indent))
+                    width = min(_WIDTH, get_terminal_size().columns)
+                    click.echo(textwrap.fill(visible(line), width, subsequent_indent=indent))
 
     asyncio.run(run())
 

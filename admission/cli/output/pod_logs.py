@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from admission.cluster.errors import StatusError, Unreachable
 from admission.model.names import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from admission.cluster.client import Client
 
@@ -67,9 +68,10 @@ class PodLogs:
             raise CommandError(why)
         pods = [*filter(self._has_container, started)]
         prefixes = [_prefix(pod) if len(pods) > 1 else "" for pod in pods]
-        printed = [
-            await self._print(pod, follow=False, prefix=prefix) for pod, prefix in zip(pods, prefixes, strict=True)
-        ]
+        with _telling_the_shell():
+            printed = [
+                await self._print(pod, follow=False, prefix=prefix) for pod, prefix in zip(pods, prefixes, strict=True)
+            ]
         if pods and not any(printed):
             raise CommandError("no log could be read")
         return len(pods)
@@ -82,20 +84,22 @@ class PodLogs:
         """
         followed: set[str] = set()
         why = ""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                is_over = await ended()  # asked first, so that the list has all pods that there will be
-                pods = await self._started()
-                # Pods of other roles may have it, as long as not all are there.
-                if (is_over or len(pods) >= expected) and (why := self._lacks_container(pods)):
-                    break
-                for pod in pods:
-                    if (uid := pod["metadata"]["uid"]) not in followed and self._has_container(pod):
-                        followed.add(uid)
-                        group.create_task(self._print(pod, follow=True, prefix=_prefix(pod) if expected > 1 else ""))
-                if is_over:
-                    return
-                await asyncio.sleep(_INTERVAL)
+        with _telling_the_shell():
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    is_over = await ended()  # asked first, so that the list has all pods that there will be
+                    pods = await self._started()
+                    # Pods of other roles may have it, as long as not all are there.
+                    if (is_over or len(pods) >= expected) and (why := self._lacks_container(pods)):
+                        break
+                    for pod in pods:
+                        if (uid := pod["metadata"]["uid"]) not in followed and self._has_container(pod):
+                            followed.add(uid)
+                            mark = _prefix(pod) if expected > 1 else ""
+                            group.create_task(self._print(pod, follow=True, prefix=mark))
+                    if is_over:
+                        return
+                    await asyncio.sleep(_INTERVAL)
         raise CommandError(why)
 
     def _has_container(self, pod: dict[str, Any]) -> bool:
@@ -133,6 +137,22 @@ class PodLogs:
         return True
 
 
+@contextmanager
+def _telling_the_shell() -> Iterator[None]:
+    """What is raised where nobody reads, as from any other command: the end of a pipe, or a full disk."""
+    try:
+        yield
+    except* _NobodyReads as group:
+        error = group.exceptions[0]
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        cause = error.__cause__
+    else:
+        return
+    assert isinstance(cause, OSError)
+    raise cause
+
+
 def _containers(pod: dict[str, Any]) -> list[str]:
     """The names of all that may have logs, the main ones first."""
     groups = ("containers", "initContainers", "ephemeralContainers")
@@ -143,6 +163,13 @@ def _prefix(pod: dict[str, Any]) -> str:
     return f"[{pod['metadata']['name']}] "
 
 
+class _NobodyReads(Exception):
+    """What was printed to is closed. Not an OSError, which would be taken for one of the connection to the cluster."""
+
+
 def _print_text(prefix: str, line: bytes) -> None:
     """As the program wrote it, which may colour it: it is the user's own."""
-    click.echo(prefix + line.decode(errors="replace"))
+    try:
+        click.echo(prefix + line.decode(errors="replace"))
+    except OSError as error:
+        raise _NobodyReads from error

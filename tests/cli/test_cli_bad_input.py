@@ -1,0 +1,84 @@
+"""What people type by mistake: one sentence that says what to do, the exit code of the page, never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_runner import TOKEN, Sluice
+
+NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("describe", "cq/"), '"cq/" names no object; write cq/NAME, or cq alone for all'),
+        (("describe", "job/train"), "what is queued is shown as workloads: write wl, or wl/NAME"),
+        (("why", ""), '"" names no workload; write a Job\'s name, KIND/NAME or workload/NAME'),
+        (("hold", ""), '"" names no workload'),
+        (("position", "a/b/c"), '"a/b/c" names no workload'),
+        (("rollback", "cq/a", "--to-revision", "abc"), '"abc" is no revision; `sluice history cq/a` shows those'),
+        (("simulate", "nowhere.yaml"), "nowhere.yaml: cannot be read (No such file or directory); check FILE"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_anything_is_asked(arguments, says):
+    done = Sluice(NOWHERE).run(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_a_file_that_is_not_there_is_told_in_words():
+    done = Sluice().run("kinds", "check", "nowhere.yaml")
+    assert (done.exit_code, done.stderr) == (1, "error: nowhere.yaml cannot be read: No such file or directory\n")
+
+
+def test_a_manifest_without_a_type_is_told_so(tmp_path):
+    (tmp_path / "pod.yaml").write_text("{kind: Pod}")
+    (tmp_path / "none.yaml").write_text("{metadata: {name: x}}")
+    for file, says in (("pod", "(no apiVersion) Pod cannot be queued"), ("none", "(no apiVersion) (no kind) cannot")):
+        done = Sluice(NOWHERE).run("submit", "--dry-run", "-q", "q", "-f", str(tmp_path / f"{file}.yaml"))
+        assert done.exit_code == 2
+        assert says in done.stderr
+
+
+async def test_names_and_states_that_are_not_there_are_told_with_those_that_are(sluice):
+    await sluice("create", "cohort", "everyone")
+    tree = await sluice("tree", "everyon")
+    assert (tree.exit_code, tree.stderr.endswith('; did you mean "everyone"?\n')) == (1, True)
+    state = await sluice("get", "wl", "--field-selector", "status.state=running")
+    assert state.exit_code == 1
+    assert 'status.state: "running" is no state; there are pending, admitted, evicting, finished' in state.stderr
+    place = await sluice("why", "team-a/train")
+    assert "if team-a is its namespace, write train -n team-a" in place.stderr
+
+
+async def test_a_selector_of_all_namespaces_is_described(sluice):
+    head = "{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: %s}, spec: %s}\n"
+    both = head % ("open", "{namespaceSelector: {}}") + "---\n" + head % ("closed", "{}")
+    assert (await sluice("apply", "-f", "-", stdin=both)).exit_code == 0
+    described = {name: (await sluice("describe", f"cq/{name}")).stdout for name in ("open", "closed")}
+    assert "  namespaceSelector: of all namespaces\n" in described["open"]
+    assert "namespaceSelector" not in described["closed"]
+
+
+async def test_a_full_disk_is_told_in_a_sentence(sluice):
+    await sluice("create", "cohort", "everyone")
+    command = [str(Path(sys.executable).with_name("sluice")), "get", "cohorts"]
+    with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            env=os.environ | sluice.environment | {"SLUICE_TOKEN": TOKEN},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "error: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
