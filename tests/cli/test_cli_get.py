@@ -274,7 +274,7 @@ async def test_nothing_is_no_error(sluice):
         (["get", "clusterqueus"], 2, '"clusterqueus" is no type of object; did you mean "clusterqueues"?'),
         (["get", "xyz"], 2, "known are clusterqueues, cohorts"),
         (["get", "cq/a", "b"], 2, "write TYPE NAME... or TYPE/NAME"),
-        (["get", "cq/"], 2, "write TYPE NAME... or TYPE/NAME"),
+        (["get", "cq/"], 2, '"cq/" names no object; write cq/NAME'),
         (["get", "lq", "main", "-A"], 2, "a NAME needs the namespace"),
         (["get", "cq", "-o", "xml"], 2, "'xml' is not one of"),
         (["get", "cq,xyz"], 2, '"xyz" is no type of object'),
