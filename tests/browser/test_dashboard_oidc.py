@@ -67,6 +67,7 @@ async def test_a_person_signs_in_at_the_issuer_and_goes_on_where_she_was(
     await expect(page.locator(".who")).to_have_text("grace")
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    await expect(page).to_have_url(f"{running.url}/ui/")  # to which the page goes when the server has answered
     assert await context.cookies(running.url) == []
 
 
