@@ -36,7 +36,7 @@ status: {{state: Closed}}
     objects, _, unbounded = made(volcano, text, {"cpu": 10_000}, ["a", "b"])
     each = objects["ClusterQueue q"]
     assert quota(each) == ("6", "2", "4")
-    assert quota(objects["Cohort root"]) == ("4", None, None)
+    assert quota(objects["Cohort volcano-root"]) == ("4", None, None)
     assert (each.item.spec.queueing_strategy, each.item.spec.stop_policy) == ("StrictFIFO", "Hold")
     assert each.item.spec.fair_sharing.weight == "3"
     assert [note.partition(":")[0] for note in each.notes] == ["spec.affinity", "spec.priority"]
@@ -52,7 +52,7 @@ def test_volcanos_older_hierarchy_makes_the_cohorts_on_the_way():
         for stage in ("prod", "dev")
     )
     objects, _, _ = made(volcano, text)
-    assert objects["Cohort root.eng"].item.spec.parent_name == "root"
+    assert objects["Cohort root.eng"].item.spec.parent_name == "volcano-root"
     assert objects["Cohort root.sci"].item.spec.fair_sharing.weight == "8"
     assert objects["ClusterQueue sci-dev"].item.spec.cohort_name == "root.sci"
 
@@ -203,7 +203,9 @@ def test_yunikorns_queues_from_the_file_and_from_what_it_is_in(form):
         f"{path}.adminacl",
         f"{path}.name",
     ]
-    assert [note.partition(": ")[0] for note in objects["Cohort root"].notes] == ["partitions[0].placementrules"]
+    assert [note.partition(": ")[0] for note in objects["Cohort yunikorn-root"].notes] == [
+        "partitions[0].placementrules"
+    ]
     assert skipped == [("partition/gpu", "YuniKorn on Kubernetes has no other partition than default")]
 
 

@@ -9,7 +9,7 @@ Whatever the top has that nobody is guaranteed becomes quota of the Cohort at th
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,6 +63,13 @@ class Queue:
     doors: tuple[tuple[str, str], ...] = ()
     """(namespace, name) of its LocalQueues, if no queue is below it."""
     notes: tuple[str, ...] = ()
+
+
+def with_own_root(queues: Iterable[Queue], system: str) -> list[Queue]:
+    """The queues, with a root called after their system: several call theirs `root`, and may share a cluster here."""
+    own = {"root": f"{system}-root"}
+    return [replace(each, name=own.get(each.name, each.name), parent=own.get(each.parent, each.parent))
+            for each in queues]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

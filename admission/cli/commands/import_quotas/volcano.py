@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
+from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue, with_own_root
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 from admission.model.names import is_dns_subdomain
 
@@ -37,7 +37,7 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
     if found.queues and _ROOT not in given:
         found.queues.insert(0, Queue(_ROOT, 'Queue "root"', inner=True))
     found.queues.extend(queue for name, queue in inner.items() if name not in given)
-    return found
+    return Found(with_own_root(found.queues, "volcano"), found.skipped)
 
 
 def _queue(fields: Fields, namespaces: Sequence[str], inner: dict[str, Queue]) -> Queue:

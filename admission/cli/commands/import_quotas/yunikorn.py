@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.cli.commands.import_quotas.fields import Fields
-from admission.cli.commands.import_quotas.quota_tree import RECLAIMS, Queue
+from admission.cli.commands.import_quotas.quota_tree import RECLAIMS, Queue, with_own_root
 from admission.cli.commands.import_quotas.system import Found, System
 from admission.model.errors import InvalidObject
 from admission.model.names import is_dns_subdomain
@@ -62,7 +62,7 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
             top = partition.objects("queues")
             notes = (*partition.losses(_PARTITION_LOST), *configuration.losses({}, ignored=("checksum",)))
             found.queues.extend(_tree(top, f"{source}: {partition.at('queues')}", namespaces, notes))
-    return found
+    return Found(with_own_root(found.queues, "yunikorn"), found.skipped)
 
 
 def _configurations(
