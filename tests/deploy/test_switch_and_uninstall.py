@@ -11,13 +11,13 @@ import pytest
 import yaml
 from chart import CHART, NAMESPACE, Object
 from click.testing import CliRunner
-from custom_kinds import definition
+from custom_kinds import TRAINING_RUN_FORM, definition
 
 from admission.cli.main import main
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.cluster.errors import ClusterError
-from admission.kinds import all_kinds
+from admission.kinds import all_kinds, parse_form
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from webhooks.certificates import Certificates
@@ -232,23 +232,36 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     assert "did you mean kubeflow.org/pytorchjob?" in output
 
 
-async def test_the_hook_of_the_chart_has_the_rights_that_it_needs(client, sandbox, tmp_path):
+async def test_the_hook_of_the_chart_has_the_rights_and_the_kinds_that_it_needs(client, sandbox, tmp_path):
     await installed(client, tmp_path)
     with helm.Chart.load(CHART) as chart:
-        text = chart.render({}, name="sluice", namespace=NAMESPACE)["sluice/templates/uninstall.yaml"]
+        values = {"config": {"integrations": {"kinds": [TRAINING_RUN_FORM]}}}
+        text = chart.render(values, name="sluice", namespace=NAMESPACE)["sluice/templates/uninstall.yaml"]
+    *documents, hook = yaml.safe_load_all(text)
     admin = sandbox.local("admin")
-    for document in yaml.safe_load_all(text):
-        if document["kind"] != "Job":
-            await admin.create(f"{document['kind'].lower()}s", document["metadata"].get("namespace", ""), document)
+    for document in documents:
+        await admin.create(f"{document['kind'].lower()}s", document["metadata"].get("namespace", ""), document)
+    (own,) = (each for each in all_kinds(own=[parse_form(TRAINING_RUN_FORM)]) if each.kind == "TrainingRun")
+    await admin.create("customresourcedefinitions", "", definition(own))
+    annotations = {"sluice.dev/submitted-by": "alice"}
+    head = {"apiVersion": "example.com/v1", "kind": "TrainingRun"}
+    run = {**head, "metadata": {"name": "mine", "annotations": annotations}, "spec": {"paused": False, "roles": []}}
+    await admin.create("trainingruns", "default", run)
     name = f"system:serviceaccount:{NAMESPACE}:sluice-uninstall"
     kubeconfig = sandbox.kubeconfig()
     kubeconfig["users"][0]["user"]["token"] = sandbox.add_user(User(name, "1", ("system:authenticated",)))
     (tmp_path / "hook").write_text(yaml.safe_dump(kubeconfig))
-    flags = ("uninstall", "--yes", f"--kubeconfig={tmp_path / 'hook'}")
-    done = await asyncio.to_thread(CliRunner(catch_exceptions=False).invoke, main, flags)
+    (container,) = hook["spec"]["template"]["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    (configuration,) = (each["data"] for each in documents if each["kind"] == "ConfigMap")
+    assert container["env"] == [{"name": "SLUICE_CONFIG", "value": f"{mount['mountPath']}/config.yaml"}]
+    (tmp_path / "config.yaml").write_text(configuration["config.yaml"])
+    runner = CliRunner(env={"SLUICE_CONFIG": str(tmp_path / "config.yaml")}, catch_exceptions=False)
+    done = await asyncio.to_thread(runner.invoke, main, (*container["args"], f"--kubeconfig={tmp_path / 'hook'}"))
     assert (done.exit_code, done.output.splitlines()[-1]) == (0, "done")
     left = [key for key in everything(sandbox) if key[0] in ("leases", "secrets", "apiservices")]
     assert [key for key in left if "sluice" in key[2]] == []
+    assert not admin.get("trainingruns", "default", "mine")["metadata"].get("annotations")
 
 
 async def test_a_sluice_that_decides_is_not_uninstalled(client, sluice):

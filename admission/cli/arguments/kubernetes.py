@@ -59,7 +59,7 @@ async def own_name(client: Client) -> str:
     return str(answer["status"]["userInfo"].get("username", ""))
 
 
-def _kinds() -> Kinds:
+def known_kinds() -> Kinds:
     """All kinds that this version knows, and those that the configuration in SLUICE_CONFIG describes.
 
     Which of them are queued is a setting of the server's. Raises InvalidSettings.
@@ -76,13 +76,13 @@ def _kinds_of(file: str) -> Kinds:
 def kind_of(manifest: dict[str, Any]) -> Kind | None:
     """The adapter for a manifest's apiVersion and kind; None for what cannot be queued."""
     group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
-    kind = _kinds().get(group, str(manifest.get("kind", "")))
+    kind = known_kinds().get(group, str(manifest.get("kind", "")))
     return kind if kind is not None and version in kind.versions else None
 
 
 def kind_named(name: str) -> Kind:
     """The adapter for a kind as a workload names it, in any case. Raises CommandError for one that is not known."""
-    for kind in _kinds():
+    for kind in known_kinds():
         if name.lower() in (kind.kind.lower(), kind.plural):
             return kind
     raise CommandError(f"{name} is no kind that can be queued; there are {queued_kinds()}")
@@ -90,7 +90,7 @@ def kind_named(name: str) -> Kind:
 
 def is_kind(name: str) -> bool:
     """Whether a kind that can be queued is called so, in any case."""
-    return any(name.lower() in (kind.kind.lower(), kind.plural) for kind in _kinds())
+    return any(name.lower() in (kind.kind.lower(), kind.plural) for kind in known_kinds())
 
 
 def kind_of_workload(workload: Workload) -> Kind:
@@ -101,7 +101,7 @@ def kind_of_workload(workload: Workload) -> Kind:
 
 def queued_kinds() -> str:
     """All kinds that can be queued, for messages."""
-    return ", ".join(sorted(kind.kind for kind in _kinds()))
+    return ", ".join(sorted(kind.kind for kind in known_kinds()))
 
 
 def object_path(kind: Kind, namespace: str, name: str = "", *, version: str = "") -> str:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.cluster import ClusterFlags, cluster_options
+from admission.cli.arguments.kubernetes import known_kinds
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.controller.intake.served import watched
-from admission.kinds import all_kinds, frameworks_known
+from admission.kinds import all_kinds
 from admission.kinds.base import MANAGED, START_WITH_OWNER, SUBMITTED_BY
 from admission.kinds.patches import pointer
 from admission.kinds.registry import api_root
@@ -96,7 +97,8 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, kind_n
     Without --yes you see the plan, and nothing is changed. The gate goes first, then the
     APIService, certificates and Leases; Jobs lose the annotation that Sluice gave them.
     What runs, runs on. The database and what Helm or kustomize has made are left alone:
-    the chart runs this by itself when its release is uninstalled.
+    the chart runs this by itself when its release is uninstalled. Kinds of your own are
+    those that the configuration in the variable SLUICE_CONFIG describes.
 
     With --kind Sluice goes on, and only the objects of a kind that was taken out of its
     integrations are given back.
@@ -108,7 +110,7 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, kind_n
       sluice uninstall --context prod --kind jobset.x-k8s.io/jobset --start-jobs
     """
     try:
-        kinds = all_kinds(frameworks=(kind_name,) if kind_name else frameworks_known())
+        kinds = all_kinds(frameworks=(kind_name,)) if kind_name else known_kinds()
     except InvalidObject as error:
         raise click.BadParameter(error.causes[0][1], param_hint="--kind") from error
 
