@@ -265,6 +265,7 @@ class Controller:
                 now.in_flight, now.refused = former.in_flight, former.refused
             if number % COMPARE_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        self._leader.groups.tell()
         self._set_aside()
 
     async def _first_list(self) -> None:
@@ -285,8 +286,9 @@ class Controller:
             tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
             for tracked in self._state.registry
             if tracked.seen is not None and tracked.raw is not None
+            if not self._kinds.is_composed(tracked.record.workload)
         }
-        return self._uncompared | self._leader.children.objects() | seen
+        return self._uncompared | self._leader.children.objects() | self._leader.groups.objects() | seen
 
     async def _begin_anew(self) -> None:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Message
     from admission.controller.workloads.children import Children
+    from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.requests import Requests
     from admission.controller.workloads.triggers import Trigger
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
 class Dispatcher:
     """Finds the workloads that something concerns; what follows for each, the `Reconciler` knows."""
 
-    def __init__(self, reconciler: Reconciler, children: Children, requests: Requests, faults: Faults) -> None:
+    def __init__(
+        self, reconciler: Reconciler, children: Children, groups: PodGroups, requests: Requests, faults: Faults
+    ) -> None:
         self._reconciler = reconciler
         self._state = reconciler.state
         self._context = reconciler.environment.context
         self._isolation = reconciler.isolation
         self._children = children
+        self._groups = groups
         self._requests = requests
         self._faults = faults
 
@@ -75,6 +79,7 @@ class Dispatcher:
                     self._context_changed(namespace)
                 case KindListed(forbidden):
                     self._requests.look_for_the_unseen(forbidden)
+        self._groups.tell()
 
     def _happened(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:
@@ -94,6 +99,7 @@ class Dispatcher:
         if (tracked := self._state.registry.get(change.uid)) is not None:
             last = tracked.seen if change.object is None else self._last(kind, change.object)
             self._happened(change.uid, ObjectGone(last))
+        self._groups.gone(change.uid)
         self._children.gone(change.uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:

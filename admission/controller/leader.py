@@ -10,6 +10,8 @@ from admission.controller.state.isolation import Isolation
 from admission.controller.state.leader_state import LeaderState
 from admission.controller.workloads.children import Children
 from admission.controller.workloads.environment import Environment
+from admission.controller.workloads.lost_labels import LostLabels
+from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
 from admission.engine import Engine
@@ -52,17 +54,27 @@ class Leader:
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
         environment = Environment(kinds, context, policy.pods_ready)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
+        self.groups = PodGroups(reconciler=self.reconciler, writer=writer, inbox=inbox)
+        labels = LostLabels(kinds, client, writer, inbox, reads)
         self.children = Children(
-            reconciler=self.reconciler, client=client, writer=writer, events=events, inbox=inbox, reads=reads
-        )
-        self.requests = Requests(
             reconciler=self.reconciler,
-            children=self.children,
+            groups=self.groups,
+            labels=labels,
             client=client,
             writer=writer,
             events=events,
             inbox=inbox,
             reads=reads,
         )
-        self.dispatcher = Dispatcher(self.reconciler, self.children, self.requests, faults)
+        self.requests = Requests(
+            reconciler=self.reconciler,
+            children=self.children,
+            groups=self.groups,
+            client=client,
+            writer=writer,
+            events=events,
+            inbox=inbox,
+            reads=reads,
+        )
+        self.dispatcher = Dispatcher(self.reconciler, self.children, self.groups, self.requests, faults)
         self.scheduler = Scheduler(self.reconciler)

@@ -12,6 +12,7 @@ from admission.kinds.forms import parse_form
 from admission.kinds.job import JobKind
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod import PodKind
+from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import Kinds
 from admission.kinds.trainjob import TrainJobKind
 from admission.model.errors import InvalidObject
@@ -84,4 +85,5 @@ def all_kinds(
             near = difflib.get_close_matches(name, frameworks_known(), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
             raise InvalidObject([(f"frameworks[{number}]", f'"{name}" is no kind that Sluice knows; {hint}')])
-    return Kinds([*kinds, *(DeclaredKind(conventions, form) for form in own)])
+    composed = [PodGroupKind(conventions)] if any(isinstance(kind, PodKind) for kind in kinds) else []
+    return Kinds([*kinds, *(DeclaredKind(conventions, form) for form in own)], composed)

@@ -118,6 +118,8 @@ class KindStatus:
     ready: bool
     ending: bool
     pod_priority_class: str
+    waits_for: str = ""
+    has_gated: bool = False
 
 
 @frozen(frozen=True, slots=True)
@@ -156,6 +158,10 @@ class Observed:
     """Whether all pods that it asks for are ready, or have ended well."""
     max_seconds: int | None = None
     """How long it may run, over all of its admissions; None: as long as it likes."""
+    waits_for: str = ""
+    """What keeps it from being admitted as it is, as a sentence; empty: nothing does."""
+    has_gated: bool = False
+    """Whether some of its pods are gated, each by itself, though others may run."""
 
     @property
     def key(self) -> str:

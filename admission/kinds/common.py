@@ -108,6 +108,8 @@ class CommonKind(ABC):
             finished=status.finished,
             ready=status.ready,
             max_seconds=self._max_seconds(labels),
+            waits_for=status.waits_for,
+            has_gated=status.has_gated,
         )
 
     def metadata_faults(self, obj: Object) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import orjson
 
 from admission.kinds import templates
-from admission.kinds.base import HOLD, KUEUE, MANAGED, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.base import HOLD, MANAGED, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
 from admission.kinds.common import NOTHING, CommonKind, same_generation
-from admission.kinds.gates import SchedulingGate
+from admission.kinds.grouping import GATE, group_faults
 from admission.kinds.patches import additions, pointer
 from admission.kinds.requests import check_resources
 from admission.model.errors import Misconfigured
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet
 
-GATE: Final = SchedulingGate("sluice.dev/admission")
-_GROUP: Final = ("sluice.dev/pod-group-name", f"{KUEUE}pod-group-name")
-_GROUPED: Final = "groups of pods cannot be queued yet, and one by one they could wait for each other for ever"
 _BOUND: Final = (
     "spec.nodeName",
     "a pod in a queue is not bound to a node when it is created: leave it out, and name the node in spec.nodeSelector",
@@ -70,7 +67,7 @@ class PodKind(CommonKind):
         return KindStatus(
             suspended=gated,
             active=runs,
-            started=runs,
+            started=False,
             stopped=False,
             counts=(PodCount("main", 1, int(finished is None), int(runs)),),
             finished=finished,
@@ -93,8 +90,7 @@ class PodKind(CommonKind):
         except Misconfigured as error:
             path, _, message = str(error).partition(": ")
             faults.append((path, message))
-        labels = obj["metadata"].get("labels") or NOTHING
-        faults += [(f"metadata.labels[{label}]", _GROUPED) for label in _GROUP if label in labels]
+        faults += group_faults(obj)
         return [*faults, _BOUND] if obj["spec"].get("nodeName") else faults
 
     def gate(self, obj: Object) -> list[Object]:

@@ -27,9 +27,11 @@ class Kinds:
     Which version of a custom resource the API server serves is only known at run time: `serve` notes it.
     """
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[Kind], composed: Iterable[Kind] = ()) -> None:
+        """`composed` are those of which the API server has no objects: they are put together of others."""
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
-        self._versions = {key: kind.versions[0] for key, kind in self._kinds.items()}
+        self._composed = {(kind.group, kind.kind): kind for kind in composed}
+        self._versions = {key: kind.versions[0] for key, kind in (*self._kinds.items(), *self._composed.items())}
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds.values())
@@ -38,12 +40,16 @@ class Kinds:
         return len(self._kinds)
 
     def get(self, group: str, kind: str) -> Kind | None:
-        """The kind; None if it is not on."""
-        return self._kinds.get((group, kind))
+        """The kind, be it composed; None if it is not on."""
+        return self._kinds.get((group, kind)) or self._composed.get((group, kind))
+
+    def is_composed(self, workload: Workload) -> bool:
+        """Whether a workload's object is put together of others."""
+        return (workload.group, workload.kind) in self._composed
 
     def of(self, workload: Workload) -> Kind | None:
         """The kind of a workload's object; None if it is not on."""
-        return self._kinds.get((workload.group, workload.kind))
+        return self.get(workload.group, workload.kind)
 
     def serve(self, kind: Kind, version: str) -> None:
         """The API server serves the kind in this version."""

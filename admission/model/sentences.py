@@ -279,6 +279,8 @@ EDITED: Final = "It was edited after it had been admitted, and queues again as i
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
+GROUP_OF_SEVERAL_QUEUES: Final = "metadata.labels: the pods of a group must all be for the same queue"
+GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
 MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
 POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
 STOPPED_WITH_OWNER: Final = (
@@ -346,3 +348,13 @@ def not_started(count: int, wanted: int, container: str, why: str) -> str:
     """The kubelet cannot start a container of some of its pods; `why` are its own words: `ImagePullBackOff`."""
     pods = f"{count} of {wanted} pods do" if wanted > 1 else "Its pod does"
     return f"{pods} not start: container {container} waits ({why})"
+
+
+def group_incomplete(there: int, total: int) -> str:
+    """Why a group of pods is not tried yet."""
+    return f"It starts as a whole, and {there} of its {total} pods are there."
+
+
+def group_ended(succeeded: int, total: int) -> str:
+    """How a group of pods has ended, in Kueue's words."""
+    return f"Pods succeeded: {succeeded}/{total}."

@@ -31,6 +31,8 @@ async def cluster(world, tmp_path):
 async def seen(world, name, until):
     """The pod, as soon as it is as it should be; None once it is gone."""
     with closing(world.user.watch("pods")) as changes:
+        if until is is_gone and world.user.get("pods", "team-a", name) is None:
+            return None
         async for batch in changes:
             for _, kind, obj, _ in batch:
                 if obj["metadata"]["name"] == name and until(None if kind == "DELETED" else obj):

@@ -15,6 +15,8 @@ from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
 from admission.cluster.errors import BadKubeconfig, Forbidden, StatusError
 from admission.kinds import Kind, Kinds, all_kinds, frameworks_known, parse_form
+from admission.kinds.grouping import GROUP_NAME
+from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def kind_of(manifest: dict[str, Any]) -> Kind | None:
     """The adapter for a manifest's apiVersion and kind; None for what cannot be queued."""
     group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
     kind = known_kinds().get(group, str(manifest.get("kind", "")))
-    return kind if kind is not None and version in kind.versions else None
+    return kind if kind is not None and version in kind.versions and kind in list(known_kinds()) else None
 
 
 def kind_named(name: str) -> Kind:
@@ -96,7 +98,16 @@ def is_kind(name: str) -> bool:
 def kind_of_workload(workload: Workload) -> Kind:
     """The adapter for the object of a workload. Raises CommandError for a kind that this version does not know."""
     asked = workload.document.get("spec", {}).get("object", {})
+    if workload.object_kind == PodGroupKind.kind:
+        name, namespace = workload.object_name, workload.namespace
+        label = f"{GROUP_NAME[0]}={name}, or -l {GROUP_NAME[1]}={name}"
+        raise CommandError(f"{name} is a group of pods: name them to kubectl, by -n {namespace} -l {label}")
     return kind_of(asked) or kind_named(workload.object_kind)
+
+
+def shown(kind: Kind, name: str) -> str:
+    """An object as kubectl prints it: `job.batch/train`, `pod/train`."""
+    return f"{kind.kind.lower()}{'.' if kind.group else ''}{kind.group}/{name}"
 
 
 def queued_kinds() -> str:

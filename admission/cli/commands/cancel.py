@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, namespace_of, object_path, own_name
+from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, namespace_of, object_path, own_name, shown
 from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, workload_named
 from admission.cli.arguments.workload_names import found_workload, or_by_kubectl
 from admission.cli.errors import CommandError
@@ -118,7 +118,7 @@ def _confirm(found: Sequence[Workload], caller: str) -> None:
 
 async def _cancel(client: Client, workload: Workload, *, dry_run: bool) -> None:
     kind = kind_of_workload(workload)
-    name = f"{kind.kind.lower()}.{kind.group}/{workload.object_name}"
+    name = shown(kind, workload.object_name)
     options = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",

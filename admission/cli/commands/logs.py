@@ -41,9 +41,11 @@ class JobFound:
         return object_path(self.kind, self.namespace, self.name)
 
     @property
-    def selector(self) -> str:
-        """The labels of its pods."""
-        return f"{self.kind.pods_label}={self.uid}"
+    def selector(self) -> dict[str, str]:
+        """Which its pods are, as parameters of a list."""
+        if not self.kind.pods_label:  # it is one itself
+            return {"fieldSelector": f"metadata.name={self.name}"}
+        return {"labelSelector": f"{self.kind.pods_label}={self.uid}"}
 
 
 @click.command()
@@ -122,8 +124,6 @@ async def has_ended(client: Client, found: JobFound) -> bool:
 
 def _found(kind: Kind, obj: Object) -> JobFound:
     seen = kind.observe(obj)
-    if not kind.pods_label:
-        raise CommandError(f"{seen.name} is a pod itself: kubectl logs {seen.name} -n {seen.namespace}")
     pods = sum(max(count.wanted, count.left or 0) for count in seen.counts)
     return JobFound(kind, seen.namespace, seen.name, seen.uid, pods)
 

@@ -50,9 +50,9 @@ class LogOptions:
 
 
 class PodLogs:
-    """The logs of all pods in a namespace that a label selector selects."""
+    """The logs of all pods in a namespace that a selector selects, given as parameters of a list."""
 
-    def __init__(self, client: Client, namespace: str, selector: str, options: LogOptions) -> None:
+    def __init__(self, client: Client, namespace: str, selector: dict[str, str], options: LogOptions) -> None:
         self._client = client
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = selector
@@ -113,7 +113,7 @@ class PodLogs:
         return f'no pod has a container "{self._options.container}"; there are {there}'
 
     async def _started(self) -> Sequence[dict[str, Any]]:
-        params = {"labelSelector": self._selector}
+        params = self._selector
         pods = [pod async for page in self._client.list_pages(self._path, params=params) for pod in page["items"]]
         return [pod for pod in pods if pod.get("status", {}).get("phase") in _STARTED]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from admission.cluster.claim import DURATION, cluster_identities
 from admission.cluster.errors import RefusedByCluster
 from admission.controller.intake.served import listed as listed_objects
+from admission.kinds.grouping import is_grouped
 from admission.model.names import listed
 from admission.store.records import State
 
@@ -65,13 +66,15 @@ async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
         record.workload.uid: (record.workload.key, record.state)  # the rest of 100,000 records would stay in memory
         async for piece in store.unfinished()
         for record in piece
-        if kinds.of(record.workload) is not None
+        if kinds.of(record.workload) is not None and not kinds.is_composed(record.workload)
     }
     found = Survey()
     for kind in kinds:
         async for page in listed_objects(client, kinds, kind):
             for obj in page:
                 uid = obj["metadata"]["uid"]
+                if is_grouped(kind, obj):
+                    continue  # whose group is on record, nobody can tell by one pod
                 if kind.queue_name(obj):
                     _compare(found, kind.observe(obj), records.pop(uid, None))
                 else:

@@ -12,6 +12,7 @@ from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed
 from admission.controller.state.faults import cause
 from admission.controller.workloads.pod_waiter import ENDED
+from admission.kinds.grouping import is_grouped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -77,11 +78,14 @@ class AuditSources:
         return View(
             records=records,
             objects=objects,
-            off={uid for uid, record in records.items() if self._kinds.of(record.workload) is None},
+            off={uid for uid, record in records.items() if not self._is_compared(record)},
             owners=await self._owners(records, objects),
             otherwise=otherwise,
             violations=violations,
         )
+
+    def _is_compared(self, record: WorkloadRecord) -> bool:
+        return self._kinds.of(record.workload) is not None and not self._kinds.is_composed(record.workload)
 
     async def objects(self) -> AsyncIterator[tuple[Kind, Object]]:
         """All of the kinds that are on, as the API server lists them now."""
@@ -90,7 +94,8 @@ class AuditSources:
                 for number, obj in enumerate(page):
                     if number % AT_ONCE == 0:
                         await asyncio.sleep(0)
-                    yield kind, obj
+                    if not is_grouped(kind, obj):  # groups are not compared
+                        yield kind, obj
 
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()

@@ -19,6 +19,7 @@ from admission.controller.state.inbox import ContextChanged, KindListed, Objects
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
 from admission.kinds.children import rendered_owner
+from admission.kinds.grouping import is_grouped
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -235,7 +236,8 @@ class ClusterWatches:
 
     def _concerns_us(self, kind: Kind, obj: Object) -> bool:
         try:
-            if kind.queue_name(obj) and kind.observe(obj).finished is None:
+            # Of a group those pods count, too, that have ended.
+            if kind.queue_name(obj) and (kind.observe(obj).finished is None or is_grouped(kind, obj)):
                 return True
             return rendered_owner(kind, obj, self.kinds) != ""
         except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it

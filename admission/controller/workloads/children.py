@@ -40,7 +40,7 @@ from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
-from admission.kinds.base import START_WITH_OWNER
+from admission.kinds.base import POD, START_WITH_OWNER
 from admission.kinds.children import Part, claimed_owner
 from admission.kinds.patches import pointer
 from admission.model import sentences
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
+    from admission.controller.workloads.lost_labels import LostLabels
+    from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object, Observed
 
@@ -107,6 +109,8 @@ class Children:
         self,
         *,
         reconciler: Reconciler,
+        groups: PodGroups,
+        labels: LostLabels,
         client: Client,
         writer: Writer,
         events: EventRecorder,
@@ -114,6 +118,8 @@ class Children:
         reads: set[asyncio.Task[None]],
     ) -> None:
         self._reconciler = reconciler
+        self._groups = groups
+        self._labels = labels
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._client = client
@@ -141,7 +147,7 @@ class Children:
     def _see(self, kind: Kind, obj: Object) -> None:
         self._rendered_anew(self._renderings.note(kind, obj))
         obj = self._renderings.complete(kind, obj)
-        if not self._take(kind, obj):
+        if not self._take(kind, obj) and not self._groups.take(kind, obj):
             self._reconciler.see(kind, obj)
         self._owner_changed(kind, obj)
 
@@ -189,31 +195,14 @@ class Children:
 
     def lost(self, change: Change) -> bool:
         """Whether it is one that may only have lost the label by which it is watched: it is looked at then."""
+        if (kind := self._kinds.get(*POD)) is not None and (pod := self._groups.member(change.uid)) is not None:
+            self._labels.check(kind, pod)
+            return True
         child = self._children.get(change.uid)
         if child is None or not child.kind.watched_label:
             return False
-        self._do(self._check(change.uid, child))
+        self._labels.check(child.kind, child.object)
         return True
-
-    async def _check(self, uid: str, child: _Child) -> None:
-        obj = child.object
-        path = self._kinds.path(child.kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        try:
-            found = await self._client.get(path)
-        except NotFound:
-            found = None
-        except ClusterError as error:
-            log.warning("cannot see whether %s still exists: %s", path, error)
-            await asyncio.sleep(_PAUSE)
-            self._do(self._check(uid, child))
-            return
-        if found is None or found["metadata"]["uid"] != uid:
-            self.gone(uid)
-        elif not child.kind.is_watched(found):
-            labels = {"metadata": {"uid": uid, "labels": {child.kind.watched_label: "true"}}}
-            self._writer.submit(Patch(path, labels), lambda _: self._do(self._check(uid, child)))
-        else:
-            self._inbox.put(ObjectsChanged(child.kind, [_change(found)]))
 
     def gone(self, uid: str) -> None:
         """An object does not exist any more."""

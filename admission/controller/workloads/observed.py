@@ -340,6 +340,8 @@ def barred(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[b
         return True, ON_HOLD, sentences.HELD_BY_USER
     if seen.deleting:
         return True, BEING_DELETED, sentences.BEING_DELETED
+    if seen.waits_for and seen.suspended:
+        return True, PENDING_EVALUATION, seen.waits_for
     if not seen.suspended or seen.active:
         return True, PENDING_EVALUATION, sentences.RUNS_WITHOUT_QUOTA
     return False, PENDING_EVALUATION, ""

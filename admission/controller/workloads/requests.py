@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.children import Children
+    from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Observed
     from admission.model.workload import Workload
@@ -60,6 +61,7 @@ class Requests:
         *,
         reconciler: Reconciler,
         children: Children,
+        groups: PodGroups,
         client: Client,
         writer: Writer,
         events: EventRecorder,
@@ -69,6 +71,7 @@ class Requests:
         """`reads`: where requests under way that only read are kept, for them to be cancelled."""
         self._reconciler = reconciler
         self._children = children
+        self._groups = groups
         self._environment = reconciler.environment
         self._kinds = reconciler.environment.kinds
         self._state = reconciler.state
@@ -110,6 +113,8 @@ class Requests:
                     self._reconciler.wait_for_pods(tracked)
                 elif step is Step.START:
                     self._start(tracked, tracked.seen)
+                elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
+                    self._groups.stop(tracked)
                 elif step is Step.STOP and tracked.seen.kind.ends_by_deletion:
                     self._delete(tracked)
                 elif step is not Step.WAIT and (obj := tracked.object) is not None:
@@ -125,6 +130,9 @@ class Requests:
             self._failed(tracked, message.step, message.result)
             return
         tracked.attempts = 0
+        if self._kinds.is_composed(tracked.record.workload):
+            self._group_done(tracked, message.step)
+            return
         if message.result["metadata"]["uid"] != message.uid:
             self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
@@ -136,6 +144,13 @@ class Requests:
                 self._record_admitted(tracked)  # some kinds are started by two requests
             self._children.see(kind, message.result)
             self._label_again(message.uid, kind, message.result)
+
+    def _group_done(self, tracked: Tracked, step: Step) -> None:
+        if step is Step.START and tracked.start_patch is not None:  # else it was for pods that were made anew
+            tracked.start_patch = None
+            self._record_admitted(tracked)
+        self._state.dirty[tracked.uid] = None
+        self._groups.touch(tracked)
 
     def _label_again(self, uid: str, kind: Kind, obj: Object) -> None:
         """Give it back the label by which it is watched, if somebody has taken that away."""
@@ -151,6 +166,9 @@ class Requests:
 
     def look(self, tracked: Tracked) -> None:
         """Read the object; nothing is decided about it before the answer is there."""
+        if self._kinds.is_composed(tracked.record.workload):
+            self._groups.look(tracked)
+            return
         tracked.in_flight = tracked.in_flight or Step.WAIT
         task = asyncio.create_task(self._read(tracked.record.workload))
         self._reads.add(task)
@@ -176,6 +194,12 @@ class Requests:
     def _start(self, tracked: Tracked, seen: Observed) -> None:
         record, start = tracked.record, tracked.start_patch
         assert record.admission is not None, record
+        if self._kinds.is_composed(record.workload):
+            try:
+                self._groups.start(tracked)
+            except Misconfigured as error:
+                self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
+            return
         if start is not None and start.resource_version == seen.resource_version:
             self._submit(tracked, Step.START, start.body)
             return
@@ -221,7 +245,9 @@ class Requests:
         if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
             return
         tracked.in_flight = step  # its outcome is not known before the object was read again
-        if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2:
+        # What is known of a group is what the watch has told: it is not read, but waited for.
+        is_read = not self._kinds.is_composed(tracked.record.workload)
+        if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2 and is_read:
             self.look(tracked)
             return
         if tracked.attempts == 1 or isinstance(error, Forbidden):

@@ -1,0 +1,341 @@
+"""Groups of pods: what is seen of their pods makes up one object, and a request for it is one for each of its pods.
+
+A group's identity is on record: while a workload of that name is not finished, the group is that one. A new one gets an
+uid from that of its oldest pod, so that after a restart the same pods make the same group. Everything else follows from
+the pods: after a crash in the middle of a start those that have still their gate are seen, and ungated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import NAMESPACE_URL, uuid5
+
+import orjson
+
+from admission.cluster.client import PatchType
+from admission.cluster.errors import NotFound
+from admission.cluster.writer import Deletion, Patch
+from admission.controller.state.inbox import ObjectsChanged, StepDone
+from admission.controller.state.lifecycle import Step
+from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.workloads.lost_labels import deleted, modified
+from admission.controller.workloads.triggers import ObjectGone
+from admission.kinds import templates
+from admission.kinds.base import HOLD, POD
+from admission.kinds.children import controller_of
+from admission.kinds.common import first
+from admission.kinds.grouping import FAST, GATE, RETRIABLE, ROLE, group_faults, group_of, role_of, total_of
+from admission.kinds.patches import pointer
+from admission.kinds.pod_group import ENDED, PodGroupKind
+from admission.model import sentences
+from admission.model.errors import ClusterError
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from admission.cluster.writer import Writer
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.reconciler import Reconciler
+    from admission.kinds.base import Kind, Object
+
+_MOST_GONE: Final = 20_000
+"""Pods whose end is remembered: an answer about one may come after the watch has told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A pod of a group as it was last seen."""
+
+    uid: str
+    name: str
+    created: str
+    version: str
+    raw: bytes
+    role: str
+    gated: bool
+    deleting: bool
+    phase: str
+    ready: bool
+    owned: bool
+    """Whether a controller has made it."""
+
+    @property
+    def object(self) -> Object:
+        return dict(orjson.loads(self.raw))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may run, or may come to it."""
+        return self.phase not in ENDED
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of those that the group is to have."""
+        return self.phase == "Succeeded" or (self.is_alive and not self.deleting)
+
+
+class PodGroups:
+    """All pods that are in groups, and the requests about them."""
+
+    def __init__(self, *, reconciler: Reconciler, writer: Writer, inbox: Inbox) -> None:
+        self._reconciler = reconciler
+        self._registry = reconciler.state.registry
+        self._kinds = reconciler.environment.kinds
+        self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
+        """None where pods are not queued: then there are no groups."""
+        self._writer = writer
+        self._inbox = inbox
+        self._groups: dict[tuple[str, str], dict[str, _Member]] = {}
+        self._group_of: dict[str, tuple[str, str]] = {}
+        """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
+        self._changed: dict[tuple[str, str], None] = {}
+        self._gone: set[str] = set()
+        self._version = 0
+
+    # --- what is seen
+
+    def take(self, kind: Kind, obj: Object) -> bool:
+        """Take in a pod as it is now, if it is in a group; whether it is."""
+        metadata = obj["metadata"]
+        uid = metadata["uid"]
+        if self._kind is None or (kind.group, kind.kind) != POD or self._registry.get(uid) is not None:
+            return False
+        if uid not in self._group_of:
+            group = group_of(obj)
+            if not group or not kind.queue_name(obj) or uid in self._gone:
+                return bool(group) and uid in self._gone
+            self._group_of[uid] = metadata["namespace"], group
+        key = self._group_of[uid]
+        members = self._groups.setdefault(key, {})
+        known = members.get(uid)
+        if known is None or not is_older(metadata["resourceVersion"], known.version):
+            members[uid] = _member(obj, known)
+            self._changed[key] = None
+        return True
+
+    def member(self, uid: str) -> Object | None:
+        """The pod of a group as it was last seen; None: it is in none."""
+        key = self._group_of.get(uid)
+        return None if key is None else self._groups[key][uid].object
+
+    def gone(self, uid: str) -> None:
+        """A pod does not exist any more."""
+        if (key := self._group_of.pop(uid, None)) is not None:
+            self._groups[key].pop(uid, None)
+            self._changed[key] = None
+            if len(self._gone) >= _MOST_GONE:
+                self._gone.clear()
+            self._gone.add(uid)
+
+    def objects(self) -> dict[str, StoredObject]:
+        """All pods that are known, by uid."""
+        pod = self._kinds.get(*POD)
+        assert pod is not None or not self._groups
+        return {
+            uid: StoredObject(pod, member.raw)  # type: ignore[arg-type]
+            for members in self._groups.values()
+            for uid, member in members.items()
+        }
+
+    def touch(self, tracked: Tracked) -> None:
+        """Have the group told again as it is."""
+        workload = tracked.record.workload
+        self._changed[workload.namespace, workload.name] = None
+
+    def tell(self) -> None:
+        """Tell all groups that have changed, each once, however many of its pods have."""
+        changed, self._changed = self._changed, {}
+        for key in changed:
+            assert self._kind is not None
+            tracked = self._registry.named(self._kind, *key)
+            members = self._groups.get(key)
+            if members and tracked is None and not any(member.is_alive for member in members.values()):
+                continue  # what is left of one that is over
+            if members:
+                group = self._assembled(key, list(members.values()), tracked)
+                self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
+                continue
+            self._groups.pop(key, None)
+            if tracked is not None:
+                with self._reconciler.isolation.of(tracked.uid):
+                    self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+
+    def _assembled(self, key: tuple[str, str], members: list[_Member], tracked: Tracked | None) -> Object:
+        members.sort(key=lambda member: (member.created, member.name))
+        pods = [member.object for member in members]
+        oldest, namespace, name = pods[0], *key
+        queues = {first(pod["metadata"].get("labels"), self._conventions.queue_labels) for pod in pods}
+        totals = {total_of(pod) for pod in pods}
+        faults = [": ".join(fault) for fault in group_faults(oldest)]
+        faults += [sentences.GROUP_OF_SEVERAL_QUEUES] if len(queues) > 1 else []
+        faults += [sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
+        holds = tracked is not None and tracked.holds_quota
+        annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
+        labels = [pod["metadata"].get("labels") or {} for pod in pods]
+        held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
+        self._version += 1
+        return {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "PodGroup",
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
+                "resourceVersion": str(self._version),
+                "generation": 0,
+                "creationTimestamp": members[0].created,
+                "labels": {**labels[0], **({HOLD: "true"} if held else {})},
+                "annotations": annotations[0],
+            },
+            "spec": {
+                "total": total_of(oldest),
+                "fast": first(annotations[0], FAST) == "true",
+                "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations),
+                "faults": faults,
+                "admitted": _admitted(tracked) if holds and tracked is not None else {},
+                "roles": {
+                    member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
+                    for member, pod in zip(members, pods, strict=True)
+                },
+                "pods": [
+                    {
+                        "role": member.role,
+                        "gated": member.gated,
+                        "deleting": member.deleting,
+                        "phase": member.phase,
+                        "ready": member.ready,
+                    }
+                    for member in members
+                ],
+            },
+        }
+
+    @property
+    def _conventions(self) -> Any:
+        assert self._kind is not None
+        return self._kind.conventions
+
+    # --- what is asked for
+
+    def start(self, tracked: Tracked) -> None:
+        """Ungate its pods, as many of each role as it holds quota for; those that are too many are deleted.
+
+        Raises Misconfigured.
+        """
+        room = Counter(_admitted(tracked))
+        members = self._members(tracked)
+        room.subtract(each.role for each in members if each.phase == "Succeeded" or (each.is_alive and not each.gated))
+        started = []
+        for member in members:
+            if member.gated and member.is_alive and not member.deleting and room[member.role] > 0:
+                room[member.role] -= 1
+                started.append(member)
+        requests: list[Patch | Deletion] = [self._ungated(tracked, member) for member in started]
+        requests += [self._deletion(tracked, member) for member in _excess(tracked, members, started)]
+        self._send(tracked, Step.START, requests)
+
+    def stop(self, tracked: Tracked) -> None:
+        """Delete its pods: all of an evicted one, of one that waits those that run without its having quota."""
+        evicted = tracked.record.state is State.EVICTING
+        ended = [each for each in self._members(tracked) if each.is_alive and not each.deleting]
+        self._send(tracked, Step.STOP, [self._deletion(tracked, each) for each in ended if evicted or not each.gated])
+
+    def look(self, tracked: Tracked) -> None:
+        """What is known of its pods is what the watch has told."""
+        self.touch(tracked)
+        result = {"metadata": {"uid": tracked.uid}}
+        self._inbox.put(StepDone(tracked.uid, Step.WAIT, result if self._members(tracked) else _NOBODY))
+
+    def _members(self, tracked: Tracked) -> list[_Member]:
+        workload = tracked.record.workload
+        members = self._groups.get((workload.namespace, workload.name), {}).values()
+        return sorted(members, key=lambda member: (member.created, member.name))
+
+    def _ungated(self, tracked: Tracked, member: _Member) -> Patch:
+        record, pod, kind = tracked.record, member.object, self._pod_kind
+        assert record.admission is not None, record
+        mine = tuple(each for each in record.admission.pod_sets if each.name == member.role)
+        context = self._reconciler.environment.context
+        admission = replace(record.admission, pod_sets=mine)
+        body, _ = kind.start_patch(pod, admission, context.flavors, tracked.updates)
+        parent = (
+            [] if pod["metadata"].get("annotations") else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+        )
+        noted = {"op": "add", "path": pointer("metadata", "annotations", ROLE), "value": member.role}
+        return Patch(self._path(tracked, member), [*body, *parent, noted], patch_type=PatchType.JSON)
+
+    def _deletion(self, tracked: Tracked, member: _Member) -> Deletion:
+        return Deletion(self._path(tracked, member), member.uid)
+
+    def _path(self, tracked: Tracked, member: _Member) -> str:
+        return self._kinds.path(self._pod_kind, tracked.record.workload.namespace, member.name)
+
+    @property
+    def _pod_kind(self) -> Kind:
+        kind = self._kinds.get(*POD)
+        assert kind is not None
+        return kind
+
+    def _send(self, tracked: Tracked, step: Step, requests: list[Patch | Deletion]) -> None:
+        """All at once, as many at a time as the writer has in flight; the outcome is told when all are done."""
+        if not requests:
+            return
+        tracked.in_flight = step
+        failed: list[ClusterError] = []
+        left = len(requests)
+        pods = {self._path(tracked, member): member for member in self._members(tracked)}
+
+        def done(request: Patch | Deletion, result: Object | ClusterError) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(result, NotFound):
+                self._inbox.put(ObjectsChanged(self._pod_kind, [deleted(pods[request.path].object)]))
+            elif isinstance(result, ClusterError):
+                failed.append(result)
+            elif isinstance(request, Patch):
+                self._inbox.put(ObjectsChanged(self._pod_kind, [modified(result)]))
+            if not left:
+                outcome = failed[0] if failed else {"metadata": {"uid": tracked.uid}}
+                self._inbox.put(StepDone(tracked.uid, step, outcome))
+
+        for request in requests:
+            self._writer.submit(request, lambda result, request=request: done(request, result))  # type: ignore[misc]
+
+
+def _excess(tracked: Tracked, members: list[_Member], started: list[_Member]) -> list[_Member]:
+    """As in Kueue: the newest of those that are more than the group is to have, first those that do not run.
+
+    What a controller has made, and is gated, stays so: it would only make it again.
+    """
+    there = [each for each in members if each.counts and not (each.gated and each.owned)]
+    gated = [each for each in there if each.gated and each not in started]
+    running = [each for each in there if not each.gated and each.is_alive]
+    return [*reversed(gated), *reversed(running)][: max(len(there) - sum(_admitted(tracked).values()), 0)]
+
+
+_NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})
+
+
+def _admitted(tracked: Tracked) -> dict[str, int]:
+    """How many pods of each role it was admitted with."""
+    return {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
+
+
+def _member(obj: Object, known: _Member | None) -> _Member:
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    conditions = status.get("conditions") or ()
+    return _Member(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        created=metadata["creationTimestamp"],
+        version=metadata["resourceVersion"],
+        raw=packed(obj),
+        role=role_of(obj) if known is None or known.gated else known.role,
+        gated=GATE.is_closed(obj),
+        deleting="deletionTimestamp" in metadata,
+        phase=status.get("phase") or "Pending",
+        ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+        owned=controller_of(obj) is not None,
+    )

@@ -1,0 +1,76 @@
+"""What a pod says of the group that it is in, by Kueue's labels and annotations or our own."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from admission.kinds import templates
+from admission.kinds.base import KUEUE, POD
+from admission.kinds.common import NOTHING, first
+from admission.kinds.gates import SchedulingGate
+from admission.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.kinds.base import Kind, Object
+
+GATE: Final = SchedulingGate("sluice.dev/admission")
+GROUP_NAME: Final = ("sluice.dev/pod-group-name", f"{KUEUE}pod-group-name")
+"""The labels that name a pod's group."""
+TOTAL: Final = ("sluice.dev/pod-group-total-count", f"{KUEUE}pod-group-total-count")
+"""The annotations that say how many pods the group has."""
+FAST: Final = ("sluice.dev/pod-group-fast-admission", f"{KUEUE}pod-group-fast-admission")
+RETRIABLE: Final = ("sluice.dev/retriable-in-group", f"{KUEUE}retriable-in-group")
+ROLE: Final = "sluice.dev/pod-group-role"
+"""Annotation that a start writes on a pod: its role, which its selectors do not tell any more."""
+
+
+def group_of(pod: Object) -> str:
+    """The name of the group that a pod is in; empty: it is queued by itself."""
+    return first(pod["metadata"].get("labels"), GROUP_NAME)
+
+
+def is_grouped(kind: Kind, obj: Object) -> bool:
+    """Whether an object is a pod that is in a group."""
+    return (kind.group, kind.kind) == POD and bool(group_of(obj))
+
+
+def total_of(pod: Object) -> int:
+    """How many pods its group is to have, as it says; 0: it does not say."""
+    text = first(pod["metadata"].get("annotations"), TOTAL)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+
+
+def group_faults(pod: Object) -> list[tuple[str, str]]:
+    """(field path, message) of what is wrong in what a pod says of its group."""
+    labels = pod["metadata"].get("labels") or NOTHING
+    faults = [
+        (f"metadata.labels[{label}]", 'is no name: use lower-case letters, digits, "-" and "."')
+        for label in GROUP_NAME
+        if label in labels and not names.is_dns_subdomain(labels[label])
+    ]
+    if group_of(pod) and not total_of(pod):
+        told = "must say how many pods the group has, from 1 to 99999: it waits for all of them"
+        faults.append((f"metadata.annotations[{TOTAL[0]}]", told))
+    return faults
+
+
+def role_of(pod: Object) -> str:
+    """The role of a pod: what it requests, and where it may run, as two short hashes.
+
+    What a start puts in changes the second; that is then in an annotation, of which only the second half is believed.
+    """
+    part = templates.digest_parts(pod)["spec"]
+    where = {field: part.pop(field) for field in ("nodeSelector", "tolerations", "affinity") if field in part}
+    what, noted = _short(part), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
+    if not GATE.is_closed(pod) and noted.startswith(f"{what}-") and len(noted) == 13:
+        return str(noted)
+    return f"{what}-{_short(where)}"
+
+
+def _short(document: Mapping[str, Any]) -> str:
+    return sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()[:6]

@@ -1,0 +1,193 @@
+"""A group of pods that is queued as one: Kueue's pod groups. There is no such object: it is put together from its pods.
+
+`admission.controller.workloads.pod_groups` makes one of the pods of a namespace that name the same group:
+
+    metadata: as of an object; labels and annotations are those of the oldest pod
+    spec:
+      total: how many pods there are to be
+      fast: whether it may start before all of them are there
+      unretriable: whether no pod is made again in place of one that has failed
+      faults: what is wrong in its pods, as text
+      admitted: {role: count} while it holds quota
+      roles: {role: a pod of this role, as far as quota depends on it, and `priority`, its PriorityClass}
+      pods: [{role, gated, deleting, phase, ready}], the oldest first
+
+Pods that are alike have one role, and make up one pod set.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from admission.kinds import templates
+from admission.kinds.base import SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.common import CommonKind
+from admission.model import sentences
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from admission.kinds.limits import NamespaceContext
+    from admission.model.checks import PodSetUpdate
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet
+
+_MOST_ROLES: Final = 32
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that run no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupKind(CommonKind):
+    """The adapter for what is put together of pods (see `Kind`)."""
+
+    group: ClassVar[str] = "sluice.dev"
+    versions: ClassVar[tuple[str, ...]] = ("v1",)
+    is_custom: ClassVar[bool] = False
+    tells_of_pods: ClassVar[bool] = True
+    ends_by_deletion: ClassVar[bool] = True
+    watched_label: ClassVar[str] = ""
+    pods_label: ClassVar[str] = ""
+    plural: ClassVar[str] = "podgroups"
+    kind: ClassVar[str] = "PodGroup"
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY,)
+    manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
+
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """Never."""
+        return False
+
+    def makes(self, group: str, kind: str) -> bool:
+        """Nothing."""
+        return False
+
+    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+        """By its pods."""
+        spec = obj["spec"]
+        alive = [pod for pod in spec["pods"] if pod["phase"] not in ENDED]
+        runs = [pod for pod in alive if not pod["gated"]]
+        succeeded = Counter(pod["role"] for pod in spec["pods"] if pod["phase"] == "Succeeded")
+        present = Counter(pod["role"] for pod in runs)
+        counts = tuple(
+            PodCount(role, count, max(count - succeeded[role], 0), present[role])
+            for role, count in _counts(spec).items()
+        )
+        done = sum(succeeded.values())
+        ready = done + sum(pod["ready"] for pod in runs)
+        pod_class = next((role["priority"] for role in spec["roles"].values() if role["priority"]), "")
+        return KindStatus(
+            suspended=all(pod["deleting"] for pod in runs),
+            active=bool(runs),
+            started=False,
+            stopped=False,
+            counts=counts,
+            finished=_outcome(spec, alive, done),
+            ready=ready >= spec["total"] > 0,
+            ending=False,
+            pod_priority_class=pod_class,
+            waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive) + done),
+            has_gated=any(pod["gated"] and not pod["deleting"] for pod in alive),
+        )
+
+    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
+        """One for each role. Raises Misconfigured."""
+        spec = obj["spec"]
+        if faults := [*(": ".join(fault) for fault in self.metadata_faults(obj)), *spec["faults"]]:
+            raise Misconfigured("; ".join(faults))
+        counts = _counts(spec)
+        if len(counts) > _MOST_ROLES:
+            raise Misconfigured(f"the group has pods of {len(counts)} different forms, but {_MOST_ROLES} is the most")
+        return tuple(
+            templates.pod_set(role, spec["roles"][role], context, path="", count=count)
+            for role, count in sorted(counts.items())
+            if role in spec["roles"]
+        )
+
+    def faults(self, obj: Object) -> list[tuple[str, str]]:
+        """None: its pods were judged."""
+        return []
+
+    def gate(self, obj: Object) -> list[Object]:
+        """Nothing: its pods are gated."""
+        return []
+
+    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
+        """Nothing."""
+        return [], ""
+
+    def start_patch(
+        self,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        updates: Sequence[PodSetUpdate] = (),
+    ) -> tuple[list[Object], Object]:
+        """Nothing: each pod has its own. Raises Misconfigured if a pod of a role cannot have what it would be given."""
+        for assignment in admission.pod_sets:
+            of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+            asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
+            role = obj["spec"]["roles"].get(assignment.name)
+            if role is not None:
+                templates.inject(role, (*of_flavors, *asked), path="")
+        return [], {}
+
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Nothing is taken out again, so it does not matter."""
+        return False
+
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """The API server keeps what was put in."""
+        return True
+
+    def resume_patch(self, obj: Object) -> list[Object]:
+        """Nothing: each pod has its own."""
+        return []
+
+    def stop_patch(self, obj: Object) -> list[Object]:
+        """None: its pods are deleted."""
+        return []
+
+    def clear_start_time_patch(self, obj: Object) -> Object:
+        """Nothing."""
+        return {}
+
+    def restore_patch(self, obj: Object, original: Object) -> None:
+        """None: what is gated was never changed, and what is not is deleted."""
+        return
+
+    def restored(self, obj: Object, original: Object) -> Object:
+        """The group itself."""
+        return obj
+
+    def templates(self, obj: Object) -> list[Object]:
+        """A pod of each role."""
+        return list(obj["spec"]["roles"].values())
+
+
+def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
+    """How many pods there are, or are to be, of each role."""
+    if spec["admitted"]:
+        return dict(spec["admitted"])
+    counted = [pod["role"] for pod in spec["pods"] if pod["phase"] != "Failed" and not pod["deleting"]]
+    counts = Counter(counted[: spec["total"]])
+    if spec["fast"] and counted:
+        counts[counted[0]] += spec["total"] - counts.total()
+    return dict(counts)
+
+
+def _missing(spec: Mapping[str, Any], there: int) -> str:
+    if spec["admitted"] or there >= spec["total"] or (spec["fast"] and there):
+        return ""
+    return sentences.group_incomplete(there, spec["total"])
+
+
+def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
+    """As in Kueue: all have succeeded, or none is left where none is made again."""
+    if succeeded >= spec["total"] > 0:
+        return Outcome(True, "", sentences.group_ended(succeeded, spec["total"]))
+    if spec["unretriable"] and spec["pods"] and not alive:
+        return Outcome(False, "", sentences.group_ended(succeeded, spec["total"]))
+    return None

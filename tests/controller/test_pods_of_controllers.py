@@ -1,0 +1,122 @@
+"""Deployments and StatefulSets whose templates have the queue label: their pods are queued, and quota follows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from job_examples import cluster_queue, flavor, local_queue
+from pod_examples import GATE, gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def controller(kind, replicas, *, labels=None, annotations=None, **spec):
+    """A Deployment or StatefulSet `web` whose pods ask for one CPU each."""
+    one = pod("template")
+    template = {
+        "metadata": {
+            "labels": {**one["metadata"]["labels"], "app": "web", **(labels or {})},
+            "annotations": {**one["metadata"]["annotations"], **(annotations or {})},
+        },
+        "spec": {**one["spec"], "restartPolicy": "Always"},
+    }
+    selector = {"matchLabels": {"app": "web"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "web", "namespace": "team-a"},
+        "spec": {"replicas": replicas, "selector": selector, "template": template, **spec},
+    }
+
+
+async def pods_until(cluster, until):
+    """All pods, as soon as they are as they should be."""
+    with closing(cluster.user.watch("pods")) as changes:
+        async for _ in changes:
+            if until(found := cluster.user.list("pods", "team-a")):
+                return found
+    raise AssertionError("the watch ended")
+
+
+def running(number, gated_ones=0):
+    def until(found):
+        waiting = [obj for obj in found if GATE in obj["spec"].get("schedulingGates", ())]
+        ready = [
+            obj
+            for obj in found
+            if obj["status"].get("phase") == "Running" and "deletionTimestamp" not in obj["metadata"]
+        ]
+        return (len(ready), len(waiting)) == (number, gated_ones)
+
+    return until
+
+
+async def holds(cluster, cpus):
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
+        return sum(held) == cpus
+
+    await cluster.eventually(look)
+
+
+async def test_each_pod_of_a_deployment_queues_by_itself_and_quota_follows_scale(cluster):
+    await cluster.user.create("deployments", "team-a", controller("Deployment", 3))
+    await pods_until(cluster, running(3))
+    await holds(cluster, 3000)
+    await cluster.user.patch("deployments", "team-a", "web", {"spec": {"replicas": 6}})
+    await pods_until(cluster, running(4, 2))
+    await holds(cluster, 4000)
+    await cluster.user.patch("deployments", "team-a", "web", {"spec": {"replicas": 1}})
+    await pods_until(cluster, running(1))
+    await holds(cluster, 1000)
+    await cluster.user.delete("deployments", "team-a", "web", propagation="Background")
+    await holds(cluster, 0)
+
+
+GROUP = {
+    "labels": {"sluice.dev/pod-group-name": "web"},
+    "annotations": {"sluice.dev/pod-group-total-count": "3", "sluice.dev/pod-group-fast-admission": "true"},
+}
+
+
+@pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
+async def test_the_pods_of_a_stateful_set_are_a_group_that_is_evicted_and_admitted_again(cluster, management):
+    spec = {"serviceName": "web", "podManagementPolicy": management}
+    await cluster.user.create("statefulsets", "team-a", controller("StatefulSet", 3, **GROUP, **spec))
+    await pods_until(cluster, running(3))
+    await holds(cluster, 3000)
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster, running(0, 1 if management == "OrderedReady" else 3))
+    await holds(cluster, 0)
+    await cluster.apply(cluster_queue())
+    await pods_until(cluster, running(3))
+    await holds(cluster, 3000)
+    await cluster.user.delete("pods", "team-a", "web-1")
+    await pods_until(cluster, lambda found: not running(3)(found))
+    await pods_until(cluster, running(3))
+    await holds(cluster, 3000)
+    # More than the group is to have wait: nobody deletes them, for they would only be made again.
+    await cluster.user.patch("statefulsets", "team-a", "web", {"spec": {"replicas": 4}})
+    await pods_until(cluster, running(3, 1))
+    await holds(cluster, 3000)
+    await cluster.user.delete("statefulsets", "team-a", "web", propagation="Background")
+    await holds(cluster, 0)

@@ -1,0 +1,266 @@
+"""Groups of pods, through the gate of the webhook: they start as a whole, and end as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+
+import pytest
+from job_examples import TOLERATION, cluster_queue, flavor, local_queue
+from pod_examples import GATE, gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+FAIL_TWO = {
+    "metadata": {"name": "cut"},
+    "webhooks": [
+        {
+            "name": "cut.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1:1/nobody-listens"},
+            "matchConditions": [{"name": "some", "expression": "object.metadata.name in ['g-1', 'g-3']"}],
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}],
+        }
+    ],
+}
+"""A webhook that fails each change of two pods, for nobody is there to answer."""
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def member(name, total=3, group="g", **options):
+    """A pod of a group, by Kueue's label and annotation."""
+    each = pod(name, **options)
+    each["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = group
+    each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(total)
+    return each
+
+
+async def create(cluster, *manifests):
+    for each in manifests:
+        await cluster.user.create("pods", "team-a", each)
+
+
+async def pods_until(cluster, until):
+    """All pods by name, as soon as they are as they should be."""
+    with closing(cluster.user.watch("pods")) as changes:
+        async for _ in changes:
+            found = {obj["metadata"]["name"]: obj for obj in cluster.user.list("pods", "team-a")}
+            if until(found):
+                return found
+    raise AssertionError("the watch ended")
+
+
+def runs(obj):
+    return obj["status"].get("phase") == "Running"
+
+
+def run(*names):
+    def until(found):
+        return set(found) == set(names) and all(map(runs, found.values()))
+
+    return until
+
+
+async def held(cluster, name="g"):
+    """The CPUs that a group holds."""
+    for record in (await cluster.store.workloads.list(namespace="team-a")).workloads:
+        if record.workload.name == name and record.admission is not None:
+            return sum(each.usage["cpu"] for each in record.admission.pod_sets)
+    return 0
+
+
+async def holds(cluster, cpus, name="g"):
+    async def look():
+        return await held(cluster, name) == cpus
+
+    await cluster.eventually(look)
+
+
+async def says(cluster, message):
+    async def look():
+        return (await cluster.record("g", "pending")).message == message
+
+    await cluster.eventually(look)
+
+
+async def patched(cluster, number):
+    """The API server has answered so many patches of pods, and no other was sent."""
+
+    async def look():
+        return sum(count for key, count in cluster.client.requests.items() if key[:2] == ("PATCH", "pods")) >= number
+
+    await cluster.eventually(look)
+    assert {key: count for key, count in cluster.client.requests.items() if key[0] == "PATCH"} == {
+        ("PATCH", "pods", "200"): number
+    }
+
+
+async def test_it_starts_as_a_whole_and_gives_quota_back_as_its_pods_end(cluster):
+    await create(cluster, member("g-0", cpu="2", seconds=240), member("g-1"))
+    record = await cluster.record("g", "pending", reason="PendingEvaluation")
+    assert record.workload.kind == "PodGroup"
+    await says(cluster, "It starts as a whole, and 2 of its 3 pods are there.")
+    await create(cluster, member("g-2"))
+    running = await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    for obj in running.values():
+        assert obj["spec"]["nodeSelector"] == {"type": "kwok"}
+        assert TOLERATION in obj["spec"]["tolerations"]
+    assert await held(cluster) == 4000
+    await patched(cluster, 3)
+    await holds(cluster, 2000)  # the first has ended
+    for name in ("g-1", "g-2"):
+        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+    over = await cluster.record("g", "finished")
+    assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 3/3.")
+
+
+async def test_the_priority_class_of_its_pods_counts(cluster):
+    await cluster.user.create("priorityclasses", "", {"metadata": {"name": "soon"}, "value": 7})
+    await create(cluster, *(member(f"g-{number}", priorityClassName="soon") for number in range(3)))
+    await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    assert (await cluster.record("g", "admitted")).workload.priority == 7
+
+
+async def test_it_waits_for_quota_and_explains(cluster):
+    await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
+    await cluster.record("large", "admitted")
+    await create(cluster, *(member(f"g-{number}") for number in range(3)))
+    record = await cluster.record("g", "pending", reason="WaitingForQuota")
+    assert sum(each.count for each in record.workload.pod_sets) == 3
+    pods = [cluster.user.get("pods", "team-a", f"g-{number}") for number in range(3)]
+    assert all(GATE in each["spec"]["schedulingGates"] for each in pods)
+
+
+async def test_evicted_all_its_pods_are_deleted_and_quota_is_held_until_the_last_is_gone(cluster):
+    stubborn = member("g-2", terminationGracePeriodSeconds=400)
+    stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
+    await create(cluster, member("g-0"), member("g-1"), stubborn)
+    await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster, lambda found: set(found) == {"g-2"})
+    assert await held(cluster) == 3000
+    over = await cluster.record("g", "finished")
+    assert over.outcome == "Evicted"
+    assert cluster.user.list("pods", "team-a") == []
+
+
+async def test_killed_in_the_middle_of_a_start_it_is_started_to_the_end(cluster):
+    await cluster.user.create("validatingwebhookconfigurations", "", FAIL_TWO)
+    await create(cluster, *(member(f"g-{number}", 4) for number in range(4)))
+    await pods_until(cluster, lambda found: [*map(runs, found.values())].count(True) == 2)
+    await cluster.end()
+    await cluster.user.delete("validatingwebhookconfigurations", "", "cut")
+    before = Counter(cluster.client.requests)
+    await cluster.start(kinds=KINDS)
+    await pods_until(cluster, run("g-0", "g-1", "g-2", "g-3"))
+    assert await held(cluster) == 4000
+    assert cluster.client.requests[("PATCH", "pods", "200")] - before[("PATCH", "pods", "200")] == 2
+
+
+@pytest.mark.parametrize("state", ["pending", "running", "evicting"])
+async def test_killed_in_each_state(cluster, state):
+    if state == "pending":
+        await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    manifests = [member(f"g-{number}", terminationGracePeriodSeconds=400) for number in range(3)]
+    for each in manifests:
+        each["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
+    await create(cluster, *manifests)
+    await (cluster.record("g", "pending") if state == "pending" else pods_until(cluster, run("g-0", "g-1", "g-2")))
+    before = (await cluster.record("g", "pending" if state == "pending" else "admitted")).workload.uid
+    if state == "evicting":
+        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+        await cluster.record("g", "evicting")
+    await cluster.end()
+    if state == "pending":
+        await cluster.apply(cluster_queue())
+    await cluster.start(kinds=KINDS)
+    if state == "evicting":
+        over = await cluster.record("g", "finished")
+        assert (over.outcome, over.workload.uid) == ("Evicted", before)
+    else:
+        await pods_until(cluster, run("g-0", "g-1", "g-2"))
+        assert (await cluster.record("g", "admitted")).workload.uid == before
+        assert await held(cluster) == 3000
+
+
+async def test_a_pod_that_failed_is_made_again_under_the_same_admission(cluster):
+    await create(cluster, *(member(f"g-{number}") for number in range(3)))
+    await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    await cluster.user.patch("pods", "team-a", "g-1", {"status": {"phase": "Failed"}}, subresource="status")
+    await create(cluster, member("again"))
+    await pods_until(cluster, lambda found: found.get("again", {"status": {}})["status"].get("phase") == "Running")
+    again = cluster.user.get("pods", "team-a", "again")
+    assert again["spec"]["nodeSelector"] == {"type": "kwok"}
+    assert await held(cluster) == 3000
+    await create(cluster, member("too-many"))
+    await pods_until(cluster, lambda found: "too-many" not in found)
+    assert await held(cluster) == 3000
+
+
+async def test_a_group_that_is_not_retried_fails_once_none_runs(cluster):
+    manifests = [member(f"g-{number}", 2) for number in range(2)]
+    manifests[0]["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false"
+    await create(cluster, *manifests)
+    await pods_until(cluster, run("g-0", "g-1"))
+    for name, phase in (("g-0", "Succeeded"), ("g-1", "Failed")):
+        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
+    over = await cluster.record("g", "finished")
+    assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
+
+
+async def test_fast_admission_does_not_wait_for_the_others(cluster):
+    manifests = [member(f"g-{number}") for number in range(3)]
+    for each in manifests:
+        each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-fast-admission"] = "true"
+    await create(cluster, manifests[0])
+    await pods_until(cluster, run("g-0"))
+    assert await held(cluster) == 3000
+    await create(cluster, *manifests[1:])
+    await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    assert await held(cluster) == 3000
+
+
+async def test_nobody_lets_himself_in(cluster):
+    await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
+    await cluster.record("large", "admitted")
+    await create(cluster, *(member(f"g-{number}") for number in range(3)))
+    await cluster.record("g", "pending", reason="WaitingForQuota")
+    gate = {"spec": {"schedulingGates": None}}
+    await cluster.user.patch("pods", "team-a", "g-1", gate)
+    await pods_until(cluster, lambda found: "g-1" not in found)
+    # Into the group that runs, and out of both.
+    other = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "large"}}}
+    await cluster.user.patch("pods", "team-a", "g-0", other)
+    await cluster.user.patch("pods", "team-a", "g-0", gate)
+    alone = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": None, "sluice.dev/managed": None}}}
+    await cluster.user.patch("pods", "team-a", "g-2", {**alone, **gate})
+    await pods_until(cluster, lambda found: not {"g-0", "g-2"} & set(found))
+    assert await held(cluster, "large") == 4000
+    bare = member("bare")
+    del bare["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
+    with pytest.raises(Exception, match="must say how many pods the group has"):
+        await create(cluster, bare)
+
+
+async def test_two_hundred_pods_one_patch_each(cluster):
+    await cluster.apply(cluster_queue(cpu="200"))
+    await create(cluster, *(member(f"g-{number}", 200, cpu="1") for number in range(200)))
+    await pods_until(cluster, lambda found: not any(obj["spec"].get("schedulingGates") for obj in found.values()))
+    await patched(cluster, 200)
+    assert await held(cluster) == 200_000
