@@ -40,6 +40,16 @@ async def test_start_and_end_are_told_in_text(sandbox, tmp_path):
     assert {line.split()[2].partition(".")[0] for line in lines} == {"admission"}  # at debug, libraries say nothing
 
 
+async def test_sigusr1_tells_what_each_task_waits_for(sandbox, tmp_path):
+    async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}") as replica:
+        await replica.until_ready()
+        replica.send(signal.SIGUSR1)
+        replica.send(signal.SIGTERM)
+        await replica.process.wait()
+    told = [line for line in replica.log.decode().splitlines() if " waits in " in line]
+    assert any("Controller.decide:" in line and " > Inbox.wait:" in line for line in told), told
+
+
 async def test_all_is_what_libraries_say_too(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=all") as replica:
         await replica.until_ready()

@@ -106,8 +106,10 @@ async def _another_team_starts(world: World, players: Players, number: int) -> N
         return job is None or job["spec"].get("suspend") is not True
 
     if not await _until(has_started, _SOON):
-        said = [workload["status"] for workload in await players.workloads(NAMESPACES[CALM])]
-        raise Finding("another team's Job does not start", f"within {_SOON:g} s: {said}\n{world.tail()}")
+        workloads = await players.workloads(NAMESPACES[CALM])
+        said = [each["status"] for each in workloads if each["spec"]["object"]["name"] == name]
+        told = f"within {_SOON:g} s: {said}\n{world.tail()}\n{await world.tasks()}"
+        raise Finding("another team's Job does not start", told)
 
 
 def _is_queued(job: Object) -> bool:

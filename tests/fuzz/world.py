@@ -121,6 +121,17 @@ class World:
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
+    async def tasks(self) -> str:
+        """What each task of serve waits for, by its own word."""
+        if self._process is None:
+            return "serve does not run"
+        written = self.log.stat().st_size
+        self._process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + _PATIENCE
+        while self.log.stat().st_size == written and time.monotonic() < deadline:  # noqa: ASYNC110  a process
+            await asyncio.sleep(0.05)
+        return self.log.read_bytes()[written:].decode(errors="replace")
+
     # ------------------------------------------------------------------ requests
 
     async def ask(self, method: str, path: str, body: Any = None, *, user: str = "") -> tuple[int, Any]:
