@@ -52,6 +52,18 @@ class TestJobs:
         assert "failed" not in gone
         assert cluster.pods() == []
 
+    async def test_a_suspended_job_that_needs_no_more_pods_ends_when_it_is_resumed(self, cluster):
+        await cluster.job("a", suspend=True, completionMode="Indexed", completions=2, parallelism=2)
+        await cluster.status("a", conditions={"Suspended"})
+        job = cluster.get_job("a")
+        done = {**job["status"], "succeeded": 1, "completedIndexes": "0"}
+        await cluster.client.update("jobs", NAMESPACE, {**job, "status": done}, subresource="status")
+        await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"completions": 1, "parallelism": 1}})
+        await cluster.job("b", suspend=True)  # goes on to look at others
+        await cluster.status("b", conditions={"Suspended"})
+        await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
+        assert "startTime" in await cluster.status("a", conditions={"Suspended", "SuccessCriteriaMet", "Complete"})
+
     async def test_a_failing_job_is_tried_again_and_given_up(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", code="3", backoffLimit=1)
@@ -89,7 +101,7 @@ class TestJobs:
     async def test_a_finished_job_goes_with_its_pods_when_its_time_to_live_is_over(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", ttlSecondsAfterFinished=5)
-        await cluster.status("a", conditions={"SuccessCriteriaMet", "Complete"})
+        await cluster.status("a", conditions={"Suspended", "SuccessCriteriaMet", "Complete"})
         await cluster.until(lambda: cluster.get_job("a") is None and not cluster.pods())
 
     async def test_the_controller_says_when_pods_are_refused_and_tries_again(self, cluster):

@@ -141,7 +141,9 @@ class JobController(Controller[str]):
             await self._stop(job, tally.active, counts, forget=False)
         elif not deleting:
             await self._manage(tally, counts, record)
-        if end is None and jobstate.is_complete(tally, counts.active):
+        # The API server lets no Job end without a start time, if it asks for pods: a suspended one ends once resumed.
+        may_end = "startTime" in status or job["spec"].get("completions") == 0
+        if end is None and may_end and jobstate.is_complete(tally, counts.active):
             end = jobstate.COMPLETED
         elif end is None and not deleting:
             await self._note_suspension(job, status, now)
