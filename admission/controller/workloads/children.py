@@ -93,6 +93,8 @@ class _Child:
     """A request for it is under way."""
     runs: bool = False
     """Whether it is a pod without a gate, or is just being let run."""
+    was_let_run: bool = False
+    """Whether this process has taken its gate away: it counts before a pod of the same second that lacks that."""
     created: str = ""
     excess_since: float = 0.0
     """Since when (in the time of the event loop) there are too many pods beside it; 0: there are not."""
@@ -352,7 +354,7 @@ class Children:
         if not excess:
             child.excess_since = 0.0
         if verdict is _Verdict.RUN and seen.suspended and not excess:
-            child.runs = True
+            child.runs = child.was_let_run = True
             mark = pointer("metadata", "annotations", START_WITH_OWNER)
             marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
             unmarked = [{"op": "remove", "path": mark}] if marked else []
@@ -382,8 +384,8 @@ class Children:
             return False
         wanted = sum(count.needed for count in claimed[0].observe(owner).counts)
         pods = ((other, self._children[other]) for other in self._by_owner[child.owner] if other != uid)
-        running = [(each.created, other) for other, each in pods if each.runs and each.kind.ends_by_deletion]
-        before = [each for each in running if not child.runs or each < (child.created, uid)]
+        running = [(*_age(each), other) for other, each in pods if each.runs and each.kind.ends_by_deletion]
+        before = [each for each in running if not child.runs or each < (*_age(child), uid)]
         return len(before) >= wanted
 
     def _delete(self, child: _Child, seen: Observed, note: str) -> None:
@@ -417,3 +419,8 @@ class Children:
 def _change(obj: Object) -> Change:
     metadata = obj["metadata"]
     return Change("MODIFIED", f"{metadata['namespace']}/{metadata['name']}", metadata["uid"], obj)
+
+
+def _age(child: _Child) -> tuple[str, bool]:
+    """Older ones, and of the same second those that were let run, come first."""
+    return child.created, not child.was_let_run
