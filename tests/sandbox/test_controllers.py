@@ -101,7 +101,7 @@ class TestJobs:
     async def test_a_finished_job_goes_with_its_pods_when_its_time_to_live_is_over(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", ttlSecondsAfterFinished=5)
-        await cluster.status("a", conditions={"Suspended", "SuccessCriteriaMet", "Complete"})
+        await cluster.status("a", conditions={"SuccessCriteriaMet", "Complete"})
         await cluster.until(lambda: cluster.get_job("a") is None and not cluster.pods())
 
     async def test_the_controller_says_when_pods_are_refused_and_tries_again(self, cluster):
