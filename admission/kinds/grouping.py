@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ FAST: Final = ("sluice.dev/pod-group-fast-admission", f"{KUEUE}pod-group-fast-ad
 RETRIABLE: Final = ("sluice.dev/retriable-in-group", f"{KUEUE}retriable-in-group")
 ROLE: Final = "sluice.dev/pod-group-role"
 """Annotation that a start writes on a pod: its role, which its selectors do not tell any more."""
+_ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 
 def group_of(pod: Object) -> str:
@@ -60,17 +62,19 @@ def group_faults(pod: Object) -> list[tuple[str, str]]:
 
 
 def role_of(pod: Object) -> str:
-    """The role of a pod: what it requests, and where it may run, as two short hashes.
+    """The role of a pod: what it requests, and where it may run, as two hashes.
 
-    What a start puts in changes the second; that is then in an annotation, of which only the second half is believed.
+    Nobody can find two pods of different size whose first hashes are the same: the second one would run on the first
+    one's quota. What a start puts in changes the second; that is then in an annotation, of which only the second half
+    is believed.
     """
     part = templates.digest_parts(pod)["spec"]
     where = {field: part.pop(field) for field in ("nodeSelector", "tolerations", "affinity") if field in part}
-    what, noted = _short(part), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
-    if not GATE.is_closed(pod) and noted.startswith(f"{what}-") and len(noted) == 13:
+    what, noted = _hash(part, 16), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
+    if not GATE.is_closed(pod) and _ROLE.fullmatch(noted) and noted.startswith(f"{what}-"):
         return str(noted)
-    return f"{what}-{_short(where)}"
+    return f"{what}-{_hash(where, 3)}"
 
 
-def _short(document: Mapping[str, Any]) -> str:
-    return sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()[:6]
+def _hash(document: Mapping[str, Any], size: int) -> str:
+    return sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).digest()[:size].hex()
