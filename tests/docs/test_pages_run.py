@@ -70,7 +70,7 @@ do sleep 0.2; done) >>helping 2>&1 &
 """
 BEFORE = {
     "README.md": HELPING,
-    "docs/api.md": QUEUES + TRAIN.format("default"),
+    "docs/api.md": QUEUES + "sluice stop cq/vision\n" + TRAIN.format("default"),
     "docs/disaster-recovery.md": HELPING + RELEASED,
     "docs/install.md": HELPING,
     "docs/migrating-from-kueue.md": "kubectl create namespace kueue-system\n"
