@@ -45,7 +45,7 @@ async def test_fewer_pods_than_the_minimum_are_not_started(sluice):
     await sluice.submit(job("big", pods=3))
     await sluice.job("big", runs)
     await sluice.submit(partial("flexible", 2, pods=6))
-    await sluice.record("flexible", "pending", reason="ExceedsMaxQuota")  # said of all six
+    await sluice.record("flexible", "pending", reason="WaitingForQuota")  # it could start with two
 
 
 async def test_the_quota_of_pods_that_are_not_needed_any_more_is_free(sluice):
