@@ -6,6 +6,7 @@ import difflib
 import errno
 import gc
 import io
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version as installed_version
@@ -155,6 +156,8 @@ class _Group(click.Group):
             if error.errno not in _FULL:
                 raise  # the end of a pipe is click's; what else there is, is ours to mend
             click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            # What is still buffered would fail once more at the interpreter's end, with another exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
 
 

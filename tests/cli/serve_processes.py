@@ -81,6 +81,15 @@ class Replica:
         self.process.send_signal(number)
 
 
+async def leader_and_follower(one: Replica, other: Replica) -> tuple[Replica, Replica]:
+    """The two by their roles, once one of them leads."""
+    leads = {asyncio.create_task(each.until("leading")): each for each in (one, other)}
+    done, waiting = await asyncio.wait(leads, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    return (one, other) if leads[done.pop()] is one else (other, one)
+
+
 @asynccontextmanager
 async def serving(folder: Path, database_url: str, *more: str, port: int = 0) -> AsyncIterator[Replica]:
     """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ports import free_port
-from serve_processes import NODE, QUEUES, all_complete, job, serving
+from serve_processes import NODE, QUEUES, all_complete, job, leader_and_follower, serving
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
@@ -89,7 +89,7 @@ async def test_so_it_is_behind_a_pooler_of_transactions(sandbox, queues, tmp_pat
         pooled = database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
         async with serving(tmp_path, pooled, *SHORT) as first, serving(tmp_path, pooled, *SHORT) as second:
             await asyncio.gather(first.until_ready(), second.until_ready())
-            leader, follower = (first, second) if (await first.role()).startswith("leading") else (second, first)
+            leader, follower = await leader_and_follower(first, second)
             await submit(sandbox, [f"j{number}" for number in range(12)])
             leader.send(signal.SIGKILL)
             await follower.until("leading")
@@ -113,8 +113,7 @@ async def test_whoever_ends_orderly_hands_over_at_once(sandbox, queues, tmp_path
 async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox, queues, tmp_path, database_url):
     async with serving(tmp_path, database_url, *SHORT) as first, serving(tmp_path, database_url, *SHORT) as second:
         await asyncio.gather(first.until_ready(), second.until_ready())
-        leader, follower = (first, second) if (await first.role()).startswith("leading") else (second, first)
-        await leader.until("leading")
+        leader, follower = await leader_and_follower(first, second)
         await submit(sandbox, [f"j{number}" for number in range(10)])
         leader.send(signal.SIGSTOP)  # in the middle of whatever it does about them
         await submit(sandbox, [f"k{number}" for number in range(10)])

@@ -64,6 +64,17 @@ class TestJobs:
         await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
         assert "startTime" in await cluster.status("a", conditions={"Suspended", "SuccessCriteriaMet", "Complete"})
 
+    async def test_a_job_whose_status_cannot_be_written_stops_no_other(self, cluster):
+        await cluster.node("n")
+        await cluster.job("a", suspend=True, completionMode="Indexed", completions=3, parallelism=2)
+        await cluster.status("a", conditions={"Suspended"})
+        job = cluster.get_job("a")
+        told = {**job["status"], "succeeded": 2, "completedIndexes": "0"}  # and no controller may take one away
+        await cluster.client.update("jobs", NAMESPACE, {**job, "status": told}, subresource="status")
+        await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
+        await cluster.job("b", run="1")
+        await cluster.status("b", conditions={"SuccessCriteriaMet", "Complete"})
+
     async def test_a_failing_job_is_tried_again_and_given_up(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", code="3", backoffLimit=1)

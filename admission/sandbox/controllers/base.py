@@ -120,11 +120,9 @@ class Controller(Generic[K]):
             await self.breathe()
 
     def _retry_after(self, error: ApiError) -> float:
-        """The pause that a refused write calls for; an object that breaks rules (422) is this controller's defect."""
+        """The pause that a refused write calls for. One object never stops the others, whatever its users wrote."""
         if error.code in (404, 409):
             return _RETRY
-        if error.code == 422:
-            raise error
         _log.warning("%s was refused a write, and will try again: %s", type(self).__name__, error)
         return _REFUSED_RETRY
 
