@@ -80,8 +80,6 @@ def to_amount(resource: str, number: Fraction) -> int:
 @lru_cache(maxsize=4096)
 def format_amount(resource: str, value: int) -> str:
     """An amount as a quantity in canonical form: `500m` and `2` of cpu, `10Gi` of memory, `4` of anything else."""
-    if value >= UNLIMITED:
-        return "unlimited"
     if resource == "cpu":
         return _decimal(value, ("m", "", "k", "M", "G", "T", "P"))
     if resource in _BYTES or resource.startswith("hugepages-"):

@@ -172,7 +172,7 @@ def test_formatting_loses_nothing(resource, value):
         ("memory", 1023, "1023"),
         ("hugepages-2Mi", 2**21, "2Mi"),
         ("nvidia.com/gpu", 4, "4"),
-        ("pods", UNLIMITED, "unlimited"),
+        ("cpu", UNLIMITED, f"{UNLIMITED}m"),
     ],
 )
 def test_canonical_forms(resource, value, text):
