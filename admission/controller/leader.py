@@ -54,7 +54,7 @@ class Leader:
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
         environment = Environment(kinds, context, policy.pods_ready)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
-        self.groups = PodGroups(reconciler=self.reconciler, writer=writer, inbox=inbox)
+        self.groups = PodGroups(reconciler=self.reconciler, writer=writer, events=events, inbox=inbox)
         labels = LostLabels(kinds, client, writer, inbox, reads)
         self.children = Children(
             reconciler=self.reconciler,

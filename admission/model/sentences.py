@@ -282,6 +282,9 @@ HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
 GROUP_OF_SEVERAL_QUEUES: Final = "metadata.labels: the pods of a group must all be for the same queue"
 GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
 MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
+PODS_BEYOND_GROUP: Final = (
+    "Its group has all of the pods that it was admitted with: the newest beyond those are deleted."
+)
 POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
 STOPPED_WITH_OWNER: Final = (
     "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
@@ -353,6 +356,17 @@ def not_started(count: int, wanted: int, container: str, why: str) -> str:
 def group_incomplete(there: int, total: int) -> str:
     """Why a group of pods is not tried yet."""
     return f"It starts as a whole, and {there} of its {total} pods are there."
+
+
+def beyond_group(group: str, count: int) -> str:
+    """Why a pod of a group that is admitted keeps its gate. `count`: pods like it that the group has quota for."""
+    if not count:
+        return (
+            f"PodGroup {group} was admitted without pods of this form: create it like the others, or when it is over."
+        )
+    there = "pod like it, which is" if count == 1 else "pods like it, which are"
+    more = "For more, create the group anew with a larger total count."
+    return f"PodGroup {group} has quota for {count} {there} there: it starts when one of those is gone. {more}"
 
 
 def group_ended(succeeded: int, total: int) -> str:

@@ -213,6 +213,49 @@ async def test_a_pod_that_failed_is_made_again_under_the_same_admission(cluster)
     assert await held(cluster) == 3000
 
 
+def event_says(cluster, name, text):
+    async def look():
+        events = (await cluster.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        return any(each["regarding"]["name"] == name and text in each.get("note", "") for each in events)
+
+    return cluster.eventually(look)
+
+
+async def test_pods_that_do_not_start_with_their_group_are_told_why(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await create(cluster, member("more", 2))
+    await event_says(cluster, "more", "Its group has all of the pods that it was admitted with")
+    owned = member("owned", 2)
+    owner = await cluster.user.create("configmaps", "team-a", {"metadata": {"name": "operator"}})
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "operator", "uid": owner["metadata"]["uid"]}
+    owned["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+    await create(cluster, owned)
+    await event_says(cluster, "owned", "PodGroup g has quota for 2 pods like it, which are there: it starts when")
+    other = member("other", 2, cpu="2")
+    other["metadata"]["ownerReferences"] = owned["metadata"]["ownerReferences"]
+    await create(cluster, other)
+    await event_says(cluster, "other", "PodGroup g was admitted without pods of this form")
+
+
+async def test_after_an_eviction_it_asks_for_the_pods_that_it_has_then(cluster):
+    fast = {"kueue.x-k8s.io/pod-group-fast-admission": "true"}
+    old = [member(f"g-{number}", terminationGracePeriodSeconds=400) for number in range(3)]
+    for each in old:
+        each["metadata"]["annotations"] |= {"sandbox.sluice.dev/stop-seconds": "300", **fast}
+    await create(cluster, *old)
+    await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await cluster.record("g", "evicting")
+    new = member("new", 2)
+    new["metadata"]["annotations"] |= fast
+    await create(cluster, new)
+    await cluster.record("g", "pending", reason="Suspended")
+    await cluster.apply(cluster_queue())
+    await pods_until(cluster, run("new"))
+    assert await held(cluster) == 2000
+
+
 async def test_a_group_that_is_not_retried_fails_once_none_runs(cluster):
     manifests = [member(f"g-{number}", 2) for number in range(2)]
     manifests[0]["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false"

@@ -16,6 +16,7 @@ import orjson
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
+from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
@@ -34,6 +35,9 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
@@ -79,13 +83,14 @@ class _Member:
 class PodGroups:
     """All pods that are in groups, and the requests about them."""
 
-    def __init__(self, *, reconciler: Reconciler, writer: Writer, inbox: Inbox) -> None:
+    def __init__(self, *, reconciler: Reconciler, writer: Writer, events: EventRecorder, inbox: Inbox) -> None:
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
         """None where pods are not queued: then there are no groups."""
         self._writer = writer
+        self._events = events
         self._inbox = inbox
         self._groups: dict[tuple[str, str], dict[str, _Member]] = {}
         self._group_of: dict[str, tuple[str, str]] = {}
@@ -232,15 +237,22 @@ class PodGroups:
             if member.gated and member.is_alive and not member.deleting and room[member.role] > 0:
                 room[member.role] -= 1
                 started.append(member)
+        excess = _excess(tracked, members, started)
         requests: list[Patch | Deletion] = [self._ungated(tracked, member) for member in started]
-        requests += [self._deletion(tracked, member) for member in _excess(tracked, members, started)]
+        requests += [self._deletion(tracked, member, sentences.PODS_BEYOND_GROUP) for member in excess]
+        for member in members:
+            if member.gated and member.is_alive and not member.deleting and member not in (*started, *excess):
+                note = sentences.beyond_group(tracked.record.workload.name, _admitted(tracked).get(member.role, 0))
+                self._tell(tracked, member, "Pending", note)
         self._send(tracked, Step.START, requests)
 
     def stop(self, tracked: Tracked) -> None:
         """Delete its pods: all of an evicted one, of one that waits those that run without its having quota."""
         evicted = tracked.record.state is State.EVICTING
+        note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # of an eviction the group tells
         ended = [each for each in self._members(tracked) if each.is_alive and not each.deleting]
-        self._send(tracked, Step.STOP, [self._deletion(tracked, each) for each in ended if evicted or not each.gated])
+        requests = [self._deletion(tracked, each, note) for each in ended if evicted or not each.gated]
+        self._send(tracked, Step.STOP, requests)
 
     def look(self, tracked: Tracked) -> None:
         """What is known of its pods is what the watch has told."""
@@ -266,8 +278,16 @@ class PodGroups:
         noted = {"op": "add", "path": pointer("metadata", "annotations", ROLE), "value": member.role}
         return Patch(self._path(tracked, member), [*body, *parent, noted], patch_type=PatchType.JSON)
 
-    def _deletion(self, tracked: Tracked, member: _Member) -> Deletion:
+    def _deletion(self, tracked: Tracked, member: _Member, note: str) -> Deletion:
+        if note:
+            self._tell(tracked, member, "Stopped", note)
         return Deletion(self._path(tracked, member), member.uid)
+
+    def _tell(self, tracked: Tracked, member: _Member, reason: str, note: str) -> None:
+        """By an Event on the pod: `kubectl describe` shows none of the group, which is no object."""
+        kind, namespace = self._pod_kind, tracked.record.workload.namespace
+        pod = Reference(self._kinds.api_version(kind), kind.kind, member.name, member.uid, namespace)
+        self._events.record(pod, reason=reason, action="Stop" if reason == "Stopped" else "Wait", note=note)
 
     def _path(self, tracked: Tracked, member: _Member) -> str:
         return self._kinds.path(self._pod_kind, tracked.record.workload.namespace, member.name)
@@ -278,7 +298,7 @@ class PodGroups:
         assert kind is not None
         return kind
 
-    def _send(self, tracked: Tracked, step: Step, requests: list[Patch | Deletion]) -> None:
+    def _send(self, tracked: Tracked, step: Step, requests: Sequence[Patch | Deletion]) -> None:
         """All at once, as many at a time as the writer has in flight; the outcome is told when all are done."""
         if not requests:
             return

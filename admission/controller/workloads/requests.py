@@ -97,6 +97,9 @@ class Requests:
                 with self._isolated(uid):
                     if _due(tracked, tracked.seen) is Step.RELEASE:
                         self._reconciler.handle(tracked, Stopped())
+                        if self._kinds.is_composed(tracked.record.workload):
+                            self._groups.touch(tracked)
+        self._groups.tell()  # what waits asks for the pods that are there now, not for those that it was admitted with
 
     def send_due(self) -> None:
         """After a commit: send what is due for all workloads that changed."""
