@@ -1,6 +1,6 @@
 """`sluice` as processes forked from one that has imported it already: importing takes longer than most tests.
 
-Each is a process of its own, with the arguments, environment, limits and pipes that it would have from a shell.
+Each is a process of its own, with the arguments, environment and pipes that it would have from a shell.
 `test_cli_main.py`, `test_demo_run.py` and others start it by the interpreter, as users do.
 """
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from multiprocessing.context import ForkServerProcess
 
-_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
 _forking = multiprocessing.get_context("forkserver")
 _preloaded = [
     _COMMANDS["serve"].module,
@@ -53,15 +52,14 @@ class Forked:
         asyncio.get_running_loop().add_reader(process.sentinel, self._end)
 
     @classmethod
-    async def start(cls, *arguments: str, environment: Mapping[str, str]) -> Forked:
-        """Start `sluice` with these arguments."""
+    async def start(cls, *arguments: str, environment: Mapping[str, str], files: int | None = None) -> Forked:
+        """Start `sluice` with these arguments; `files`: how many it may have open, None: as many as this process."""
         (reads_output, output), (reads_errors, errors) = os.pipe(), os.pipe()
-        limits = [resource.getrlimit(what) for what in _LIMITS]
 
         def start() -> ForkServerProcess:
             # What is sent to the process is duplicated while it is started, and only then.
             process = _forking.Process(
-                target=_run, args=(arguments, dict(environment), limits, _Sent(output), _Sent(errors)), daemon=True
+                target=_run, args=(arguments, dict(environment), files, _Sent(output), _Sent(errors)), daemon=True
             )
             process.start()
             return process
@@ -123,7 +121,7 @@ async def _reader(descriptor: int) -> asyncio.StreamReader:
 def _run(
     arguments: Sequence[str],
     environment: Mapping[str, str],
-    limits: Sequence[tuple[int, int]],
+    files: int | None,
     output: int,
     errors: int,
 ) -> None:
@@ -136,8 +134,8 @@ def _run(
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
-    for what, limit in zip(_LIMITS, limits, strict=True):
-        resource.setrlimit(what, limit)
+    if files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     absent = [name for name in _preloaded if name not in sys.modules]
     assert not absent, f"{absent} could not be imported once for all, of which the server of forks says nothing"
     sys.argv = ["sluice", *arguments]

@@ -7,10 +7,16 @@ kubeconfig is explained in one sentence, and credentials that run out are renewe
 from __future__ import annotations
 
 import asyncio
+import atexit
+import base64
+import hashlib
 import os
+import shutil
 import ssl
+import tempfile
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+    from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigLoader
 
 Load: TypeAlias = "Callable[[], Awaitable[Configuration]]"
 
@@ -146,6 +152,8 @@ async def load_kubeconfig(
     configuration = Configuration()
     try:
         loader = KubeConfigLoader(KubeConfigMerger(where).config, active_context=context, config_base_path=None)
+        for section in (loader._cluster, loader._user):
+            _embedded_as_files(section)
         async with asyncio.timeout(PLUGIN_SECONDS):
             await loader.load_and_set(configuration)
     except _loader_failures() as error:
@@ -153,6 +161,27 @@ async def load_kubeconfig(
     if _may_run_out(loader):
         configuration.refresh_api_key_hook = _Refresh(loader, clock)
     return configuration
+
+
+def _embedded_as_files(section: ConfigNode | None) -> None:
+    """Name files instead of the base64 that a cluster or user of a kubeconfig holds, as `ssl` reads files only.
+
+    The library does the same, but leaves a file descriptor open for each (the one that `mkstemp` returns).
+    """
+    for name in ("certificate-authority", "client-certificate", "client-key"):
+        if section is not None and (encoded := section.value.pop(f"{name}-data", None)):
+            content = base64.standard_b64decode(encoded)
+            file = _private_directory() / hashlib.sha256(content).hexdigest()
+            file.write_bytes(content)
+            section.value[name] = str(file)
+
+
+@cache
+def _private_directory() -> Path:
+    """Readable by this user alone; removed when the process ends."""
+    directory = tempfile.mkdtemp(prefix="sluice-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 def kubeconfig_namespace(path: str | None, context: str | None) -> str:

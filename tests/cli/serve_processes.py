@@ -26,9 +26,9 @@ TOKEN = "a-token"
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
 
-async def sluice(*arguments: str, **environment: str) -> Forked:
+async def sluice(*arguments: str, files: int | None = None, **environment: str) -> Forked:
     usual = {"PATH": "/usr/bin:/bin", "SLUICE_ADMIN_TOKEN": TOKEN}
-    return await Forked.start(*arguments, environment=usual | environment)
+    return await Forked.start(*arguments, environment=usual | environment, files=files)
 
 
 @dataclass
@@ -91,8 +91,13 @@ async def leader_and_follower(one: Replica, other: Replica) -> tuple[Replica, Re
 
 
 @asynccontextmanager
-async def serving(folder: Path, database_url: str, *more: str, port: int = 0) -> AsyncIterator[Replica]:
-    """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not."""
+async def serving(
+    folder: Path, database_url: str, *more: str, port: int = 0, files: int | None = None
+) -> AsyncIterator[Replica]:
+    """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not.
+
+    `files`: how many files it may have open.
+    """
     port = port or free_port()
     process = await sluice(
         "serve",
@@ -100,6 +105,7 @@ async def serving(folder: Path, database_url: str, *more: str, port: int = 0) ->
         f"--database-url={database_url}",
         f"--api-address=127.0.0.1:{port}",
         *more,
+        files=files,
     )
     replica = Replica(process, f"http://127.0.0.1:{port}")
     draining = asyncio.create_task(_drain(replica))

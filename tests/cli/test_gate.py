@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import ssl
@@ -101,7 +100,9 @@ def without_metadata(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def gated(folder: Path, *more: str, database: str = "") -> AsyncIterator[tuple[Replica, Caller]]:
+async def gated(
+    folder: Path, *more: str, database: str = "", files: int | None = None
+) -> AsyncIterator[tuple[Replica, Caller]]:
     port = free_port()
     webhook = (
         f"--webhook-url=https://127.0.0.1:{port}",
@@ -109,7 +110,7 @@ async def gated(folder: Path, *more: str, database: str = "") -> AsyncIterator[t
         f"--certificate-directory={folder / 'certificates'}",
     )
     database = database or f"sqlite:///{folder / 'sluice.db'}"
-    async with serving(folder, database, *webhook, *more) as replica:
+    async with serving(folder, database, *webhook, *more, files=files) as replica:
         yield replica, Caller(port, folder / "certificates")
 
 
@@ -228,23 +229,9 @@ async def test_it_answers_while_the_database_has_never_been_there(sandbox, tmp_p
         assert (await replica.get("/readyz"))[0] in {0, 503}
 
 
-@pytest.fixture
-def few_files():
-    """What is started has 256 file descriptors; to be called when it has been started."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def restore() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-    yield restore
-    restore()
-
-
 @pytest.mark.parametrize("target", ["api", "webhook"])
-async def test_silent_connections_keep_nobody_from_submitting(sandbox, tmp_path, few_files, target):
-    async with gated(tmp_path) as (replica, caller):
-        few_files()
+async def test_silent_connections_keep_nobody_from_submitting(sandbox, tmp_path, target):
+    async with gated(tmp_path, files=256) as (replica, caller):
         await replica.until_ready()
         limits = f"/proc/{await gate_of(replica)}/limits"
         assert re.search(r"Max open files +256 ", await asyncio.to_thread(Path(limits).read_text))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import os
+from pathlib import Path
 
 import pytest
 from scripted_server import DAY, issue
 
 from admission.cluster.client import Client
+from admission.cluster.credentials import load_kubeconfig
 from admission.cluster.errors import BadKubeconfig
 
 URL = "https://127.0.0.1:6443"
@@ -118,3 +122,18 @@ async def test_no_pod_here(monkeypatch):
     with pytest.raises(BadKubeconfig, match="this is no pod with a service account"):
         async with Client.in_cluster():
             pass
+
+
+def test_certificates_inside_of_a_kubeconfig_leave_no_file_open_and_none_for_others(kubeconfig, authority):
+    mine = issue("me", authority)
+    inside = {"certificate-authority-data": base64.b64encode(authority.pem).decode()}
+    user = {
+        "client-certificate-data": base64.b64encode(mine.pem).decode(),
+        "client-key-data": base64.b64encode(mine.key_pem).decode(),
+    }
+    before = len(os.listdir("/proc/self/fd"))
+    configuration = asyncio.run(load_kubeconfig(str(kubeconfig(URL, cluster=inside, user=user)), None))
+    assert len(os.listdir("/proc/self/fd")) == before
+    key = Path(configuration.key_file)
+    assert key.read_bytes() == mine.key_pem
+    assert key.parent.stat().st_mode & 0o077 == 0
