@@ -28,6 +28,8 @@ FAST: Final = ("sluice.dev/pod-group-fast-admission", f"{KUEUE}pod-group-fast-ad
 RETRIABLE: Final = ("sluice.dev/retriable-in-group", f"{KUEUE}retriable-in-group")
 ROLE: Final = "sluice.dev/pod-group-role"
 """Annotation that a start writes on a pod: its role, which its selectors do not tell any more."""
+STARTED_WITH: Final = "sluice.dev/pod-group-uid"
+"""Annotation that a start writes on a pod: the uid of its group, as another group may have the same name later."""
 _ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 

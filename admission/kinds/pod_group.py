@@ -2,7 +2,7 @@
 
 `admission.controller.workloads.pod_groups` makes one of the pods of a namespace that name the same group:
 
-    metadata: as of an object; labels and annotations are those of the oldest pod
+    metadata: as of an object; annotations are those of the oldest pod, labels those of the oldest that names a queue
     spec:
       total: how many pods there are to be
       fast: whether it may start before all of them are there

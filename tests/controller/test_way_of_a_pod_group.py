@@ -267,6 +267,30 @@ async def test_a_group_that_is_not_retried_fails_once_none_runs(cluster):
     assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
 
 
+async def test_another_group_may_have_the_name_of_one_that_is_over(cluster):
+    for turn in ("old", "new"):
+        await create(cluster, *(member(f"{turn}-{number}", 2) for number in range(2)))
+        names = [f"{turn}-0", f"{turn}-1"]
+        await pods_until(cluster, lambda found, names=names: all(runs(found[name]) for name in names))
+        assert await held(cluster) == 2000
+        if turn == "new":
+            await cluster.end()
+            await cluster.start(kinds=KINDS)
+        for name in names:
+            await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+            await holds(cluster, 1000 if name == names[0] else 0)
+    await cluster.record("g", "finished")
+
+
+async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await cluster.record("g", "pending", reason="Suspended")
+    await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
+    await cluster.record("g", "pending", reason="Misconfigured")
+    await says(cluster, "metadata.labels: the pods of a group must all be for the same queue")
+
+
 async def test_fast_admission_does_not_wait_for_the_others(cluster):
     manifests = [member(f"g-{number}") for number in range(3)]
     for each in manifests:

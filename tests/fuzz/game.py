@@ -14,6 +14,7 @@ from tests.fuzz.documents import QUEUE_LABELS, simple_job
 from tests.fuzz.findings import Finding
 from tests.fuzz.observer import Observer
 from tests.fuzz.players import Players
+from tests.fuzz.pod_rules import keep_what_can_run, pods_of_drained_queues, pods_that_wait, pods_without_reason
 from tests.fuzz.world import CALM, NAMESPACES
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def play(game: Game, world: World, *, to_the_end: bool = True) -> Played:
             resting = True
             if to_the_end:
                 await _comes_to_rest(world, players)
-            await _is_swept(world)
+            await _is_swept(world, players)
     except Finding as found:
         finding = found
     return Played(done, time.monotonic() - began, float(observer.most), finding, resting)
@@ -132,7 +133,9 @@ async def _each_has_a_reason(world: World, players: Players) -> None:
         missing.clear()
         world.lives()
         for namespace in NAMESPACES.values():
-            told = {workload["metadata"]["uid"]: workload for workload in await players.workloads(namespace)}
+            workloads = await players.workloads(namespace)
+            told = {workload["metadata"]["uid"]: workload for workload in workloads}
+            missing.extend(pods_without_reason(world, players, namespace, workloads))
             for job in filter(_is_queued, world.local.list("jobs", namespace)):
                 workload = told.get(job["metadata"]["uid"])
                 conditions = workload["status"]["conditions"] if workload else ()
@@ -141,7 +144,7 @@ async def _each_has_a_reason(world: World, players: Players) -> None:
         return not missing
 
     if not await _until(all_told, _SOON):
-        raise Finding("a Job waits without a reason", f"{missing}\n{world.tail()}")
+        raise Finding("something waits without a reason", f"{missing}\n{world.tail()}")
 
 
 # ---------------------------------------------------------------------- the end
@@ -185,6 +188,7 @@ async def _is_given_back(world: World, players: Players) -> None:
                 continue
             if not written.odd:
                 changed.extend(_differences(job, written.spec))
+        changed.extend(pods_of_drained_queues(world))
         return not changed
 
     if not await _until(all_back, _REST):
@@ -221,10 +225,10 @@ async def _remove_what_is_odd(world: World, players: Players) -> None:
                 await local.patch("jobs", metadata["namespace"], metadata["name"], {"metadata": {"finalizers": None}})
             if local.get("jobs", metadata["namespace"], metadata["name"]) is not None:
                 await local.delete("jobs", metadata["namespace"], metadata["name"], propagation="Background")
-    kept = {job["metadata"]["uid"] for job in local.list("jobs")}
+    kept = {job["metadata"]["uid"] for job in local.list("jobs")} | await keep_what_can_run(world, players)
     for pod in local.list("pods"):
         owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
-        if not owners & kept:
+        if not (owners | {pod["metadata"]["uid"]}) & kept:
             with suppress(ApiError):
                 await local.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], grace=0)
 
@@ -240,6 +244,7 @@ async def _all_run(world: World, players: Players) -> None:
             for job in world.local.list("jobs")
             if not _is_over(job) and any((job["metadata"].get("labels") or {}).get(key) for key in QUEUE_LABELS)
         ]
+        waiting.extend(pods_that_wait(world))
         return not waiting
 
     if not await _until(all_over, _REST):
@@ -249,27 +254,43 @@ async def _all_run(world: World, players: Players) -> None:
             for workload in await players.workloads(namespace)
             if workload["status"]["state"] != "finished"
         ]
-        raise Finding("a simple Job stays stopped for ever", f"{waiting}: {said}\n{world.tail()}")
+        raise Finding("something simple stays stopped for ever", f"{waiting}: {said}\n{world.tail()}")
 
 
-async def _is_swept(world: World) -> None:
+async def _is_swept(world: World, players: Players) -> None:
     """Nothing of this game is left for the next one."""
 
     async def all_gone() -> bool:
-        for plural in ("jobs", "pods"):
+        for plural in ("jobs", "deployments", "statefulsets", "replicasets", "pods"):
             for obj in world.local.list(plural):
                 metadata = obj["metadata"]
                 with suppress(ApiError):
                     await world.local.delete(
                         plural, metadata["namespace"], metadata["name"], propagation="Background", grace=0
                     )
-        return not world.local.list("jobs") and not world.local.list("pods")
+        return not any(world.local.list(plural) for plural in ("jobs", "deployments", "statefulsets", "pods"))
 
     if not await _until(all_gone, _REST):
         raise Finding("what is deleted stays", str([obj["metadata"] for obj in world.local.list("pods")])[:2000])
+    await _nothing_is_held(players)
     for plural, name in (("runtimeclasses", "heavy"), ("runtimeclasses", "nope"), ("priorityclasses", "high")):
         if world.local.get(plural, "", name) is not None:
             await world.local.delete(plural, "", name)
+
+
+async def _nothing_is_held(players: Players) -> None:
+    """Raise Finding if a workload is left of what is gone."""
+    left: list[Object] = []
+
+    async def all_over() -> bool:
+        players.world.lives()
+        left.clear()
+        for namespace in NAMESPACES.values():
+            left.extend(each for each in await players.workloads(namespace) if each["status"]["state"] != "finished")
+        return not left
+
+    if not await _until(all_over, _REST):
+        raise Finding("a workload outlives its object", f"{left}\n{players.world.tail()}")
 
 
 async def _no_differences(world: World) -> None:

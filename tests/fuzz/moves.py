@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.fuzz import oddities
+from tests.fuzz.pod_moves import WITH_PODS
 from tests.fuzz.world import BOUNDLESS
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ _WITH_JOBS = [
     _move("delete_all", user=_one(*USERS)),
 ]
 
-_OF_USERS = [*_WITH_JOBS, _move("read", **_WHO)]
+_READ = _move("read", **_WHO)
 
 _OF_ADMINS = [
     _move("quota", queue=_one("a", "b"), cpu=st.integers(0, 6)),
@@ -162,26 +163,30 @@ _OF_ADMINS = [
     _move("activate", **_WHO, active=st.booleans()),
 ]
 
-_OF_FATE = [
-    _move("restart", kindly=st.booleans(), meanwhile=st.lists(_weighted(_WITH_JOBS), max_size=3)),
-    *[_move("wait", seconds=_one(0.05, 0.3, 1.0))] * 2,
-    *[_move("settle")] * 6,
-]
+
+def _of_fate(meanwhile: list[st.SearchStrategy[Any]]) -> list[st.SearchStrategy[Any]]:
+    return [
+        _move("restart", kindly=st.booleans(), meanwhile=st.lists(_weighted(meanwhile), max_size=3)),
+        *[_move("wait", seconds=_one(0.05, 0.3, 1.0))] * 2,
+        *[_move("settle")] * 6,
+    ]
 
 
 @cache
-def a_move() -> st.SearchStrategy[Move]:
-    """One step of the game."""
-    users, admins, fate = _weighted(_OF_USERS), st.one_of(*_OF_ADMINS), _weighted(_OF_FATE)
-    return _weighted([users] * 9 + [admins, fate])
+def a_move(*, pods: bool = False) -> st.SearchStrategy[Move]:
+    """One step of the game; `pods`: most are about pods and their groups."""
+    acting = [*_WITH_JOBS[::2], *WITH_PODS] if pods else _WITH_JOBS
+    users, admins = _weighted([*acting, _READ]), st.one_of(*_OF_ADMINS)
+    return _weighted([users] * 9 + [admins, _weighted(_of_fate(acting))])
 
 
-def games(number: int) -> Iterator[Game]:
+def games(number: int, *, pods: bool = False) -> Iterator[Game]:
     """For ever; always the same for the same seed `number`, and none like the one before."""
-    return (_game(f"{number}/{place}", moves=MOVES) for place in count())
+    moves = a_move(pods=pods)
+    return (_game(f"{number}/{place}", moves) for place in count())
 
 
-def _game(name: str, *, moves: int) -> Game:
+def _game(name: str, moves: st.SearchStrategy[Move]) -> Game:
     found: list[Game] = []
 
     # The first example is the simplest, which is no game, and those after the second only vary it.
@@ -193,7 +198,7 @@ def _game(name: str, *, moves: int) -> Game:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(a_move(), min_size=moves, max_size=moves))
+    @given(st.lists(moves, min_size=MOVES, max_size=MOVES))
     def draw(game: Game) -> None:
         found.append(game)
 

@@ -3,10 +3,14 @@
 The bound is generous where queues change: ClusterQueues that were ever joined, by a cohort, a LocalQueue that moved or
 a Job that moved, are counted together, and a lowered quota counts from when nothing that may have started before is
 left. What is above it after all has been let in past the queue.
+
+Pods that were created with Sluice's gate count from when they have lost it. Where a user has taken it, or claims that
+the pod is part of a Job, Sluice can only delete it: it counts if nobody has told it to end after a while.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -15,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from admission.cli.demo.live_pods import asked_by
 from tests.fuzz.findings import Finding
+from tests.fuzz.pod_players import is_gated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from admission.sandbox.local import LocalClient
 
@@ -31,11 +36,13 @@ POOL = "sluice.test/pool"
 """The label of nodes by which flavors tell them apart."""
 _LAG = 10.0
 """Seconds between an admission and its last pod."""
+_LATE = 20.0
+"""Seconds that a pod may be alive that a user has let run himself, on a machine that has nothing else to do."""
 
 
 @dataclass
 class SeenJob:
-    """A Job as the watch has shown it."""
+    """A Job, or a pod that queues by itself, as the watch has shown it."""
 
     name: str
     queues: set[tuple[str, str]] = field(default_factory=set)
@@ -50,6 +57,19 @@ class SeenJob:
     """The least that any pod of it asked for: a LimitRange may have come after its admission."""
 
 
+def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: Container[tuple[str, str]]) -> str:
+    """Note where it asks for quota now, and whether it has just started from there; the LocalQueue."""
+    labels = metadata.get("labels") or {}
+    queue = str(next((labels[key] for key in _QUEUE_LABELS if labels.get(key)), ""))
+    if job.suspended and not suspended:
+        started_from = queue or job.queue
+        job.charged = bool(started_from) and (metadata["namespace"], started_from) not in boundless
+    job.suspended, job.queue = suspended, queue
+    if queue:
+        job.queues.add((metadata["namespace"], queue))
+    return queue
+
+
 class Observer:
     """Watches Jobs and pods. `trouble` is the first time that quota did not hold."""
 
@@ -61,7 +81,13 @@ class Observer:
         self._watcher = local.watch("jobs", "pods")
         self._jobs: dict[str, SeenJob] = {}
         self._pods: dict[str, tuple[str, float, str]] = {}
-        """Alive: the Job's UID, since when, and the nodes that it may go to."""
+        """Alive: the UID of the Job, or of the pod that queues by itself, since when, and where it may go to."""
+        self._queued: set[str] = set()
+        """Pods that were seen with Sluice's gate."""
+        self._ungated: set[str] = set()
+        """Pods whose gate a user takes away, or has taken."""
+        self._late: dict[str, tuple[float, Fraction, str]] = {}
+        """Pods that a user has let run, or has enlarged: since when, their CPUs, and the nodes that they may go to."""
         self._nominal: dict[tuple[str, str], list[tuple[float, Fraction]]] = defaultdict(list)
         self._joined: dict[str, str] = {}
         self._doors: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -84,6 +110,16 @@ class Observer:
         """What starts from this LocalQueue is not counted, and whoever was in it has no more quota elsewhere."""
         self._boundless.add((namespace, name))
 
+    def note_ungated(self, uid: str) -> None:
+        """A user is about to take the gate from this pod."""
+        self._ungated.add(uid)
+
+    def note_still_gated(self, uid: str) -> None:
+        """He was not let; if the pod has lost its gate since, it was not his doing."""
+        self._ungated.discard(uid)
+        if (late := self._late.pop(uid, None)) is not None:
+            self._count(uid, uid, late[1], late[2])
+
     # ------------------------------------------------------------------ what there is
 
     async def run(self) -> None:
@@ -102,15 +138,8 @@ class Observer:
     def _see_job(self, obj: Object) -> None:
         metadata = obj["metadata"]
         job = self._jobs.setdefault(metadata["uid"], SeenJob(f"{metadata['namespace']}/{metadata['name']}"))
-        labels = metadata.get("labels") or {}
-        queue = next((labels[key] for key in _QUEUE_LABELS if labels.get(key)), "")
         suspended = obj["spec"].get("suspend") is True
-        if job.suspended and not suspended:
-            started_from = queue or job.queue
-            job.charged = bool(started_from) and (metadata["namespace"], started_from) not in self._boundless
-        job.suspended, job.queue = suspended, queue
-        if queue:
-            job.queues.add((metadata["namespace"], queue))
+        if _note_queue(job, metadata, suspended=suspended, boundless=self._boundless):
             noted = (metadata.get("annotations") or {}).get(_SUBMITTED_BY)
             # The webhook is not sent what is being deleted. Whatever its user writes there charges nobody else: Sluice
             # keeps whom it saw first, and admits it no more.
@@ -119,23 +148,51 @@ class Observer:
             if not elsewhere and noted not in (None, self._users[metadata["namespace"]]) and self.trouble is None:
                 self.trouble = Finding("submitted-by is forged", f"{job.name} says {noted!r}")
 
+    def count_late_ones(self) -> None:
+        """Count those that users have let run, and nobody has told to end for long enough."""
+        patience = _LATE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        for uid, (since, cpu, pool) in list(self._late.items()):
+            if time.monotonic() - since > patience:
+                del self._late[uid]
+                self._count(uid, uid, cpu, pool)
+
     def _see_pod(self, change: str, pod: Object) -> None:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
         if change == "DELETED" or pod.get("status", {}).get("phase") in _ENDED:
             self._pods.pop(uid, None)
+            self._late.pop(uid, None)
             return
-        if uid in self._pods:
-            return
-        owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
-        job = self._jobs.get(owner)
-        if job is None or not job.charged:
-            return
-        cpu = Fraction(asked_by(pod["spec"], ("cpu",))["cpu"], 1000)
-        job.cpu = cpu if job.cpu is None else min(cpu, job.cpu)
         # What carries no selector was started by nobody, and is held against the flavor that all have.
         pool = (pod["spec"].get("nodeSelector") or {}).get(POOL, "main")
-        self._pods[uid] = (owner, time.monotonic(), pool)
-        self._compare(owner, pool)
+        cpu = Fraction(asked_by(pod["spec"], ("cpu",))["cpu"], 1000)
+        owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
+        if uid in self._queued or is_gated(pod):
+            self._see_queued_pod(pod, owner, cpu, pool)
+        elif uid not in self._pods and (job := self._jobs.get(owner)) is not None and job.charged:
+            self._count(uid, owner, cpu, pool)
+
+    def _see_queued_pod(self, pod: Object, owner: str, cpu: Fraction, pool: str) -> None:
+        metadata = pod["metadata"]
+        uid = metadata["uid"]
+        self._queued.add(uid)
+        seen = self._jobs.setdefault(uid, SeenJob(f"{metadata['namespace']}/{metadata['name']}"))
+        _note_queue(seen, metadata, suspended=is_gated(pod), boundless=self._boundless)
+        if seen.suspended or not seen.charged:
+            return
+        if "deletionTimestamp" in metadata:
+            self._late.pop(uid, None)
+        elif uid not in self._pods and (uid in self._ungated or owner in self._jobs):
+            self._late.setdefault(uid, (time.monotonic(), cpu, pool))
+        elif uid not in self._pods:
+            self._count(uid, uid, cpu, pool)
+        elif seen.cpu is not None and cpu > seen.cpu and uid not in self._late:
+            self._late[uid] = (time.monotonic(), cpu, pool)
+
+    def _count(self, uid: str, job: str, cpu: Fraction, pool: str) -> None:
+        seen = self._jobs[job]
+        seen.cpu = cpu if seen.cpu is None or job == uid else min(cpu, seen.cpu)
+        self._pods[uid] = (job, time.monotonic(), pool)
+        self._compare(job, pool)
 
     # ------------------------------------------------------------------ the comparison
 

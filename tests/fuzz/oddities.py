@@ -94,7 +94,7 @@ def _container(name: str, **more: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({**fields, **{key: st.just(value) for key, value in more.items()}})
 
 
-def _owner() -> st.SearchStrategy[Any]:
+def owner() -> st.SearchStrategy[Any]:
     reference = st.fixed_dictionaries(
         {
             "apiVersion": st.sampled_from(["batch/v1", "v1", "jobset.x-k8s.io/v1alpha2"]),
@@ -168,6 +168,21 @@ def _counts() -> list[st.SearchStrategy[Change]]:
     ]
 
 
+def of_a_new_pod() -> st.SearchStrategy[Change]:
+    """Anything that a Job's template may hold, and an owner, in a pod."""
+    groups = [_metadata(), _scheduling(), _labels(), _classes(), _pods(), _containers(), [_ownership()]]
+    return st.sampled_from([st.one_of(group) for group in groups]).flatmap(lambda chosen: chosen).map(_in_a_pod)
+
+
+def _ownership() -> st.SearchStrategy[Change]:
+    return change("metadata", "ownerReferences", value=owner())
+
+
+def _in_a_pod(found: Change) -> Change:
+    path = found["path"]
+    return {**found, "path": path[2:] if path[:2] == ["spec", "template"] else path}
+
+
 def of_a_new_job() -> st.SearchStrategy[Change]:
     """Anything that may be in a Job when it is created."""
     groups = [_metadata(), _scheduling(), _counts(), _labels(), _once(), _classes(), _pods(), _containers()]
@@ -176,7 +191,7 @@ def of_a_new_job() -> st.SearchStrategy[Change]:
 
 def way_in() -> st.SearchStrategy[Change]:
     """What may hide a new Job, or its pods."""
-    return change("metadata", "ownerReferences", value=_owner()) | change("spec", "$manual", value=st.none())
+    return _ownership() | change("spec", "$manual", value=st.none())
 
 
 def note() -> st.SearchStrategy[Change]:
@@ -246,10 +261,9 @@ def of_a_change() -> st.SearchStrategy[Change]:
         for label in QUEUE_LABELS
     ]
     let_in = st.just({"path": ["$let-in"], "value": None})
-    owner = change("metadata", "ownerReferences", value=_owner())
     counts = change("spec", "$both", value=st.integers(1, 8))
     others = [st.one_of(group) for group in (queues, _metadata(), _scheduling(), _counts())]
-    return st.sampled_from([gate, let_in, owner, counts, *others]).flatmap(lambda chosen: chosen)
+    return st.sampled_from([gate, let_in, _ownership(), counts, *others]).flatmap(lambda chosen: chosen)
 
 
 def of_a_status() -> st.SearchStrategy[Change]:

@@ -21,6 +21,7 @@ from tests.fuzz.documents import (
     simple_job,
 )
 from tests.fuzz.moves import NAMES
+from tests.fuzz.pod_players import MANAGED, PodPlayers
 from tests.fuzz.world import BOUNDLESS, MERGE, NAMESPACES
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Players:
         self.observer = observer
         self.jobs: dict[str, Written] = {}
         """By UID."""
+        self.pods = PodPlayers(self)
         self.faulty_admin = False
         """Whether limits or classes have come that may keep a simple Job from running."""
         self._quota = dict(QUOTAS)
@@ -61,8 +63,10 @@ class Players:
     async def play(self, move: Move) -> None:
         """Raises Finding."""
         arguments = {name: value for name, value in move.items() if name != "do"}
-        play: Callable[..., Awaitable[None]] = getattr(self, move["do"])
+        who = self if hasattr(self, move["do"]) else self.pods
+        play: Callable[..., Awaitable[None]] = getattr(who, move["do"])
         await play(**arguments)
+        self.observer.count_late_ones()
         if self.observer.trouble is not None:
             raise self.observer.trouble
         self.world.lives()
@@ -99,7 +103,7 @@ class Players:
         if suspend is not None:
             body["spec"]["suspend"] = suspend
         for change in odd:
-            await self._put(body, change, user)
+            await self.put(body, change, user)
         status, created = await self.world.request(user, "POST", _JOBS.format(NAMESPACES[user]), body)
         if status != 201:
             return ""
@@ -144,7 +148,7 @@ class Players:
             return
         body: Object = {}
         for change in changes:
-            await self._put(body, change, user, current=current)
+            await self.put(body, change, user, current=current)
         await self._patch(user, "/status" * status, body, current)
 
     async def flip(self, user: str, name: str, times: int) -> None:
@@ -203,7 +207,7 @@ class Players:
         if status == 200 and written is not None:
             written.odd = True
 
-    async def _put(self, body: Object, change: Object, user: str, *, current: Object | None = None) -> None:
+    async def put(self, body: Object, change: Object, user: str, *, current: Object | None = None) -> None:
         """Write one change into a Job, or into a merge patch of one."""
         path, value = change["path"], await self._known(change["value"], user)
         match path:
@@ -361,10 +365,11 @@ class Players:
 
     async def settle(self) -> None:
         """Until nothing has changed for a moment, but not for long: pods may come and go for ever."""
-        jobs = None
+        now = None
         for _ in range(10):
-            before, jobs = jobs, [job["metadata"]["resourceVersion"] for job in self.world.local.list("jobs")]
-            if jobs == before:
+            pods = [pod for pod in self.world.local.list("pods") if MANAGED in (pod["metadata"].get("labels") or {})]
+            before, now = now, [obj["metadata"]["resourceVersion"] for obj in (*self.world.local.list("jobs"), *pods)]
+            if now == before:
                 return
             await asyncio.sleep(0.25)
 

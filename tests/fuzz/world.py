@@ -67,6 +67,7 @@ class World:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "admission.cli.main", "serve"),
+                f"--config={self._folder / 'sluice.yaml'}",
                 f"--kubeconfig={self._folder / 'kubeconfig'}",
                 f"--database-url={self._database_url}",
                 f"--api-address=127.0.0.1:{self._api}",
@@ -200,6 +201,7 @@ async def a_world(folder: Path, database_url: str) -> AsyncIterator[World]:
     """A cluster with nodes and namespaces, and Sluice at work in it, without queues."""
     async with Sandbox(speed=SPEED) as sandbox:
         sandbox.add_user(User(CALM, "7", (AUTHENTICATED,)))
+        (folder / "sluice.yaml").write_text("integrations: {frameworks: [batch/job, pod]}\n")
         sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
         world = World(sandbox, folder, database_url)
         for pool in ("main", "spare"):

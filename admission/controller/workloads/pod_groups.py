@@ -3,6 +3,8 @@
 A group's identity is on record: while a workload of that name is not finished, the group is that one. A new one gets an
 uid from that of its oldest pod, so that after a restart the same pods make the same group. Everything else follows from
 the pods: after a crash in the middle of a start those that have still their gate are seen, and ungated.
+
+Pods that have ended stay until somebody deletes them. A new group may have the name of theirs: they are not part of it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,17 @@ from admission.kinds import templates
 from admission.kinds.base import HOLD, POD
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
-from admission.kinds.grouping import FAST, GATE, RETRIABLE, ROLE, group_faults, group_of, role_of, total_of
+from admission.kinds.grouping import (
+    FAST,
+    GATE,
+    RETRIABLE,
+    ROLE,
+    STARTED_WITH,
+    group_faults,
+    group_of,
+    role_of,
+    total_of,
+)
 from admission.kinds.patches import pointer
 from admission.kinds.pod_group import ENDED, PodGroupKind
 from admission.model import sentences
@@ -62,6 +74,8 @@ class _Member:
     deleting: bool
     phase: str
     ready: bool
+    group: str
+    """The uid of the group that has started it; empty: none has."""
     owned: bool
     """Whether a controller has made it."""
 
@@ -155,20 +169,17 @@ class PodGroups:
         for key in changed:
             assert self._kind is not None
             tracked = self._registry.named(self._kind, *key)
-            members = self._groups.get(key)
-            if members and tracked is None and not any(member.is_alive for member in members.values()):
-                continue  # what is left of one that is over
-            if members:
-                group = self._assembled(key, list(members.values()), tracked)
+            if members := self._present(key, tracked):
+                group = self._assembled(key, members, tracked)
                 self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
                 continue
-            self._groups.pop(key, None)
+            if not self._groups.get(key):
+                self._groups.pop(key, None)
             if tracked is not None:
                 with self._reconciler.isolation.of(tracked.uid):
                     self._reconciler.handle(tracked, ObjectGone(tracked.seen))
 
     def _assembled(self, key: tuple[str, str], members: list[_Member], tracked: Tracked | None) -> Object:
-        members.sort(key=lambda member: (member.created, member.name))
         pods = [member.object for member in members]
         oldest, namespace, name = pods[0], *key
         queues = {first(pod["metadata"].get("labels"), self._conventions.queue_labels) for pod in pods}
@@ -179,6 +190,7 @@ class PodGroups:
         holds = tracked is not None and tracked.holds_quota
         annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
         labels = [pod["metadata"].get("labels") or {} for pod in pods]
+        queued = next((each for each in labels if first(each, self._conventions.queue_labels)), labels[0])
         held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
         self._version += 1
         return {
@@ -191,7 +203,7 @@ class PodGroups:
                 "resourceVersion": str(self._version),
                 "generation": 0,
                 "creationTimestamp": members[0].created,
-                "labels": {**labels[0], **({HOLD: "true"} if held else {})},
+                "labels": {**queued, **({HOLD: "true"} if held else {})},
                 "annotations": annotations[0],
             },
             "spec": {
@@ -262,7 +274,15 @@ class PodGroups:
 
     def _members(self, tracked: Tracked) -> list[_Member]:
         workload = tracked.record.workload
-        members = self._groups.get((workload.namespace, workload.name), {}).values()
+        return self._present((workload.namespace, workload.name), tracked)
+
+    def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[_Member]:
+        """The pods that make up the group that has the name now, the oldest first."""
+        members = [
+            member
+            for member in self._groups.get(key, {}).values()
+            if member.is_alive or (tracked is not None and member.group in ("", tracked.uid))
+        ]
         return sorted(members, key=lambda member: (member.created, member.name))
 
     def _ungated(self, tracked: Tracked, member: _Member) -> Patch:
@@ -275,8 +295,11 @@ class PodGroups:
         parent = (
             [] if pod["metadata"].get("annotations") else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
         )
-        noted = {"op": "add", "path": pointer("metadata", "annotations", ROLE), "value": member.role}
-        return Patch(self._path(tracked, member), [*body, *parent, noted], patch_type=PatchType.JSON)
+        noted = [
+            {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
+            for name, value in ((ROLE, member.role), (STARTED_WITH, tracked.uid))
+        ]
+        return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
 
     def _deletion(self, tracked: Tracked, member: _Member, note: str) -> Deletion:
         if note:
@@ -357,5 +380,6 @@ def _member(obj: Object, known: _Member | None) -> _Member:
         deleting="deletionTimestamp" in metadata,
         phase=status.get("phase") or "Pending",
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+        group=(metadata.get("annotations") or {}).get(STARTED_WITH, ""),
         owned=controller_of(obj) is not None,
     )

@@ -1,0 +1,130 @@
+"""What must always hold for pods that queue, by themselves and in groups, and what is left of them at the end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from admission.sandbox.apiserver.errors import ApiError
+from tests.fuzz.documents import QUEUE_LABELS
+from tests.fuzz.pod_players import CONTROLLERS, is_gated
+from tests.fuzz.world import BOUNDLESS, CALM, NAMESPACES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.fuzz.players import Players
+    from tests.fuzz.world import Object, World
+
+GROUP_LABELS = ("sluice.dev/pod-group-name", "kueue.x-k8s.io/pod-group-name")
+_ENDED = ("Succeeded", "Failed")
+
+
+def pods_without_reason(world: World, players: Players, namespace: str, workloads: Iterable[Object]) -> list[str]:
+    """Pods that wait, and for which there is no workload with a reason."""
+    told = {each["metadata"]["uid"] for each in workloads if _has_reason(each)}
+    groups = {each["spec"]["object"]["name"] for each in workloads if _has_reason(each) and _is_group(each)}
+    grouped = {uid for (where, _), group in players.pods.groups.items() if where == namespace for uid in group.uids}
+    missing = []
+    for pod in world.local.list("pods", namespace):
+        metadata = pod["metadata"]
+        if not is_gated(pod) or not _queue_of(pod) or _is_over(pod) or _is_claimed(pod):
+            continue
+        names = {name for label in GROUP_LABELS if (name := (metadata.get("labels") or {}).get(label))}
+        if metadata["uid"] in grouped or names:
+            # Which group it is in does not change with its labels: that some group tells of it is for the end.
+            if not groups and metadata["uid"] not in told:
+                missing.append(f"{namespace}/{metadata['name']}: no group")
+        elif metadata["uid"] not in told:
+            missing.append(f"{namespace}/{metadata['name']}: no workload")
+    return missing
+
+
+def pods_of_drained_queues(world: World) -> list[str]:
+    """Pods that run although their queue is drained, and nobody has told them to end."""
+    return [
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']} runs in a queue that is drained"
+        for pod in world.local.list("pods")
+        if pod["metadata"]["namespace"] != NAMESPACES[CALM]
+        and _queue_of(pod) not in ("", BOUNDLESS)
+        and "sluice.dev/managed" in (pod["metadata"].get("labels") or {})
+        and not is_gated(pod)
+        and not _is_over(pod)
+    ]
+
+
+async def keep_what_can_run(world: World, players: Players) -> set[str]:
+    """Delete what is odd, or would run for hours; the UIDs of pods that stay, and have to run."""
+    local, mine = world.local, players.pods
+    staying: set[str] = set()
+    for plural in CONTROLLERS:
+        for owner in local.list(plural):
+            metadata = owner["metadata"]
+            if mine.odd_controllers.get(metadata["uid"], True):
+                with suppress(ApiError):
+                    await local.delete(plural, metadata["namespace"], metadata["name"], propagation="Background")
+            else:
+                staying.add(metadata["uid"])
+    staying |= {
+        each["metadata"]["uid"]
+        for each in local.list("replicasets")
+        if any(owner["uid"] in staying for owner in each["metadata"].get("ownerReferences") or ())
+    }
+    pods = {pod["metadata"]["uid"]: pod for pod in local.list("pods")}
+    kept = {uid for uid, pod in pods.items() if not mine.odd_pods.get(uid, True) and not _is_endless(pod)}
+    for group in mine.groups.values():
+        left = group.uids & pods.keys()
+        waits = all(is_gated(pods[uid]) for uid in left)
+        # Of one that has run already some pods are over; what else of it is left was told to end.
+        if not group.odd and len(left) == group.total and waits and not any(_is_endless(pods[uid]) for uid in left):
+            kept |= left
+    for uid, pod in pods.items():
+        if {each["uid"] for each in pod["metadata"].get("ownerReferences") or ()} & staying:
+            kept.add(uid)
+    return kept
+
+
+def pods_that_wait(world: World) -> list[str]:
+    """Pods in queues that have not run to their end; or, if a controller makes them, do not run."""
+    found = []
+    for pod in world.local.list("pods"):
+        metadata = pod["metadata"]
+        if not _queue_of(pod) or "sluice.dev/managed" not in (metadata.get("labels") or {}):
+            continue
+        endless = bool(metadata.get("ownerReferences"))
+        phase = pod.get("status", {}).get("phase")
+        if (phase != "Running") if endless else (phase not in _ENDED):
+            found.append(f"pod {metadata['namespace']}/{metadata['name']}")
+    for plural, kind in CONTROLLERS.items():
+        for owner in world.local.list(plural):
+            ready = owner.get("status", {}).get("readyReplicas") or 0
+            if ready != owner["spec"].get("replicas", 1):
+                found.append(f"{kind} {owner['metadata']['namespace']}/{owner['metadata']['name']}: {ready} ready")
+    return found
+
+
+def _has_reason(workload: Object) -> bool:
+    is_over = workload["status"]["state"] == "finished"
+    return not is_over and any(each["reason"] for each in workload["status"]["conditions"])
+
+
+def _is_group(workload: Object) -> bool:
+    return bool(workload["spec"]["object"]["kind"] == "PodGroup")
+
+
+def _queue_of(pod: Object) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    return str(next((labels[key] for key in QUEUE_LABELS if labels.get(key)), ""))
+
+
+def _is_over(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"] or pod.get("status", {}).get("phase") in _ENDED
+
+
+def _is_claimed(pod: Object) -> bool:
+    """Whether it says to be part of something."""
+    return bool(pod["metadata"].get("ownerReferences"))
+
+
+def _is_endless(pod: Object) -> bool:
+    return (pod["metadata"].get("annotations") or {}).get("sandbox.sluice.dev/run-seconds") == "10000"
