@@ -179,7 +179,6 @@ class Controller:
                 group.create_task(pod_obstacles.run(), name="pod obstacles")
                 await self.watches.context_synced()
                 await self._load()
-                self._committer.workload_events.begin(tracked.record for tracked in self._state.registry)
                 group.create_task(self._follow_orders(), name="orders")
                 await self._compare()
                 await self._first_list()
@@ -254,6 +253,7 @@ class Controller:
             loaded, seeds, state=self._state, context=self.context, kinds=self._kinds, isolation=self._leader.isolation
         )
         self._leader.reconciler.readiness.restored()
+        self._committer.workload_events.begin((tracked.record for tracked in self._state.registry), loaded.written)
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""

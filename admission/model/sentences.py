@@ -289,6 +289,36 @@ POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: t
 STOPPED_WITH_OWNER: Final = (
     "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
 )
+
+
+def starts_with_owner(kind: str, name: str) -> str:
+    """Why a child does not run: `JobSet`, `train` waits or is being stopped."""
+    return (
+        f"It is part of {kind} {name}, which is queued as a whole and does not run now: it starts with it. "
+        f"`kubectl describe {kind.lower()} {name}` shows what that waits for."
+    )
+
+
+def older_than_owner(owner: str) -> str:
+    """Why a child of what runs does not: its controller has still to write its new template into it."""
+    return f"It is not yet as {owner}, which it is part of, is now: it starts when its controller has updated it."
+
+
+def no_room_beside(owner: str) -> str:
+    """Why a pod of what runs keeps its gate."""
+    return f"As many pods of {owner} run as that has quota for: it starts when one of those has ended."
+
+
+def owner_is_gone(owner: str) -> str:
+    """Why a child stays stopped until Kubernetes deletes it."""
+    return f"{owner}, which it was part of, is gone: it does not start any more, and Kubernetes deletes it."
+
+
+def owner_has_ended(owner: str) -> str:
+    """Why a child stays stopped though nothing waits."""
+    return f"{owner}, which it is part of, has ended: it does not start any more."
+
+
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
 
 

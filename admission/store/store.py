@@ -149,6 +149,7 @@ class Store:
                 revision=revision,
                 orders=await connection.run_sync(checks.orders, loading.UNFINISHED),
                 checks=await connection.run_sync(checks.checks, loading.UNFINISHED),
+                written=await loading.last_written(connection),
                 ended=await loading.ended(connection),
             )
 

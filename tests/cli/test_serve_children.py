@@ -113,3 +113,32 @@ async def test_they_are_gated_and_started_and_what_only_says_that_it_is_one_wait
         gated = await controller.patch("jobs", "team-a", "set-workers-0", {"spec": {"suspend": False}})
         assert gated["spec"]["suspend"] is True
         await until(admin, "jobs", "set-workers-0", runs)
+
+
+async def test_a_child_and_an_owner_that_wait_are_told_why_though_serve_is_killed_before_it_was_written(sandbox, serve):
+    """Until the kill the API server answers no Event, and after it there is nothing new to tell."""
+    admin = sandbox.local("admin")
+    match = {"verb": "create", "group": "events.k8s.io", "resource": "events"}
+    sandbox.faults.install({"rules": [{"match": match, "do": "delay", "seconds": 600}]})
+    async with serve() as replica:
+        await replica.until_ready()
+        owner = await admin.create("jobsets", "team-a", jobset("set"))  # its queue is not there
+        await sandbox.local("jobset-controller").create("jobs", "team-a", made_by(owner, "set-workers-0"))
+        while sandbox.faults.shown()["rules"][0]["struck"] == 0:
+            assert replica.process.returncode is None, replica.log.decode()
+            await asyncio.sleep(0.02)
+        replica.send(signal.SIGKILL)
+        await replica.process.wait()
+    sandbox.faults.remove()
+    async with serve() as replica:
+        events: dict[str, str] = {}
+        while {"set", "set-workers-0"} - events.keys():
+            assert replica.process.returncode is None, replica.log.decode()
+            await asyncio.sleep(0.1)
+            found = [each for each in admin.list("events", "team-a") if each["reason"] == "Pending"]
+            events = {each["involvedObject"]["name"]: each["message"] for each in found}
+    assert events["set"].startswith("Misconfigured: LocalQueue team-a/lq does not exist. ")
+    assert events["set-workers-0"] == (
+        "It is part of JobSet set, which is queued as a whole and does not run now: it starts with it. "
+        "`kubectl describe jobset set` shows what that waits for."
+    )

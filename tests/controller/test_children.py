@@ -8,6 +8,7 @@ import pytest
 from custom_kinds import definition, jobset, until
 from job_examples import TOLERATION, cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.controller.workloads import child_requests
 from admission.kinds import all_kinds
 
 KINDS = all_kinds(
@@ -19,8 +20,9 @@ ASKED = {"sluice.dev/start-with-owner": "true"}
 
 
 @pytest.fixture
-async def sluice(world):
-    """Sluice at work for Jobs and what makes Jobs, with 4 CPU."""
+async def sluice(world, monkeypatch):
+    """Sluice at work for Jobs and what makes Jobs, with 4 CPU; what waits is told so at once."""
+    monkeypatch.setattr(child_requests, "WAITS_AFTER", 0.0)
     await world.apply(flavor(), cluster_queue(), local_queue())
     for kind in KINDS:
         if kind.is_custom:
@@ -63,6 +65,17 @@ def made_by(owner, role=1, number=0, *, suspend=False):
 async def running(sluice, name="set", **fields):
     await sluice.user.create("jobsets", "team-a", jobset(name, **fields))
     return await until(sluice.user, "jobsets", name, started)
+
+
+async def is_told(sluice, name, words):
+    """Once it has an Event that says so."""
+
+    async def look():
+        found = (await sluice.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        notes = [each["note"] for each in found if (each["regarding"]["name"], each["reason"]) == (name, "Pending")]
+        return any(words in note for note in notes)
+
+    return await sluice.eventually(look)
 
 
 async def is_no_workload(sluice, name):
@@ -241,6 +254,7 @@ async def test_children_stop_with_their_owner_and_start_with_it_again(sluice):
     await sluice.order("set", held=True)
     await sluice.job("set-workers-0", is_gated)
     assert (await sluice.record("set", "pending", reason="OnHold")).admission is None
+    assert await is_told(sluice, "set-workers-0", "It is part of JobSet set, which is queued as a whole")
     assert not [pod for pod in sluice.user.list("pods") if pod["status"].get("phase") == "Running"]
     await sluice.order("set", held=False)
     await sluice.job("set-workers-0", runs)
@@ -254,6 +268,7 @@ async def test_a_child_that_would_go_elsewhere_waits_for_its_controller(sluice):
     await sluice.submit(child)
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
+    assert await is_told(sluice, "set-workers-0", "It is not yet as JobSet set, which it is part of, is now")
     selector = owner["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"]
     await sluice.patch("set-workers-0", {"spec": {"template": {"spec": {"nodeSelector": selector}}}})
     await sluice.job("set-workers-0", runs)
@@ -315,3 +330,4 @@ async def test_what_has_ended_exempts_no_new_child(sluice):
     await sluice.submit(made_by(owner))
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
+    assert await is_told(sluice, "set-workers-0", "JobSet set, which it is part of, has ended")

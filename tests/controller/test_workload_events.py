@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.controller.state.workload_events import AGAIN_AFTER, LONG, WAITS_AFTER, WorkloadEvents
+from admission.controller.state.workload_events import AGAIN_AFTER, LONG, TOLD_AGAIN, WAITS_AFTER, WorkloadEvents
 from admission.model.workload import Workload
 from admission.store.records import Changes, Eviction, State, Transition, WorkloadRecord
 
@@ -96,12 +96,12 @@ def test_an_eviction_that_a_killed_leader_may_not_have_told_is_one_occasion_for_
     assert told.take() == [("w", "Preempted", True)]
     successor = Told()
     successor.now = told.now + 5
-    successor.events.begin([replace(record, state=state)])
+    successor.events.begin([replace(record, state=state)], {"w": told.now})
     assert successor.take()[0] == ("w", "Preempted", True)
     assert successor.occasions[0] == told.occasions[0] != ""
     late = Told()
     late.now = told.now + 1000
-    late.events.begin([replace(record, state=state)])
+    late.events.begin([replace(record, state=state)], {})
     assert ("w", "Preempted", True) not in late.take()
 
 
@@ -137,7 +137,7 @@ def test_one_that_has_waited_for_long_is_not_warned_of_with_each_new_reason(told
 def test_another_leader_tells_nothing_again(told):
     """Who waits was told why by the leader before; what follows is told as if that one had gone on."""
     told.now += 1.5 * LONG
-    told.events.begin([waits(), replace(waits("runs"), state=State.ADMITTED)])
+    told.events.begin([waits(), replace(waits("runs"), state=State.ADMITTED)], {})
     assert told.take() == []
     told.commit(waits(reason="ExceedsMaxQuota"))
     assert told.take() == [("w", "Pending", False)]
@@ -149,7 +149,34 @@ def test_what_was_due_when_the_leader_changed_is_one_occasion_for_both(told):
     assert told.take(WAITS_AFTER) == [("w", "Pending", False)]
     successor = Told()
     successor.now = told.now + 5
-    successor.events.begin([waits()])
+    successor.events.begin([waits()], {"w": 1000.0})
     assert successor.take() == [("w", "Pending", False)]
     assert successor.occasions == told.occasions != [""]
     assert successor.take(LONG - 1000) == []
+
+
+@pytest.mark.parametrize("down", [5.0, 3 * LONG])
+def test_a_changed_reason_that_a_killed_leader_may_not_have_told_is_told_however_long_nobody_led(told, down):
+    told.commit(waits())
+    told.take(LONG + 600)
+    changed = waits(reason="ExceedsMaxQuota")
+    told.commit(changed)
+    assert told.take() == [("w", "Pending", False)]
+    successor = Told()
+    successor.now = told.now + down
+    successor.events.begin([waits("other"), changed], {"w": told.now, "other": 1000.0})
+    first = successor.take()
+    if down < LONG:
+        assert first == [("w", "Pending", False)]
+        assert successor.occasions == told.occasions[-1:] != [""]
+    else:
+        assert first == [("w", "PendingForLong", True)], "it says the reason, too"
+    assert successor.take(60) == []
+
+
+def test_at_a_start_no_more_are_told_again_than_those_of_which_something_was_written_last(told):
+    told.now += 2 * LONG
+    names = [f"w{number}" for number in range(TOLD_AGAIN + 1)]
+    written = {name: told.now - number / 100 for number, name in enumerate(reversed(names))}
+    told.events.begin([waits(name) for name in names], written)
+    assert {name for name, _, _ in told.take()} == set(names[1:])

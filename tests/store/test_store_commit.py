@@ -71,6 +71,21 @@ async def test_times_survive_to_the_microsecond(store: Store):
     assert await store.workloads.get("team-a", "job-1") == expected
 
 
+async def test_a_start_knows_when_something_was_last_written_about_what_waits_or_is_being_stopped(store: Store):
+    epoch = await store.lead("test")
+    waits, runs = workload("1"), workload("2")
+    story = [
+        Transition("1", T, State.PENDING, "Queued"),
+        Transition("2", T, State.ADMITTED, "Admitted"),
+        Transition("1", T + 0.000001, State.PENDING, "ExceedsMaxQuota"),
+    ]
+    await store.commit(Changes(workloads=(pending(waits), pending(runs)), transitions=tuple(story)), epoch=epoch)
+    assert (await store.load()).written == {"1": T + 0.000001}
+    stopped = Transition("2", T + 1, State.EVICTING, "Preempted")
+    await store.commit(Changes(transitions=(stopped,)), epoch=epoch)
+    assert (await store.load()).written == {"1": T + 0.000001, "2": T + 1}
+
+
 async def test_a_record_replaces_the_one_before(store: Store):
     epoch = await store.lead("test")
     one = workload("1")

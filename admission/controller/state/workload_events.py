@@ -21,7 +21,7 @@ from admission.engine.vocabulary import (
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from admission.store.records import Changes, Eviction, WorkloadRecord
 
@@ -35,8 +35,11 @@ LONG: Final = 3600.0
 """Seconds of waiting after which a Warning tells so, and again whenever that time has doubled."""
 
 IN_DOUBT: Final = 300.0
-"""What was due in so many seconds before a lead began may not have been told by the leader before. It is told again,
-as of the same occasion, so that it is there once in either case."""
+"""What was due in so many seconds before the last line of the record may not have been told by the leader before,
+however long ago that was killed. It is told again, as of the same occasion, so that it is there once in either case."""
+
+TOLD_AGAIN: Final = 2_000
+"""Workloads, at most, that are told again when a lead begins: those of which something was written last."""
 
 Emit: TypeAlias = "Callable[[WorkloadRecord, str, str, bool, str], object]"
 """Called with a record, and of an Event: reason, note, whether it is a Warning, and its occasion or nothing (see
@@ -55,16 +58,20 @@ _PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_
 class _Waiting:
     """What was told of one waiting workload."""
 
-    __slots__ = ("due", "long_from", "reasons", "record", "told", "told_at")
+    __slots__ = ("due", "long_from", "occasions", "reasons", "record", "since", "told", "told_at")
 
-    def __init__(self, record: WorkloadRecord) -> None:
+    def __init__(self, record: WorkloadRecord, since: float) -> None:
         self.record = record
+        self.since = since
+        """When the last line of its story was written: with what it says now, the occasion of an Event."""
         self.due = 0.0
         """When something is to be told next."""
         self.told = ""
         self.told_at = 0.0
         self.reasons: set[str] = set()
         """All that were told since it was queued."""
+        self.occasions: set[int] = set()
+        """Hashes of those that were told: what comes again has to be told as something new."""
         self.long_from = record.queued_at + LONG
         """When it has waited for long, or for twice as long as when that was told last."""
 
@@ -78,39 +85,50 @@ class WorkloadEvents:
         self._waiting: dict[str, _Waiting] = {}
         self._due: list[tuple[float, str]] = []
 
-    def begin(self, records: Iterable[WorkloadRecord]) -> None:
-        """A lead begins: of those that wait already, the leader before has told what was due then."""
+    def begin(self, records: Iterable[WorkloadRecord], written: Mapping[str, float]) -> None:
+        """A lead begins, or begins anew: the leader before has told what was due, but perhaps not the last of it.
+
+        `written`: when the last line of the story of workloads was written, by uid, of those for which that was last.
+        """
         self._waiting.clear()
         self._due.clear()
         now = self._clock()
-        for record in records:
-            if record.eviction is not None and record.eviction.at > now - IN_DOUBT:
+        doubtful = min(max(written.values(), default=now), now) - IN_DOUBT
+        left = TOLD_AGAIN
+        for record in sorted(records, key=lambda each: written.get(each.workload.uid, 0.0), reverse=True):
+            uid = record.workload.uid
+            if record.eviction is not None and record.eviction.at > doubtful and left > 0:
                 self._tell_eviction(record, record.eviction)
+                left -= 1
             if record.state is not State.PENDING:
                 continue
-            waiting = self._waiting[record.workload.uid] = _Waiting(record)
+            waiting = self._waiting[uid] = _Waiting(record, written.get(uid, record.queued_at))
             first = record.queued_at + WAITS_AFTER
-            if first > now - IN_DOUBT:
+            if first > now:
                 self._schedule(waiting, first)
                 continue
-            waiting.told, waiting.told_at = _text(record), first
-            waiting.reasons.add(record.reason)
-            long = LONG
-            while record.queued_at + long <= now:
-                long *= 2
-            waiting.long_from = record.queued_at + long
-            self._schedule(waiting, waiting.long_from)
+            is_doubtful = waiting.since > doubtful and left > 0
+            while waiting.long_from <= (doubtful if is_doubtful else now):
+                waiting.long_from += waiting.long_from - record.queued_at
+            if is_doubtful:
+                left -= 1
+                self._schedule(waiting, now)
+            else:
+                waiting.told, waiting.told_at = _text(record), first
+                waiting.reasons.add(record.reason)
+                self._schedule(waiting, waiting.long_from)
 
     def tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         """Take in what is committed, but not of the workloads `unwritten`, by uid."""
         evicted = {line.uid for line in changes.transitions if line.state is State.EVICTING}
         reserved = {line.uid for line in changes.transitions if line.reason == QUOTA_RESERVED}
+        written = {line.uid: line.at for line in changes.transitions}
         for record in changes.workloads:
             uid = record.workload.uid
             if uid in unwritten:
                 continue
             if record.state is State.PENDING:
-                self._follow(record)
+                self._follow(record, written.get(uid))
                 continue
             self._waiting.pop(uid, None)
             if record.state is State.EVICTING and uid in evicted and record.eviction is not None:
@@ -124,11 +142,13 @@ class WorkloadEvents:
         reason = _eviction_reason(eviction.reason)
         self._emit(record, reason, eviction.message, True, f"{reason} at {eviction.at:.0f}")
 
-    def _follow(self, record: WorkloadRecord) -> None:
+    def _follow(self, record: WorkloadRecord, written: float | None) -> None:
         uid, now = record.workload.uid, self._clock()
         known = self._waiting.get(uid)
+        if known is not None and written is not None:
+            known.since = written
         if known is None:
-            known = self._waiting[uid] = _Waiting(record)
+            known = self._waiting[uid] = _Waiting(record, record.queued_at if written is None else written)
         elif (record.reason, record.message) == (known.record.reason, known.record.message):
             known.record = record
             return
@@ -152,17 +172,27 @@ class WorkloadEvents:
                 continue
             record, text = waiting.record, _text(waiting.record)
             if now >= waiting.long_from:
-                waited = now - record.queued_at
-                waiting.long_from = record.queued_at + 2 * waited
-                self._emit(record, PENDING_FOR_LONG, f"It has waited for {waited / 3600:.0f} h. {text}", True, "")
-                waiting.told, waiting.told_at = text, now
+                self._tell_long(waiting, now, text)
             elif text != waiting.told and record.message:
-                is_new = record.reason not in waiting.reasons
-                occasion = f"{record.reason} since {record.queued_at:.0f}" if is_new else ""
-                self._emit(record, PENDING, text, False, occasion)
-                waiting.told, waiting.told_at = text, now
-                waiting.reasons.add(record.reason)
+                occasion = f"{text} since {waiting.since:.0f}"
+                is_new = hash(occasion) not in waiting.occasions
+                waiting.occasions.add(hash(occasion))
+                self._emit(record, PENDING, text, False, occasion if is_new else "")
+            else:
+                self._schedule(waiting, waiting.long_from)
+                continue
+            waiting.told, waiting.told_at = text, now
+            waiting.reasons.add(record.reason)
             self._schedule(waiting, waiting.long_from)
+
+    def _tell_long(self, waiting: _Waiting, now: float, text: str) -> None:
+        record = waiting.record
+        while 2 * waiting.long_from - record.queued_at <= now:
+            waiting.long_from += waiting.long_from - record.queued_at
+        long, waited = waiting.long_from - record.queued_at, now - record.queued_at
+        occasion = f"{PENDING_FOR_LONG} {long:.0f} {text} since {record.queued_at:.0f}"
+        self._emit(record, PENDING_FOR_LONG, f"It has waited for {waited / 3600:.0f} h. {text}", True, occasion)
+        waiting.long_from += long
 
     async def run(self) -> NoReturn:
         """Tell what is due, until cancelled."""

@@ -8,16 +8,14 @@ Whether an object is part of its owner is judged anew at each change of either, 
 | is not queued                          | is a workload of its own                                            |
 | holds quota and runs                   | is started if it has asked to run                                   |
 | the same, and the child is out of date | is stopped: its controller starts it again with the new template    |
+| the same, but as many pods run already | is deleted if it is a pod that runs, and waits if it has its gate   |
 | waits, or is being stopped             | is stopped                                                          |
 | has ended                              | is left as it is                                                    |
 | is gone                                | is stopped, until Kubernetes' garbage collector deletes it          |
 | is not known yet                       | is left as it is until the API server has told of the owner         |
 
 A child that was queued by itself before, because its owner was not, leaves the queue as soon as it holds no quota.
-
-A pod is stopped by deleting it; while its owner is being stopped that is left to the owner's controller, which else
-would take it for a failure. Of an owner's pods no more are let run than it asks for, and of more that run the newest
-are deleted: whoever takes a gate away himself gains nothing by naming an owner that runs.
+What is requested because of the verdict is the subject of `child_requests`.
 """
 
 from __future__ import annotations
@@ -25,83 +23,43 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
-from admission.cluster.events import Reference
-from admission.cluster.informer import Change
-from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
+from admission.controller.workloads.lost_labels import modified
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
-from admission.kinds.base import POD, START_WITH_OWNER
+from admission.kinds.base import POD
 from admission.kinds.children import Part, claimed_owner
-from admission.kinds.patches import pointer
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine
     from typing import Any
 
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
+    from admission.cluster.informer import Change
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Kind, Object
 
 log = logging.getLogger(__name__)
 
 _PAUSE: Final = 2.0
 """Seconds before a request that failed is tried again."""
-_EXCESS: Final = 4.0
-"""Seconds that an owner may seem to have too many pods before the newest are deleted."""
 _MOST_OWNERS: Final = 10
 """How many owners above each other are looked at, as in Kueue."""
-
-
-class _Verdict(Enum):
-    """What becomes of an object that claims an owner."""
-
-    WORKLOAD = "it queues by itself"
-    RUN = "its owner holds quota for it"
-    STAY_STOPPED = "its owner may not run, or it is out of date"
-    LEAVE = "its owner has ended"
-    UNKNOWN = "its owner is not known yet"
-
-
-@dataclass(slots=True)
-class _Child:
-    """One object that claims an owner that may be queued."""
-
-    kind: Kind
-    raw: bytes
-    version: str
-    owner: str
-    """The uid."""
-    in_flight: bool = False
-    """A request for it is under way."""
-    runs: bool = False
-    """Whether it is a pod without a gate, or is just being let run."""
-    was_let_run: bool = False
-    """Whether this process has taken its gate away: it counts before a pod of the same second that lacks that."""
-    created: str = ""
-    excess_since: float = 0.0
-    """Since when (in the time of the event loop) there are too many pods beside it; 0: there are not."""
-
-    @property
-    def object(self) -> Object:
-        return dict(orjson.loads(self.raw))
 
 
 class Children:
@@ -125,13 +83,14 @@ class Children:
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._client = client
-        self._writer = writer
-        self._events = events
         self._inbox = inbox
+        self._requests = ChildRequests(
+            reconciler=reconciler, writer=writer, events=events, inbox=inbox, look_again=self._look_again
+        )
         self._context = reconciler.environment.context
         self._reads = reads
         self._renderings = Renderings(self._kinds)
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, Child] = {}
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: dict[str, StoredObject | None] = {}
         """Owners without a record that the API server was asked for, by uid; None: it is gone."""
@@ -165,7 +124,7 @@ class Children:
         child = self._children.get(uid)
         if child is None or child.owner != claimed[1]["uid"]:
             self._forget(uid)
-            child = self._children[uid] = _Child(kind, b"", "", str(claimed[1]["uid"]))
+            child = self._children[uid] = Child(kind, b"", "", str(claimed[1]["uid"]))
             self._by_owner[child.owner].add(uid)
         elif is_older(seen.resource_version, child.version):
             kind, obj = child.kind, child.object
@@ -175,9 +134,11 @@ class Children:
         if not seen.queue and self._registry.get(uid) is None:
             return False  # it runs as its controller likes, and is known as a possible owner only
         verdict = self._verdict(kind, obj)
-        if verdict is _Verdict.WORKLOAD or not self._leaves_the_queue(uid, obj, verdict):
+        if verdict is Verdict.WORKLOAD or not self._leaves_the_queue(uid, obj, verdict):
             return False
-        self._follow(child, seen, obj, verdict)
+        if verdict is Verdict.RUN and kind.ends_by_deletion and self._is_excess(child, uid, obj):
+            verdict = Verdict.NO_ROOM
+        self._requests.follow(child, seen, obj, verdict)
         return True
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
@@ -219,6 +180,7 @@ class Children:
         child = self._children.pop(uid, None)
         if child is None:
             return
+        child.waits = ""
         others = self._by_owner[child.owner]
         others.discard(uid)
         if not others:
@@ -232,13 +194,13 @@ class Children:
     def _look_again(self, uid: str) -> None:
         """As if it had just changed: whatever follows is then kept apart from others as always."""
         if (child := self._children.get(uid)) is not None:
-            self._inbox.put(ObjectsChanged(child.kind, [_change(child.object)]))
+            self._inbox.put(ObjectsChanged(child.kind, [modified(child.object)]))
 
     def _rendered_anew(self, owner: str) -> None:
         """What the pods of an owner are read from has changed, or is gone."""
         tracked = self._registry.get(owner)
         if tracked is not None and tracked.seen is not None and (obj := tracked.object) is not None:
-            self._inbox.put(ObjectsChanged(tracked.seen.kind, [_change(obj)]))
+            self._inbox.put(ObjectsChanged(tracked.seen.kind, [modified(obj)]))
 
     def _look_again_at_children(self, uid: str) -> None:
         for child in self._by_owner.get(uid, ()):
@@ -246,47 +208,46 @@ class Children:
 
     # --- whose it is
 
-    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MOST_OWNERS) -> _Verdict:
+    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MOST_OWNERS) -> Verdict:
         claimed = claimed_owner(kind, obj, self._kinds) if owners else None
         if claimed is None:
-            return _Verdict.WORKLOAD
+            return Verdict.WORKLOAD
         owner_kind, reference = claimed
         uid = reference["uid"]
         owner, verdict = self._owner(owner_kind, uid, owners)
-        if verdict is _Verdict.UNKNOWN and uid not in self._asked and self._registry.get(uid) is None:
+        if verdict is Verdict.UNKNOWN and uid not in self._asked and self._registry.get(uid) is None:
             self._ask(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
-        if owner is None or verdict in (_Verdict.WORKLOAD, _Verdict.UNKNOWN):
+        if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
             return verdict
         part = owner_kind.part(owner, kind, obj, self._context.of_namespace(obj["metadata"]["namespace"]))
         if part is Part.NONE:
-            return _Verdict.WORKLOAD
-        outdated = part is Part.OUTDATED and verdict is _Verdict.RUN
-        return _Verdict.STAY_STOPPED if outdated else verdict
+            return Verdict.WORKLOAD
+        return Verdict.OUTDATED if part is Part.OUTDATED and verdict is Verdict.RUN else verdict
 
-    def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, _Verdict]:
+    def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, Verdict]:
         """An owner as it is now, if there is one, and what becomes of its children, if they are really its own."""
         tracked = self._registry.get(uid)
         if tracked is not None:
             record, seen, owner = tracked.record, tracked.seen, tracked.object
             if owner is None or seen is None:
-                return None, _Verdict.STAY_STOPPED if record.state is State.EVICTING else _Verdict.UNKNOWN
+                return None, Verdict.WAIT if record.state is State.EVICTING else Verdict.UNKNOWN
             runs = record.state is State.ADMITTED and not record.checks_pending and not seen.suspended
-            return owner, _Verdict.RUN if runs else _Verdict.STAY_STOPPED
+            return owner, Verdict.RUN if runs else Verdict.WAIT
         if (above := self._children.get(uid)) is not None:
             owner = above.object
             verdict = self._verdict(above.kind, owner, owners=owners - 1)
-            is_stopped = verdict is _Verdict.RUN and above.kind.observe(owner).suspended
-            return owner, _Verdict.STAY_STOPPED if is_stopped else verdict
+            is_stopped = verdict.stops or (verdict is Verdict.RUN and above.kind.observe(owner).suspended)
+            return owner, Verdict.WAIT if is_stopped else verdict
         if uid not in self._asked:
-            return None, _Verdict.UNKNOWN
+            return None, Verdict.UNKNOWN
         known = self._asked[uid]
         if known is None:
-            return None, _Verdict.STAY_STOPPED
+            return None, Verdict.ORPHANED
         owner = orjson.loads(known.raw)
         if not kind.queue_name(owner):
-            return owner, _Verdict.WORKLOAD
+            return owner, Verdict.WORKLOAD
         has_ended = kind.observe(owner).finished is not None
-        return owner, _Verdict.LEAVE if has_ended else _Verdict.STAY_STOPPED
+        return owner, Verdict.LEAVE if has_ended else Verdict.WAIT
 
     def _ask(self, kind: Kind, uid: str, namespace: str, name: str) -> None:
         """Have the owner told, for what claims one that was not heard of; children are looked at again then."""
@@ -311,72 +272,24 @@ class Children:
             self._asked[uid] = None
         else:
             self._asked[uid] = StoredObject(kind, packed(owner))
-            self._inbox.put(ObjectsChanged(kind, [_change(owner)]))
+            self._inbox.put(ObjectsChanged(kind, [modified(owner)]))
         self._look_again_at_children(uid)
 
     # --- what becomes of it
 
-    def _leaves_the_queue(self, uid: str, obj: Object, verdict: _Verdict) -> bool:
+    def _leaves_the_queue(self, uid: str, obj: Object, verdict: Verdict) -> bool:
         """Whether it is no workload, or not any more; one that holds quota stays one until that is free."""
         tracked = self._registry.get(uid)
         if tracked is None:
             return True
-        if verdict is _Verdict.UNKNOWN or tracked.holds_quota or tracked.in_flight is not None:
+        if verdict is Verdict.UNKNOWN or tracked.holds_quota or tracked.in_flight is not None:
             return False
         reference = next(each for each in obj["metadata"]["ownerReferences"] if each.get("controller"))
         message = sentences.part_of(f"{reference['kind']} {reference['name']}")
         self._reconciler.handle(tracked, LeftQueue(message))
         return True
 
-    def _follow(self, child: _Child, seen: Observed, obj: Object, verdict: _Verdict) -> None:
-        if child.in_flight or seen.deleting or seen.finished is not None:
-            return
-        if seen.kind.ends_by_deletion:
-            self._follow_pod(child, seen, obj, verdict)
-            return
-        asked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
-        annotation = pointer("metadata", "annotations", START_WITH_OWNER)
-        if verdict is _Verdict.RUN and seen.suspended and asked:
-            self._send(child, seen, [*seen.kind.resume_patch(obj), {"op": "remove", "path": annotation}])
-        elif verdict is _Verdict.STAY_STOPPED and not seen.suspended:
-            # What its controller has started once it may not start again by itself.
-            metadata: Mapping[str, Any] = obj["metadata"]
-            parent = [] if "annotations" in metadata else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
-            noted = {"op": "add", "path": annotation, "value": "true"}
-            self._send(child, seen, [*seen.kind.stop_patch(obj), *parent, noted])
-            reference = Reference(
-                self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace
-            )
-            self._events.record(reference, reason="Stopped", action="Stop", note=sentences.STOPPED_WITH_OWNER)
-
-    def _follow_pod(self, child: _Child, seen: Observed, obj: Object, verdict: _Verdict) -> None:
-        excess = verdict is _Verdict.RUN and self._is_excess(child, seen.uid, obj)
-        if not excess:
-            child.excess_since = 0.0
-        if verdict is _Verdict.RUN and seen.suspended and not excess:
-            child.runs = child.was_let_run = True
-            mark = pointer("metadata", "annotations", START_WITH_OWNER)
-            marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
-            unmarked = [{"op": "remove", "path": mark}] if marked else []
-            self._send(child, seen, [*seen.kind.resume_patch(obj), *unmarked])
-        elif seen.suspended:
-            return
-        elif verdict is _Verdict.STAY_STOPPED:
-            tracked = self._registry.get(child.owner)
-            if tracked is not None and tracked.record.state is State.EVICTING:
-                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
-            else:
-                self._delete(child, seen, sentences.POD_WITHOUT_OWNER)
-        elif excess:
-            # What has just ended may not be heard of yet.
-            now = asyncio.get_running_loop().time()
-            child.excess_since = child.excess_since or now
-            if now - child.excess_since >= _EXCESS:
-                self._delete(child, seen, sentences.MORE_PODS_THAN_OWNER)
-            else:
-                asyncio.get_running_loop().call_later(_EXCESS / 4, self._look_again, seen.uid)
-
-    def _is_excess(self, child: _Child, uid: str, obj: Object) -> bool:
+    def _is_excess(self, child: Child, uid: str, obj: Object) -> bool:
         """Whether so many pods of its owner run, older ones if it runs itself, that there is no room for it."""
         claimed = claimed_owner(child.kind, obj, self._kinds)
         owner = None if claimed is None else self._owner(claimed[0], child.owner, _MOST_OWNERS)[0]
@@ -388,39 +301,7 @@ class Children:
         before = [each for each in running if not child.runs or each < (*_age(child), uid)]
         return len(before) >= wanted
 
-    def _delete(self, child: _Child, seen: Observed, note: str) -> None:
-        child.in_flight = True
 
-        def done(result: Object | ClusterError) -> None:
-            child.in_flight = False
-            if isinstance(result, ClusterError):
-                log.debug("cannot delete %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
-
-        reference = Reference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
-        self._events.record(reference, reason="Stopped", action="Stop", note=note)
-        self._writer.submit(Deletion(self._kinds.path(seen.kind, seen.namespace, seen.name), seen.uid), done)
-
-    def _send(self, child: _Child, seen: Observed, body: list[Object]) -> None:
-        child.in_flight = True
-
-        def done(result: Object | ClusterError) -> None:
-            child.in_flight = False
-            if isinstance(result, ClusterError):
-                log.debug("cannot start or stop %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
-            else:
-                self._inbox.put(ObjectsChanged(seen.kind, [_change(result)]))
-
-        path = self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._writer.submit(Patch(path, body, patch_type=PatchType.JSON), done)
-
-
-def _change(obj: Object) -> Change:
-    metadata = obj["metadata"]
-    return Change("MODIFIED", f"{metadata['namespace']}/{metadata['name']}", metadata["uid"], obj)
-
-
-def _age(child: _Child) -> tuple[str, bool]:
+def _age(child: Child) -> tuple[str, bool]:
     """Older ones, and of the same second those that were let run, come first."""
     return child.created, not child.was_let_run

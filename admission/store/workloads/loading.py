@@ -8,13 +8,13 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
-from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, select, type_coerce
+from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, func, select, type_coerce
 
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.text import clean
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import among
-from admission.store.database.tables import Instant, admissions, pod_sets, workloads
+from admission.store.database.tables import Instant, admissions, pod_sets, transitions, workloads
 from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
 from admission.store.workloads.pod_set_documents import pod_set
 
@@ -36,6 +36,8 @@ _PIECE = 1_000
 """Rows that are made into records in one go: some ten milliseconds."""
 _ENDED = 20_000
 """Finished workloads of which a start reads the uids: more than an API server's watch lags behind."""
+_LINES = 20_000
+"""Lines of the story in which a start looks for what was written last."""
 
 _STATES = {state.value: state for state in State}
 
@@ -88,6 +90,23 @@ async def ended(connection: AsyncConnection) -> frozenset[str]:
         .limit(_ENDED)
     )
     return frozenset((await connection.execute(statement)).scalars())
+
+
+async def last_written(connection: AsyncConnection) -> dict[str, float]:
+    """When the last line of a workload's story was written, by uid, of those that wait or are being evicted.
+
+    Only the newest `_LINES` lines are looked at: it costs the same however much history there is.
+    """
+    columns = transitions.c
+    newest = (
+        select(columns.workload_uid, columns.state, _plain(columns.at, connection.dialect.name).label("at"))
+        .order_by(columns.id.desc())
+        .limit(_LINES)
+        .subquery()
+    )
+    unstarted = newest.c.state.in_((State.PENDING.value, State.EVICTING.value))
+    statement = select(newest.c.workload_uid, func.max(newest.c.at)).where(unstarted).group_by(newest.c.workload_uid)
+    return {uid: float(at) for uid, at in await connection.execute(statement)}
 
 
 def records(connection: Connection, rows: Sequence[Row[Any]]) -> tuple[WorkloadRecord, ...]:
