@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from admission.api.http.shared_answers import MOST, SharedAnswers
+from admission.api.http.shared_answers import MOST, NewestAnswer, SharedAnswers
 
 if TYPE_CHECKING:
     from api_client import Client
@@ -71,3 +71,33 @@ async def test_lists_of_namespaces_with_as_many_objects_are_their_own(api: Clien
         found = (await api.get(f"namespaces/{namespace}/localqueues")).body["items"]
         assert [item["metadata"]["name"] for item in found] == [f"of-{namespace}"]
     assert len((await api.get("localqueues")).body["items"]) == 2
+
+
+async def test_an_answer_about_everything_is_made_again_only_when_something_has_changed(monkeypatch):
+    revision, maker = 1, Maker()
+    maker.go.set()
+    answer = NewestAnswer(maker.make, revision=lambda: revision)
+    monkeypatch.setattr(NewestAnswer, "SECONDS", 0.0)
+    monkeypatch.setattr(NewestAnswer, "SECONDS_AT_MOST", 0.0)
+    assert await asyncio.gather(*(answer.get() for _ in range(3))) == [1, 1, 1]
+    revision = 2
+    assert await asyncio.gather(answer.get(), answer.get()) == [2, 2]
+    monkeypatch.setattr(NewestAnswer, "SECONDS_AT_MOST", HOUR)
+    monkeypatch.setattr(NewestAnswer, "SECONDS", HOUR)
+    revision = 3
+    assert await answer.get() == 3
+    revision = 4
+    assert await answer.get() == 3, "it lasts, however much changes meanwhile"
+
+
+async def test_an_answer_that_cannot_be_made_is_asked_for_again():
+    async def fail() -> int:
+        calls.append(1)
+        raise ValueError("no answer")
+
+    calls: list[int] = []
+    answer = NewestAnswer(fail, revision=lambda: 1)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no answer"):
+            await answer.get()
+    assert len(calls) == 2

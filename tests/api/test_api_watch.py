@@ -107,6 +107,28 @@ async def test_bookmarks_tell_how_far_the_database_is(api, monkeypatch):
             told = event["object"]["metadata"]["resourceVersion"]
 
 
+async def test_a_watch_without_bookmarks_does_nothing_when_one_would_be_due(api, monkeypatch):
+    waits = []
+
+    class Counting:
+        """asyncio, with the time limits of waits written down."""
+
+        def __getattr__(self, name):
+            return getattr(asyncio, name)
+
+        def timeout(self, seconds):
+            waits.append(seconds)
+            return asyncio.timeout(seconds)
+
+    monkeypatch.setattr(watch_request, "BOOKMARK_SECONDS", 0.0)
+    monkeypatch.setattr(watch_request, "asyncio", Counting())
+    async with api.watch("cohorts", resourceVersion=await revision_of(api, "cohorts")) as watch:
+        for number in range(20):
+            await api.post("cohorts", cohort(f"c-{number}"))
+            await watch.next()
+    assert 0.0 not in waits
+
+
 async def test_labels_select_and_leaving_the_selection_is_a_deletion(api):
     start = await revision_of(api, "cohorts")
     labelled = cohort("one") | {"metadata": {"name": "one", "labels": {"team": "a"}}}

@@ -27,12 +27,23 @@ def reply(
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """A JSON response. `warnings` are shown by kubectl and by `sluice` to the user (RFC 7234, code 299)."""
-    response = web.Response(body=orjson.dumps(document) + b"\n", status=code, content_type="application/json")
-    response.headers["Cache-Control"] = "no-cache, private"
-    response.headers["X-Content-Type-Options"] = "nosniff"
+    response = reply_written(written(document), code=code)
     response.headers.update(headers or {})
     for warning in islice(warnings, _MOST_WARNINGS):
         printable = "".join(each if each.isprintable() else " " for each in warning[:_LONGEST_WARNING])
         quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{quoted}"')
+    return response
+
+
+def written(document: Mapping[str, Any]) -> bytes:
+    """The JSON document as the body of an answer."""
+    return orjson.dumps(document) + b"\n"
+
+
+def reply_written(body: bytes, *, code: int = 200) -> web.Response:
+    """A JSON response with a body that is `written` already."""
+    response = web.Response(body=body, status=code, content_type="application/json")
+    response.headers["Cache-Control"] = "no-cache, private"
+    response.headers["X-Content-Type-Options"] = "nosniff"
     return response

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
-from admission.api.http.responses import reply
-from admission.api.http.shared_answers import SharedAnswers
+from admission.api.http.responses import reply, reply_written, written
+from admission.api.http.shared_answers import NewestAnswer, SharedAnswers
 from admission.api.registry import API_VERSION, PENDING_REPORT
 from admission.api.resources.largest_usage import largest
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
@@ -31,8 +31,7 @@ _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue
 
 _MOST_PARTS: Final = 1000
 _SERIES_SECONDS: Final = 10.0
-_PENDING_SECONDS: Final = 1.0
-"""Reports that open pages ask for again and again are as old as that, at most."""
+"""Series that open pages ask for again and again are as old as that, at most."""
 
 
 class Reports:
@@ -41,7 +40,7 @@ class Reports:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._series: SharedAnswers[Document] = SharedAnswers(_SERIES_SECONDS)
-        self._pending: SharedAnswers[Document] = SharedAnswers(_PENDING_SECONDS)
+        self._pending = NewestAnswer(self._pending_body, revision=lambda: store.revisions.newest)
 
     async def usage(self, request: web.Request) -> web.Response:
         """What was used between `from` and `to`, divided by what is listed in `by`; of one namespace in its path.
@@ -87,9 +86,9 @@ class Reports:
     async def pending(self, request: web.Request) -> web.Response:
         """How many workloads wait in each LocalQueue for which reason, those that wait for longest first."""
         del request
-        return reply(await self._pending.get(None, self._pending_document))
+        return reply_written(await self._pending.get())
 
-    async def _pending_document(self) -> Document:
+    async def _pending_body(self) -> bytes:
         rows = await self._store.workloads.waiting()
         items = [
             {
@@ -102,7 +101,7 @@ class Reports:
             }
             for row in rows
         ]
-        return {"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items}
+        return written({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
 
 def _step(request: web.Request, seconds: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -165,7 +166,7 @@ class Watcher:
     async def _go_on(self, request: web.Request, response: web.StreamResponse) -> None:
         """Send what comes; a bookmark now and then tells a client without events how far it has got."""
         loop = asyncio.get_running_loop()
-        bookmark_at, told = loop.time() + BOOKMARK_SECONDS, 0
+        bookmark_at, told = loop.time() + BOOKMARK_SECONDS if self._options.bookmarks else math.inf, 0
         recheck_at = loop.time() + RECHECK_SECONDS
         while True:
             if loop.time() >= recheck_at:
@@ -181,7 +182,7 @@ class Watcher:
                 continue
             if self._ended or request.transport is None or request.transport.is_closing():
                 return
-            if self._options.bookmarks and loop.time() >= bookmark_at:
+            if loop.time() >= bookmark_at:
                 bookmark_at = loop.time() + BOOKMARK_SECONDS
                 if self._group.position > told:
                     told = self._group.position
