@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import (
+    Answered,
     ContextChanged,
     Due,
     KindListed,
+    LookAgain,
     ObjectsChanged,
     PodProblemsFound,
     PodsGone,
@@ -64,6 +66,10 @@ class Dispatcher:
                 case ObjectsChanged(kind, changes):
                     for change in changes:
                         self._object_changed(kind, change)
+                case Answered(kind, obj):
+                    self._children.answered(kind, obj)
+                case LookAgain(uid):
+                    self._children.look_again(uid)
                 case StepDone():
                     with self._isolation.of(message.uid):
                         self._requests.done(message)

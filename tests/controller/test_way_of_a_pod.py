@@ -302,3 +302,22 @@ async def test_a_forged_owner_gains_nothing(cluster):
     await cluster.record("train", "pending")
     for name in ("train-1", "train-2"):
         await seen(cluster, name, is_gone)
+
+
+@pytest.mark.parametrize("controllers", [False])
+async def test_a_pod_that_goes_with_the_one_that_it_waited_for_takes_nobodys_place(cluster):
+    """Both ends are told at once: that of the first has the second looked at again, which is gone by then."""
+    train = await cluster.submit(job("train", pods=1))
+    await cluster.record("train", "admitted")
+    await cluster.user.create("pods", "team-a", owned("first", train))
+    await seen(cluster, "first", lambda obj: obj is not None and not is_gated(obj))
+    await cluster.user.create("pods", "team-a", owned("second", train))
+    await cluster.user.create("pods", "team-a", pod("after"))
+    await cluster.record("after", "admitted")  # so it is known by now that the second one is there, too
+    assert is_gated(cluster.user.get("pods", "team-a", "second"))
+    for name in ("first", "second"):
+        await cluster.user.delete("pods", "team-a", name, grace=0)
+    await cluster.user.create("pods", "team-a", pod("later"))
+    await cluster.record("later", "admitted")
+    await cluster.user.create("pods", "team-a", owned("third", train))
+    await seen(cluster, "third", lambda obj: obj is not None and not is_gated(obj))

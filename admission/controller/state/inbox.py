@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from admission.cluster.informer import Change
     from admission.controller.state.lifecycle import Step
-    from admission.kinds.base import Kind
+    from admission.kinds.base import Kind, Object
     from admission.model.errors import ClusterError
 
 
@@ -19,6 +19,21 @@ class ObjectsChanged:
 
     kind: Kind
     changes: list[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request about an object was answered with the object as it is; the watch may have told of its end since."""
+
+    kind: Kind
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Something has changed that matters to this object. What is known of it when this is taken is judged anew."""
+
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +83,9 @@ class KindListed:
     forbidden: frozenset[Kind]
 
 
-Message: TypeAlias = ObjectsChanged | ContextChanged | StepDone | Due | PodsGone | PodProblemsFound | KindListed
+Message: TypeAlias = (
+    ObjectsChanged | Answered | LookAgain | ContextChanged | StepDone | Due | PodsGone | PodProblemsFound | KindListed
+)
 
 
 class Inbox:

@@ -22,9 +22,8 @@ import orjson
 from admission.cluster.client import PatchType
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import ObjectsChanged
+from admission.controller.state.inbox import Answered
 from admission.controller.state.workload_events import PENDING, TOLD_AGAIN, WAITS_AFTER
-from admission.controller.workloads.lost_labels import modified
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import controller_of
 from admission.kinds.patches import pointer
@@ -228,7 +227,7 @@ class ChildRequests:
                 log.debug("cannot start or stop %s: %s", seen.key, result)
                 asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
             else:
-                self._inbox.put(ObjectsChanged(seen.kind, [modified(result)]))
+                self._inbox.put(Answered(seen.kind, result))
 
         path = self._kinds.path(seen.kind, seen.namespace, seen.name)
         self._writer.submit(Patch(path, body, patch_type=PatchType.JSON), done)

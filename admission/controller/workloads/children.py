@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.cluster.errors import NotFound
-from admission.controller.state.inbox import ObjectsChanged
+from admission.controller.state.inbox import Answered, LookAgain
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
-from admission.controller.workloads.lost_labels import modified
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import POD
@@ -104,6 +103,21 @@ class Children:
     def see(self, kind: Kind, obj: Object) -> None:
         """Take in an object as it is now, as a workload or as part of one; what is raised is its own fault."""
         self._reconciler.isolation.see(kind, obj, self._see)
+
+    def answered(self, kind: Kind, obj: Object) -> None:
+        """Take in an object from an answer, unless it is gone: of what the watch has ended it never tells again."""
+        uid = obj["metadata"]["uid"]
+        is_known = uid in self._children or self._registry.get(uid) is not None or self._groups.has(uid)
+        if is_known or self._asked.get(uid) is not None:
+            self.see(kind, obj)
+
+    def look_again(self, uid: str) -> None:
+        """As if it had just changed, if it still exists."""
+        tracked = self._registry.get(uid)
+        if (child := self._children.get(uid)) is not None:
+            self.see(child.kind, child.object)
+        elif tracked is not None and tracked.seen is not None and (obj := tracked.object) is not None:
+            self.see(tracked.seen.kind, obj)
 
     def _see(self, kind: Kind, obj: Object) -> None:
         self._rendered_anew(self._renderings.note(kind, obj))
@@ -192,15 +206,13 @@ class Children:
                 self._look_again(other)  # there is room for one of them
 
     def _look_again(self, uid: str) -> None:
-        """As if it had just changed: whatever follows is then kept apart from others as always."""
-        if (child := self._children.get(uid)) is not None:
-            self._inbox.put(ObjectsChanged(child.kind, [modified(child.object)]))
+        """Later: whatever follows is then kept apart from others as always."""
+        self._inbox.put(LookAgain(uid))
 
     def _rendered_anew(self, owner: str) -> None:
         """What the pods of an owner are read from has changed, or is gone."""
-        tracked = self._registry.get(owner)
-        if tracked is not None and tracked.seen is not None and (obj := tracked.object) is not None:
-            self._inbox.put(ObjectsChanged(tracked.seen.kind, [modified(obj)]))
+        if owner:
+            self._look_again(owner)
 
     def _look_again_at_children(self, uid: str) -> None:
         for child in self._by_owner.get(uid, ()):
@@ -271,8 +283,8 @@ class Children:
         if owner is None or owner["metadata"]["uid"] != uid:
             self._asked[uid] = None
         else:
-            self._asked[uid] = StoredObject(kind, packed(owner))
-            self._inbox.put(ObjectsChanged(kind, [modified(owner)]))
+            self._asked.setdefault(uid, StoredObject(kind, packed(owner)))  # the watch may have told of its end since
+            self._inbox.put(Answered(kind, owner))
         self._look_again_at_children(uid)
 
     # --- what becomes of it

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cluster.errors import NotFound
 from admission.cluster.informer import Change
 from admission.cluster.writer import Patch
-from admission.controller.state.inbox import ObjectsChanged
+from admission.controller.state.inbox import Answered, ObjectsChanged
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -62,13 +62,7 @@ class LostLabels:
             labels = {"metadata": {"uid": metadata["uid"], "labels": {kind.watched_label: "true"}}}
             self._writer.submit(Patch(path, labels), lambda _: self.check(kind, obj))
         else:
-            self._inbox.put(ObjectsChanged(kind, [modified(found)]))
-
-
-def modified(obj: Object) -> Change:
-    """It is so now."""
-    metadata = obj["metadata"]
-    return Change("MODIFIED", f"{metadata['namespace']}/{metadata['name']}", metadata["uid"], obj)
+            self._inbox.put(Answered(kind, found))
 
 
 def deleted(obj: Object) -> Change:

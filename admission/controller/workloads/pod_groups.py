@@ -20,10 +20,10 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import ObjectsChanged, StepDone
+from admission.controller.state.inbox import Answered, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.tracked import StoredObject, is_older, packed
-from admission.controller.workloads.lost_labels import deleted, modified
+from admission.controller.workloads.lost_labels import deleted
 from admission.controller.workloads.triggers import ObjectGone
 from admission.kinds import templates
 from admission.kinds.base import HOLD, POD
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object
-
-_MOST_GONE: Final = 20_000
-"""Pods whose end is remembered: an answer about one may come after the watch has told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,6 @@ class PodGroups:
         self._group_of: dict[str, tuple[str, str]] = {}
         """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
         self._changed: dict[tuple[str, str], None] = {}
-        self._gone: set[str] = set()
         self._version = 0
 
     # --- what is seen
@@ -123,8 +119,8 @@ class PodGroups:
             return False
         if uid not in self._group_of:
             group = group_of(obj)
-            if not group or not kind.queue_name(obj) or uid in self._gone:
-                return bool(group) and uid in self._gone
+            if not group or not kind.queue_name(obj):
+                return False
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
         members = self._groups.setdefault(key, {})
@@ -133,6 +129,10 @@ class PodGroups:
             members[uid] = _member(obj, known)
             self._changed[key] = None
         return True
+
+    def has(self, uid: str) -> bool:
+        """Whether it is a pod of a group, and exists as far as is known."""
+        return uid in self._group_of
 
     def member(self, uid: str) -> Object | None:
         """The pod of a group as it was last seen; None: it is in none."""
@@ -144,9 +144,6 @@ class PodGroups:
         if (key := self._group_of.pop(uid, None)) is not None:
             self._groups[key].pop(uid, None)
             self._changed[key] = None
-            if len(self._gone) >= _MOST_GONE:
-                self._gone.clear()
-            self._gone.add(uid)
 
     def objects(self) -> dict[str, StoredObject]:
         """All pods that are known, by uid."""
@@ -338,7 +335,7 @@ class PodGroups:
             elif isinstance(result, ClusterError):
                 failed.append(result)
             elif isinstance(request, Patch):
-                self._inbox.put(ObjectsChanged(self._pod_kind, [modified(result)]))
+                self._inbox.put(Answered(self._pod_kind, result))
             if not left:
                 outcome = failed[0] if failed else {"metadata": {"uid": tracked.uid}}
                 self._inbox.put(StepDone(tracked.uid, step, outcome))
