@@ -33,6 +33,9 @@ class ServiceReference:
     name: str
     port: int = 443
 
+    def __str__(self) -> str:
+        return f"the Service {self.namespace}/{self.name}, port {self.port}"
+
 
 Endpoint: TypeAlias = str | ServiceReference
 """Where the API server finds the webhook: a Service, or a URL such as `https://192.0.2.1:9443`."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev"
-SERVICE = "/api/v1/namespaces/sluice-system/services/sluice-api"
+SERVICE = "/api/v1/namespaces/sluice-system/services/sluice-external"
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_what_the_api_server_cannot_reach_is_logged_once_with_its_cause(
             await opened.look()
         (told,) = (record.getMessage() for record in caplog.records if "not available" in record.getMessage())
         assert "APIService v1.sluice.dev is not available, FailedDiscoveryCheck: failing or missing response" in told
-        assert f"to the Service sluice-system/sluice-api, port {free_port}, which leads to localhost" in told
+        assert f"to the Service sluice-system/sluice-external, port {free_port}, which leads to localhost" in told
         await opened.register()
         await available(client)
         for _ in range(3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,10 @@ import yaml
 from chart import CHART, DEPLOY, NAMESPACE, VALUE_SETS, Object, foreign_kinds, generate, one, rendered
 from kubernetes_validate import ValidationError, validate
 
+from admission.cli.configuration.documentation import example
 from admission.cli.configuration.settings import load_settings
+from admission.cli.serve.aggregation import aggregation
+from admission.cluster.client import Client
 from admission.sandbox.main import pretend_node
 from admission.sandbox.sandbox import Sandbox
 from tests.deploy.commands import output_of
@@ -203,11 +207,31 @@ def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_pat
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": "two"}, "/replicas.*got string, want integer"),
         ({"database": {"type": "mysql"}}, "/database/type.*must be one of 'sqlite', 'postgresql'"),
+        ({"config": {"fairSharin": {}}}, "at '/config': additional properties 'fairSharin' not allowed"),
+        ({"config": {"retention": {"finishd": "9d"}}}, "'/config/retention': additional properties 'finishd' not"),
+        ({"config": {"leaseDuration": "5s"}}, "at '/config/leaseDuration': got string, want number"),
     ],
 )
 def test_a_mistake_in_values_is_a_sentence(values: Object, sentence: str):
     with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmError, match=sentence):
         chart.render(values, name="sluice", namespace=NAMESPACE)
+
+
+def test_the_schema_takes_what_sluice_config_example_shows():
+    settings = re.sub("^# ", "", example(), flags=re.MULTILINE)
+    config = {name: value for name, value in yaml.safe_load(settings).items() if value is not None}
+    schema = json.loads(generate.schema())["definitions"]["configuration"]
+    assert config.keys() <= schema["properties"].keys()
+    for name in ("admissionFairSharing", "notifications", "oidc", "requestHeader", "resources", "waitForPodsReady"):
+        with helm.Chart.load(CHART) as chart:
+            chart.render({"config": {name: config[name]}}, name="sluice", namespace=NAMESPACE)
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system"])
+def test_a_namespace_of_others_is_refused(namespace: str):
+    sentence = f"the namespace is {namespace}, but Sluice needs one of its own"
+    with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmError, match=sentence):
+        chart.render({}, name="sluice", namespace=namespace)
 
 
 async def helm_does(action: str, folder: Path, values: Object | None = None) -> list[str]:
@@ -225,6 +249,10 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(tmp_p
             spec = everything(sandbox)["deployments.apps", NAMESPACE, "sluice"]["spec"]
             return spec["replicas"], spec["strategy"]["type"]
 
+        async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
+            outside = aggregation(load_settings({"apiservice_url": "https://host.example:8443"}))
+            assert outside is not None
+            await outside.ensure(client, b"CA")  # as a Sluice that ran beside the cluster until now
         before = everything(sandbox)
         assert await helm_does("install", tmp_path, WITHOUT_HOOK) == ["deployed"]
         assert serve() == (1, "Recreate")
@@ -270,6 +298,7 @@ def test_what_is_made_of_something_else_is_up_to_date():
     for source, copy in generate.COPIES.items():
         assert copy.read_text() == source.read_text()
     assert generate.KINDS.read_text() == generate.kinds()
+    assert generate.SCHEMA.read_text() == generate.schema()
     for name, values in generate.BASES.items():
         assert (DEPLOY / "kustomize" / name / "sluice.yaml").read_text() == generate.base(values)
 

@@ -163,6 +163,7 @@ async def installed(client: Client, folder: Path) -> None:
     """What a Sluice leaves behind in a cluster."""
     await registered(client, "policies").ensure()
     await registered(client).ensure()
+    await Aggregation(NAMESPACE, "sluice-external", 8443, "host.example").ensure(client, b"CA")
     await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"CA")
     certificates = Certificates(folder / "certificates", ["localhost"], now=lambda: datetime.now(UTC))
     await refresh_shared(client, certificates, namespace=NAMESPACE, name="sluice-webhook-certificates")
@@ -259,7 +260,7 @@ async def test_the_hook_of_the_chart_has_the_rights_and_the_kinds_that_it_needs(
     runner = CliRunner(env={"SLUICE_CONFIG": str(tmp_path / "config.yaml")}, catch_exceptions=False)
     done = await asyncio.to_thread(runner.invoke, main, (*container["args"], f"--kubeconfig={tmp_path / 'hook'}"))
     assert (done.exit_code, done.output.splitlines()[-1]) == (0, "done")
-    left = [key for key in everything(sandbox) if key[0] in ("leases", "secrets", "apiservices")]
+    left = [key for key in everything(sandbox) if key[0] in ("leases", "secrets", "apiservices", "services")]
     assert [key for key in left if "sluice" in key[2]] == []
     assert not admin.get("trainingruns", "default", "mine")["metadata"].get("annotations")
 

@@ -259,7 +259,7 @@ async def test_the_second_sluice_says_who_leads_and_stops(database_url: str, clo
         assert "another Sluice (host-1, process 77, since 2025-06-15 15:06:40 UTC) uses the database" in str(
             caught.value
         )
-        assert "stop it first or use another --database-url" in str(caught.value)
+        assert "stop it first, or use PostgreSQL, which several may share" in str(caught.value)
         await first.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
         assert len((await second.workloads.list()).workloads) == 1
     async with Store.open(database_url) as third:

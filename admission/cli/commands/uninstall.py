@@ -11,6 +11,7 @@ import click
 
 from admission.cli.arguments.cluster import ClusterFlags, cluster_options
 from admission.cli.arguments.kubernetes import known_kinds
+from admission.cli.configuration.settings import EXTERNAL_SERVICE
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.claim import DURATION, NAME, NAMESPACE
@@ -166,6 +167,7 @@ async def _own_objects(client: Client, namespace: str) -> list[str]:
             paths += [f"{_ADMISSION}/{plural}/{obj['metadata']['name']}" for obj in found["items"]]
     for path in (
         "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev",
+        f"/api/v1/namespaces/{namespace}/services/{EXTERNAL_SERVICE.partition('/')[2]}",
         f"/api/v1/namespaces/{namespace}/secrets/sluice-webhook-certificates",
         f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/sluice",
         _CLAIM,

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from admission.controller.state.policy import Policy
 
 ENVIRONMENT_PREFIX = "SLUICE_"
+EXTERNAL_SERVICE: Final = "sluice-system/sluice-external"
+"""The Service for `apiservice_url`, if no other one is named: none that the chart makes, too."""
 
 
 def _address(text: str) -> str:
@@ -126,7 +128,9 @@ class Settings(BaseSettings):
     api_key: Path | None = Field(None, description="PEM file of the key of apiCertificate.")
     api_ca: Path | None = Field(None, description="PEM file of the CA of apiCertificate, for the APIService.")
     api_service: NamespacedName = Field(
-        "sluice-system/sluice-api", description="NAMESPACE/NAME of the Service by which the API server reaches the API."
+        "sluice-system/sluice-api",
+        description="NAMESPACE/NAME of the Service by which the API server reaches the API; "
+        f"with apiserviceUrl by default {EXTERNAL_SERVICE}.",
     )
     apiservice: bool = Field(
         False, description="Register the API with the API server, so that kubectl gets queues; inside a pod."

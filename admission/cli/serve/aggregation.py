@@ -14,6 +14,7 @@ from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import FrontProxy, OwnProxy
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.settings import EXTERNAL_SERVICE
 from admission.cli.errors import InvalidSettings
 from admission.cluster.desired import ensure
 from admission.cluster.errors import AlreadyExists, NotFound
@@ -106,9 +107,20 @@ class Aggregation:
             return await ensure(client, collection, service)
 
 
+def service_of_api(settings: Settings) -> str:
+    """NAMESPACE/NAME of the Service by which the API server reaches the API.
+
+    From outside of the cluster it is another one than the chart's, unless the settings name it: Helm would refuse to
+    install over an object that it has not made.
+    """
+    if settings.apiservice_url is not None and "api_service" not in settings.model_fields_set:
+        return EXTERNAL_SERVICE
+    return settings.api_service
+
+
 def aggregation(settings: Settings) -> Aggregation | None:
     """What the settings ask for; None: kubectl shall not reach Sluice through the API server."""
-    namespace, _, name = settings.api_service.partition("/")
+    namespace, _, name = service_of_api(settings).partition("/")
     if settings.apiservice_url is not None:
         parts = urlsplit(settings.apiservice_url)
         return Aggregation(namespace, name, parts.port or 443, parts.hostname or "")
@@ -136,7 +148,7 @@ def api_hosts(settings: Settings) -> list[str]:
     """Whom the API's certificate is for, if Sluice has to make one."""
     if not has_tls(settings) or settings.api_certificate is not None:
         return []
-    namespace, _, name = settings.api_service.partition("/")
+    namespace, _, name = service_of_api(settings).partition("/")
     listens, _ = api_address(settings)
     url = urlsplit(settings.apiservice_url or "").hostname
     named = [f"{name}.{namespace}.svc", url, *_LOOPBACK, None if listens == "0.0.0.0" else listens]  # noqa: S104

@@ -124,7 +124,7 @@ async def register_gate(
             log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
         return None
     else:
-        log.info("webhooks are registered as %s", endpoint)
+        log.info("webhooks are registered at %s", endpoint)
     return partial(standing.keep, refresh=certificates.refresh)
 
 

@@ -105,7 +105,7 @@ class Leadership:
         since = datetime.fromtimestamp(row.held_since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if row.held_since else "?"
         return (
             f"another Sluice ({row.holder or 'just starting'}, since {since}) uses the database "
-            f"{self._database.location}; stop it first or use another --database-url"
+            f"{self._database.location}; stop it first, or use PostgreSQL, which several may share"
         )
 
 

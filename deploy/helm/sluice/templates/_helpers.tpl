@@ -19,6 +19,9 @@ app.kubernetes.io/part-of: sluice
 {{/* What is refused, each with one sentence. */}}
 {{- define "sluice.check" -}}
 {{- $database := .Values.database }}
+{{- if has .Release.Namespace (list "default" "kube-system" "kube-public" "kube-node-lease") }}
+{{- fail (printf "the namespace is %s, but Sluice needs one of its own, whose Jobs are not queued: add --namespace sluice-system --create-namespace" .Release.Namespace) }}
+{{- end }}
 {{- if and (eq $database.type "sqlite") (gt (int .Values.replicas) 1) }}
 {{- fail (printf "replicas is %d, but a SQLite database has room for one: set replicas to 1, or database.type to postgresql" (int .Values.replicas)) }}
 {{- end }}
