@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from webhooks.times import BOUNDS
 
@@ -23,10 +24,14 @@ def review_family(document: Mapping[str, Any]) -> Metric:
         "sluice_webhook_request_duration_seconds", "Time that an admission review took.", labels=("outcome",)
     )
     for outcome, times in document.items():
-        total, buckets = 0, []
-        for bound, count in zip((*BOUNDS, inf), times["counts"], strict=True):
+        total = 0
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        for number, (bound, count) in enumerate(zip((*BOUNDS, inf), times["counts"], strict=True)):
             total += count
-            buckets.append((str(bound) if bound < inf else "+Inf", float(total)))
+            last = times["exemplars"].get(str(number))
+            bucket = str(bound) if bound < inf else "+Inf", float(total)
+            exemplar = () if last is None else (Exemplar(last["labels"], last["value"], last["at"]),)
+            buckets.append((*bucket, *exemplar))
         family.add_metric((outcome,), buckets, times["sum"])
     return family
 

@@ -16,6 +16,7 @@ import socket
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.serving.logs import LogFormat, LogLevel
+    from admission.serving.tracing import Tracing
     from webhooks.server import Expose
 
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
@@ -81,6 +83,8 @@ class Order:
     """Labels of other systems that are read."""
     rules: tuple[QueueRule, ...] = ()
     """Which queue what has no queue label is for."""
+    opentelemetry: bool = False
+    """Whether spans of reviews are sent."""
 
     def dump(self) -> str:
         """JSON, for `load`."""
@@ -158,7 +162,21 @@ async def _answer(
     )
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
     context = await _context(Path(order.certificate_directory))
-    async with answering(reviewer, sockets, ssl_context=context, times=times, expose=expose, ending=ending):
+    async with AsyncExitStack() as stack:
+        tracing = _tracing() if order.opentelemetry else None
+        if tracing is not None:
+            stack.callback(tracing.close)
+        await stack.enter_async_context(
+            answering(
+                reviewer,
+                sockets,
+                ssl_context=context,
+                times=times,
+                expose=expose,
+                ending=ending,
+                tracing=tracing,
+            )
+        )
         logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))
         ready.set()
         while True:
@@ -167,6 +185,12 @@ async def _answer(
                 context.refresh()
             except UnusableCertificate as error:  # perhaps it is being written
                 logger.warning("the certificate stays as it was: %s", error)
+
+
+def _tracing() -> Tracing:
+    from admission.serving.tracing import Tracing
+
+    return Tracing(version=version("sluice"))
 
 
 async def _context(directory: Path) -> DoorContext:

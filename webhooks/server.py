@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler, Middleware
 
+    from admission.serving.tracing import Tracing
     from webhooks.review import Reviewer
 
     Expose: TypeAlias = Callable[[dict[str, Any]], bytes]
@@ -39,17 +40,21 @@ _SHUTDOWN_SECONDS: Final = 2.0
 
 
 def create_app(
-    reviewer: Reviewer, times: ReviewTimes | None = None, *, expose: Expose | None = None
+    reviewer: Reviewer,
+    times: ReviewTimes | None = None,
+    *,
+    expose: Expose | None = None,
+    tracing: Tracing | None = None,
 ) -> web.Application:
     """POST /mutate takes an AdmissionReview and answers with one; GET /livez is for probes.
 
     POST /managed is for the namespaces in which what has no queue label is queued, too. `expose` writes what `times`
-    has counted for GET /metrics; without it there is no such path.
+    has counted for GET /metrics; without it there is no such path. `tracing`: where spans of reviews go.
     """
     times = times or ReviewTimes()
     app = web.Application(client_max_size=MAX_BODY)
-    app.router.add_post("/mutate", _handler(reviewer.review, times))
-    app.router.add_post("/managed", _handler(partial(reviewer.review, managed=True), times))
+    app.router.add_post("/mutate", _handler(reviewer.review, times, tracing))
+    app.router.add_post("/managed", _handler(partial(reviewer.review, managed=True), times, tracing))
     app.router.add_get("/livez", _alive)
     if expose is not None:
         app.router.add_get("/metrics", _metrics(times, expose))
@@ -66,13 +71,14 @@ async def answering(
     expose: Expose | None = None,
     limits: ConnectionLimits | None = None,
     ending: asyncio.Event | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[None]:
     """Serve `create_app` on listening sockets for the time of the block; `limits` are those of this process.
 
     Once `ending` is set, each answer closes its connection, so that its client makes the next one elsewhere.
     """
     connections = Connections(limits or webhook_limits())
-    app = create_app(reviewer, times, expose=expose)
+    app = create_app(reviewer, times, expose=expose, tracing=tracing)
     if ending is not None:
         app.middlewares.append(_closing(ending))
     async with listening(
@@ -126,10 +132,12 @@ def _metrics(times: ReviewTimes, expose: Expose) -> Callable[[web.Request], Awai
     return handle
 
 
-def _handler(review: Callable[[Any], Any], times: ReviewTimes) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(
+    review: Callable[[Any], Any], times: ReviewTimes, tracing: Tracing | None
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         body = await request.read()
-        began = time.perf_counter()
+        began, began_at = time.perf_counter(), time.time()
         outcome = "malformed"
         try:
             answer = review(orjson.loads(body))
@@ -139,7 +147,13 @@ def _handler(review: Callable[[Any], Any], times: ReviewTimes) -> Callable[[web.
         except MalformedReview as error:
             return _refuse(str(error))
         finally:
-            times.observe(outcome, time.perf_counter() - began)
+            seconds, exemplar = time.perf_counter() - began, None
+            if tracing is not None:
+                attributes = {"sluice.outcome": outcome}
+                exemplar = tracing.review(
+                    "webhook review", began_at, began_at + seconds, attributes, headers=request.headers
+                )
+            times.observe(outcome, seconds, exemplar)
         trust(request)
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from typing import Any, Final
 
@@ -15,16 +16,27 @@ class ReviewTimes:
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
+        self._exemplars: dict[str, dict[str, Any]] = {}
 
-    def observe(self, outcome: str, seconds: float) -> None:
-        """Count one request."""
+    def observe(self, outcome: str, seconds: float, exemplar: dict[str, str] | None = None) -> None:
+        """Count one request; `exemplar` has the ids of its trace."""
         counts = self._counts.get(outcome)
         if counts is None:
             counts = self._counts[outcome] = [0] * (len(BOUNDS) + 1)
             self._sums[outcome] = 0.0
-        counts[bisect_left(BOUNDS, seconds)] += 1
+        bucket = bisect_left(BOUNDS, seconds)
+        counts[bucket] += 1
         self._sums[outcome] += seconds
+        if exemplar is not None:
+            last = {"labels": exemplar, "value": seconds, "at": time.time()}
+            self._exemplars.setdefault(outcome, {})[str(bucket)] = last
 
     def document(self) -> dict[str, Any]:
-        """JSON: by outcome, `counts` of each bucket alone, the last one without bound, and the `sum` in seconds."""
-        return {outcome: {"counts": counts, "sum": self._sums[outcome]} for outcome, counts in self._counts.items()}
+        """JSON: by outcome, `counts` of each bucket alone, the last one without bound, and the `sum` in seconds.
+
+        `exemplars`: by the number of a bucket, the last one.
+        """
+        return {
+            outcome: {"counts": counts, "sum": self._sums[outcome], "exemplars": self._exemplars.get(outcome, {})}
+            for outcome, counts in self._counts.items()
+        }

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
+    from admission.serving.tracing import Tracing
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -78,11 +79,12 @@ class Controller:
         leads: Callable[[], bool] = lambda: True,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
         audit_interval: float = 0.0,
+        tracing: Tracing | None = None,
     ) -> None:
         """`leads` is asked right before each change of an object: whether this replica still leads for certain.
 
         `loading`: within it, all that is on record is made into objects that stay.
-        `audit_interval`: seconds between two audits; 0: none but those that are asked for.
+        `audit_interval`: seconds between two audits; 0: none but those that are asked for. `tracing`: where spans go.
         """
         self.watches = ClusterWatches(client, kinds)
         self.context = self.watches.context
@@ -108,7 +110,7 @@ class Controller:
         self._orders_taken = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
         self._timer = Timer()
-        self._committer = Committer(store, self.events, self.faults)
+        self._committer = Committer(store, self.events, self.faults, tracing)
         self.metrics = self._committer.metrics
         self._doubtful = False
         """Whether what it works on may differ from what is on record, so that it has to begin anew."""
@@ -218,6 +220,7 @@ class Controller:
             events=self.events,
             faults=self.faults,
             reads=self._reads,
+            traces=self._committer.traces,
             clock=self._clock,
         )
         self._state = self._leader.state
@@ -361,7 +364,9 @@ class Controller:
         self._state.freed, self._state.arrived = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
-        self.metrics.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
+        seconds = time.perf_counter() - began
+        exemplar = self._committer.traces.decided(decisions, seconds)
+        self.metrics.decided(decisions, seconds, self._state.engine.cluster_queue_of, exemplar)
         for flap in decisions.flapping:
             self.flapping += 1
             log.warning("%s", flap.message)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.policy import Policy
+    from admission.controller.state.traces import Traces
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.kinds.registry import Kinds
 
@@ -47,6 +48,7 @@ class Leader:
         events: EventRecorder,
         faults: Faults,
         reads: set[asyncio.Task[None]],
+        traces: Traces,
         clock: Callable[[], float],
     ) -> None:
         self.inbox = inbox
@@ -75,6 +77,7 @@ class Leader:
             events=events,
             inbox=inbox,
             reads=reads,
+            traces=traces,
         )
         self.dispatcher = Dispatcher(self.reconciler, self.children, self.groups, self.requests, faults)
         self.scheduler = Scheduler(self.reconciler)

@@ -15,7 +15,7 @@ from ports import free_port
 from tests.forking import Forked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from admission.sandbox.sandbox import Sandbox
@@ -92,7 +92,12 @@ async def leader_and_follower(one: Replica, other: Replica) -> tuple[Replica, Re
 
 @asynccontextmanager
 async def serving(
-    folder: Path, database_url: str, *more: str, port: int = 0, files: int | None = None
+    folder: Path,
+    database_url: str,
+    *more: str,
+    port: int = 0,
+    files: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Replica]:
     """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not.
 
@@ -106,6 +111,7 @@ async def serving(
         f"--api-address=127.0.0.1:{port}",
         *more,
         files=files,
+        **(environment or {}),
     )
     replica = Replica(process, f"http://127.0.0.1:{port}")
     draining = asyncio.create_task(_drain(replica))

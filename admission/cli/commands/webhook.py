@@ -47,6 +47,13 @@ from webhooks.gate import Order, run
     help="Queue Jobs by their kueue.x-k8s.io/queue-name label, too.  [env: SLUICE_ACCEPT_KUEUE_LABELS]",
 )
 @click.option(
+    "--opentelemetry/--no-opentelemetry",
+    default=False,
+    show_default=True,
+    envvar="SLUICE_OPENTELEMETRY",
+    help="Send traces, where OTEL_EXPORTER_OTLP_ENDPOINT says.  [env: SLUICE_OPENTELEMETRY]",
+)
+@click.option(
     "--log-level",
     default="info",
     show_default=True,
@@ -75,6 +82,7 @@ def webhook(
     webhook_address: str,
     certificate_directory: Path,
     accept_kueue_labels: bool,
+    opentelemetry: bool,
     log_level: LogLevel,
     log_format: LogFormat,
 ) -> None:
@@ -113,5 +121,6 @@ def webhook(
         queue_labels=integrations.queue_labels,
         priority_labels=integrations.priority_labels,
         rules=integrations.queue_rules(),
+        opentelemetry=opentelemetry,
     )
     run(order, sockets=sockets, alone=True, expose=exposition)

@@ -213,6 +213,9 @@ class Settings(BaseSettings):
     notifications: NotificationSettings = Field(
         NotificationSettings(), description="Who may be notified by Subscriptions, and where requests for it may go."
     )
+    opentelemetry: bool = Field(
+        False, description="Send traces by OpenTelemetry (OTLP over HTTP), where OTEL_EXPORTER_OTLP_ENDPOINT says."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         "info", description="The least of what is logged; all: debug, and what libraries say."
     )

@@ -31,6 +31,7 @@ from admission.cli.serve.notifications import Notifications
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
+from admission.cli.serve.telemetry import opened_tracing
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
 from admission.cluster.claim import Claim
 from admission.cluster.client import Client
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.gate_process import Gate
     from admission.kinds import Kinds
     from admission.notifications.notifier import Notifier
+    from admission.serving.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +102,13 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
     `again` loads the settings once more, and has the files that they are from.
     """
     Location.parse(settings.database_url)  # what needs nobody's answer is told first
+    tracing = opened_tracing(settings)
     async with AsyncExitStack() as stack:
+        if tracing is not None:
+            stack.push_async_callback(asyncio.to_thread, tracing.close)
         starting = Starting(settings, lambda: _client(settings))
         stack.push_async_callback(starting.done)
-        replica = await _begin(stack, starting, settings, adopt=adopt)
+        replica = await _begin(stack, starting, settings, tracing, adopt=adopt)
         store, client, controller = replica.store, replica.client, replica.controller
         role, gate = replica.role, replica.gate
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
@@ -160,7 +165,9 @@ class _Replica:
     role: Role
 
 
-async def _begin(stack: AsyncExitStack, starting: Starting, settings: Settings, *, adopt: bool) -> _Replica:
+async def _begin(
+    stack: AsyncExitStack, starting: Starting, settings: Settings, tracing: Tracing | None, *, adopt: bool
+) -> _Replica:
     """Reach cluster and database, claim the one for the other, and begin to lead or follow, until the stack is left."""
     # What is wrong with the kubeconfig is told before a database is made.
     client = await stack.enter_async_context(_client(settings))
@@ -181,7 +188,7 @@ async def _begin(stack: AsyncExitStack, starting: Starting, settings: Settings, 
     def leads() -> bool:
         return claim.holds() and (elector is None or elector.leads())
 
-    controller = _controller(settings, store, client, kinds, leads)
+    controller = _controller(settings, store, client, kinds, leads, tracing)
     notifications = Notifications(settings)
     notifier = await stack.enter_async_context(notifications.opened(store))
     role = Role(
@@ -230,7 +237,12 @@ def _changeable(replica: _Replica) -> Mapping[str, Callable[[Settings], None]]:
 
 
 def _controller(
-    settings: Settings, store: Store, client: Client, kinds: Kinds, leads: Callable[[], bool]
+    settings: Settings,
+    store: Store,
+    client: Client,
+    kinds: Kinds,
+    leads: Callable[[], bool],
+    tracing: Tracing | None,
 ) -> Controller:
     return Controller(
         store=store,
@@ -240,6 +252,7 @@ def _controller(
         leads=leads,
         loading=_without_garbage,
         audit_interval=settings.audit_interval,
+        tracing=tracing,
     )
 
 

@@ -74,6 +74,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         rules=settings.integrations.queue_rules(),
         log_level=settings.log_level,
         log_format=settings.log_format,
+        opentelemetry=settings.opentelemetry,
         descriptors=tuple(one.fileno() for one in sockets),
     )
     gate = await stack.enter_async_context(supervised(order))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from admission.controller.decisions.commit_batching import CommitBatching
 from admission.controller.decisions.scheduler import REASONS_INTERVAL
 from admission.controller.state.metrics import LeaderMetrics
+from admission.controller.state.traces import Traces
 from admission.controller.state.work_log import WorkLog
 from admission.controller.state.workload_events import TELLS_WHY, WorkloadEvents
 from admission.controller.workloads.requests import reference
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from admission.controller.state.commit_batch import Batch
     from admission.controller.state.faults import Faults
     from admission.controller.state.isolation import Isolation
+    from admission.serving.tracing import Tracing
     from admission.store.records import Changes, WorkloadRecord
     from admission.store.store import Store
 
@@ -31,9 +33,10 @@ log = logging.getLogger(__name__)
 class Committer:
     """Lasts as long as the process: its counters do not begin anew with each leader."""
 
-    def __init__(self, store: Store, events: EventRecorder, faults: Faults) -> None:
+    def __init__(self, store: Store, events: EventRecorder, faults: Faults, tracing: Tracing | None = None) -> None:
         self.batching = CommitBatching()
-        self.metrics = LeaderMetrics()
+        self.traces = Traces(tracing)
+        self.metrics = LeaderMetrics(self.traces.exemplar)
         self.work_log = WorkLog()
         self.workload_events = WorkloadEvents(self._record_event, clock=store.now)
         self._store = store
@@ -53,9 +56,13 @@ class Committer:
         if due_in > 0:
             return due_in
         changes = replace(batch.take(), known=known)
+        began = time.perf_counter()
         try:
-            with self.metrics.commit_seconds.time():
+            try:
                 await self._store.commit(changes, epoch=epoch)
+            finally:
+                seconds = time.perf_counter() - began
+                self.metrics.commit_seconds.observe(seconds, self.traces.wrote(changes, seconds))
             self._tell(changes)
         except Unwritable as error:
             self._note_unwritten(error, isolation)
@@ -65,6 +72,7 @@ class Committer:
 
     def _tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         self.metrics.committed(changes, unwritten=unwritten)
+        self.traces.committed(changes, unwritten=unwritten)
         self.work_log.tell(changes, unwritten=unwritten)
         self.workload_events.tell(changes, unwritten=unwritten)
 

@@ -6,7 +6,7 @@ from what was committed, at once for all of a commit, so that no number tells of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from prometheus_client import Counter, Histogram
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from admission.engine.events import Decisions
+    from admission.serving.tracing import Exemplar
     from admission.store.records import Changes, Transition, WorkloadRecord
+
+ExemplarOf: TypeAlias = "Callable[[str], Exemplar | None]"
+"""The trace of a workload by uid; None: it has none."""
 
 _QUEUED: Final = "Queued"
 _ENDED: Final = ("Succeeded", "Failed")
@@ -61,15 +65,18 @@ class _Times(NamedTuple):
 
     cluster_queue: Children[Histogram]
     local_queue: Children[Histogram]
+    exemplar_of: ExemplarOf
 
     @classmethod
-    def of(cls, name: str, text: str) -> _Times:
-        return cls(_histogram(name, text, _BY_CLASS), _histogram(f"local_queue_{name}", text, _BY_LOCAL_QUEUE))
+    def of(cls, name: str, text: str, exemplar_of: ExemplarOf) -> _Times:
+        local = _histogram(f"local_queue_{name}", text, _BY_LOCAL_QUEUE)
+        return cls(_histogram(name, text, _BY_CLASS), local, exemplar_of)
 
     def observe(self, record: WorkloadRecord, seconds: float) -> None:
         workload, seconds = record.workload, max(seconds, 0.0)
-        self.cluster_queue[record.cluster_queue, workload.priority_class].observe(seconds)
-        self.local_queue[workload.queue, workload.namespace, workload.priority_class].observe(seconds)
+        exemplar = self.exemplar_of(workload.uid)
+        self.cluster_queue[record.cluster_queue, workload.priority_class].observe(seconds, exemplar)
+        self.local_queue[workload.queue, workload.namespace, workload.priority_class].observe(seconds, exemplar)
 
 
 class _Eviction(NamedTuple):
@@ -81,21 +88,25 @@ class _Eviction(NamedTuple):
 class _Waits:
     """How long workloads waited and ran."""
 
-    def __init__(self) -> None:
-        self.quota_reserved_wait = _Times.of(
+    def __init__(self, exemplar_of: ExemplarOf) -> None:
+        def times(name: str, text: str) -> _Times:
+            return _Times.of(name, text, exemplar_of)
+
+        self._exemplar_of = exemplar_of
+        self.quota_reserved_wait = times(
             "quota_reserved_wait_time_seconds", "Time from queueing (or being queued again) to being given quota."
         )
-        self.admission_wait = _Times.of(
+        self.admission_wait = times(
             "admission_wait_time_seconds", "Time from queueing (or being queued again) to admission."
         )
-        self.checks_wait = _Times.of(
+        self.checks_wait = times(
             "admission_checks_wait_time_seconds", "Time from being given quota to admission by all admission checks."
         )
-        self.execution = _Times.of("execution_time_seconds", "Time from admission to the end of a workload.")
-        self.ready_wait = _Times.of(
+        self.execution = times("execution_time_seconds", "Time from admission to the end of a workload.")
+        self.ready_wait = times(
             "ready_wait_time_seconds", "Time from queueing to all pods being ready (with waitForPodsReady)."
         )
-        self.admitted_until_ready = _Times.of(
+        self.admitted_until_ready = times(
             "admitted_until_ready_wait_time_seconds",
             "Time from admission to all pods being ready (with waitForPodsReady).",
         )
@@ -114,8 +125,9 @@ class _Waits:
 class LeaderMetrics(_Waits):
     """All of them, for one process. Counters begin with it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, exemplar_of: ExemplarOf = lambda _: None) -> None:
+        """`exemplar_of` gives the trace of a workload by uid, if it has one."""
+        super().__init__(exemplar_of)
         self.quota_reserved = _Both.of("quota_reserved_workloads_total", "Workloads that were given quota.")
         self.admitted = _Both.of("admitted_workloads_total", "Workloads that were admitted.")
         self.finished = _Both.of("finished_workloads_total", "Workloads that have succeeded or failed.")
@@ -176,13 +188,20 @@ class LeaderMetrics(_Waits):
             if isinstance(value, Children):
                 yield value
             elif isinstance(value, _Both | _Times):
-                yield from value
+                yield value.cluster_queue
+                yield value.local_queue
 
-    def decided(self, decisions: Decisions, seconds: float, queue_of: Callable[[str], str]) -> None:
+    def decided(
+        self,
+        decisions: Decisions,
+        seconds: float,
+        queue_of: Callable[[str], str],
+        exemplar: Exemplar | None = None,
+    ) -> None:
         """Count a round of decisions, before its commit. `queue_of` tells the ClusterQueue of a workload by uid."""
         result = "success" if decisions.admitted else "inadmissible"
         self.attempts[result,].inc()
-        self.attempt_seconds[result,].observe(seconds)
+        self.attempt_seconds[result,].observe(seconds, exemplar)
         self.cycles.inc(decisions.cycles)
         for evict in decisions.evicted:
             if evict.preemptor is not None and evict.preemption_reason:
@@ -206,7 +225,8 @@ class LeaderMetrics(_Waits):
                 self._count_eviction(record, line)
             case State.PENDING:
                 if line.reason == _QUEUED:
-                    self.creation_latency[record.workload.kind,].observe(max(line.at - record.workload.created, 0.0))
+                    latency = max(line.at - record.workload.created, 0.0)
+                    self.creation_latency[record.workload.kind,].observe(latency, self._exemplar_of(line.uid))
                 else:
                     self._count_stop(line)
             case State.FINISHED:
@@ -244,7 +264,8 @@ class LeaderMetrics(_Waits):
         self._ready.pop(line.uid, None)
         if (eviction := self._evictions.pop(line.uid, None)) is not None:
             latency = max(line.at - eviction.at, 0.0)
-            self.eviction_latency[eviction.cluster_queue, eviction.reason].observe(latency)
+            exemplar = self._exemplar_of(line.uid)
+            self.eviction_latency[eviction.cluster_queue, eviction.reason].observe(latency, exemplar)
 
     def _count_ready(self, records: Iterable[WorkloadRecord]) -> None:
         for record in records:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from typing import TYPE_CHECKING
 
 from admission.apimachinery.tables import duration
@@ -28,12 +29,13 @@ from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
+    from admission.controller.state.traces import Traces
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.children import Children
     from admission.controller.workloads.pod_groups import PodGroups
@@ -67,6 +69,7 @@ class Requests:
         events: EventRecorder,
         inbox: Inbox,
         reads: set[asyncio.Task[None]],
+        traces: Traces,
     ) -> None:
         """`reads`: where requests under way that only read are kept, for them to be cancelled."""
         self._reconciler = reconciler
@@ -81,6 +84,7 @@ class Requests:
         self._events = events
         self._inbox = inbox
         self._reads = reads
+        self._traces = traces
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     def release_stopped(self) -> None:
@@ -227,15 +231,24 @@ class Requests:
         path = self._path(tracked.record.workload)
         patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
         self._writer.submit(
-            Patch(path, body, subresource=subresource, patch_type=patch_type),
-            lambda result, uid=tracked.uid: self._inbox.put(StepDone(uid, step, result)),  # type: ignore[misc]
+            Patch(path, body, subresource=subresource, patch_type=patch_type), self._answer(tracked.uid, step)
         )
+
+    def _answer(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
+        """What becomes of the answer to a request that is submitted now."""
+        began = time.time()
+
+        def answered(result: Object | ClusterError) -> None:
+            if step is Step.START:
+                self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
+            self._inbox.put(StepDone(uid, step, result))
+
+        return answered
 
     def _delete(self, tracked: Tracked) -> None:
         tracked.in_flight = Step.STOP
         self._writer.submit(
-            Deletion(self._path(tracked.record.workload), tracked.uid),
-            lambda result, uid=tracked.uid: self._inbox.put(StepDone(uid, Step.STOP, result)),  # type: ignore[misc]
+            Deletion(self._path(tracked.record.workload), tracked.uid), self._answer(tracked.uid, Step.STOP)
         )
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
