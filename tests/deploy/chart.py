@@ -51,8 +51,43 @@ def one(documents: list[Object], kind: str, name: str = "sluice") -> Object:
     return found
 
 
+_TEXT = {"type": "string"}
+_REFERENCE = {"type": "object", "required": ["name"], "properties": {"group": _TEXT, "kind": _TEXT, "name": _TEXT}}
+_KEY = {
+    "type": "object",
+    "properties": {
+        "algorithm": {"type": "string", "enum": ["RSA", "ECDSA", "Ed25519"]},
+        "size": {"type": "integer"},
+        "rotationPolicy": {"type": "string", "enum": ["Never", "Always"]},
+    },
+}
+_CERT_MANAGER: dict[str, Object] = {
+    "Certificate": {
+        "type": "object",
+        "required": ["secretName", "issuerRef"],
+        "properties": {
+            "secretName": _TEXT,
+            "commonName": _TEXT,
+            "duration": _TEXT,
+            "isCA": {"type": "boolean"},
+            "dnsNames": {"type": "array", "items": _TEXT},
+            "issuerRef": _REFERENCE,
+            "privateKey": _KEY,
+        },
+    },
+    "Issuer": {
+        "type": "object",
+        "properties": {
+            "selfSigned": {"type": "object"},
+            "ca": {"type": "object", "required": ["secretName"], "properties": {"secretName": _TEXT}},
+        },
+    },
+}
+"""`spec` by kind, as cert-manager.io/v1 documents the fields that the chart may use."""
+
+
 def foreign_kinds() -> Iterator[Object]:
-    """CustomResourceDefinitions of what the chart writes for others, which take any fields."""
+    """CustomResourceDefinitions of what the chart writes for others; those of Prometheus take any fields."""
     for group, kind in (
         ("cert-manager.io", "Certificate"),
         ("cert-manager.io", "Issuer"),
@@ -62,7 +97,9 @@ def foreign_kinds() -> Iterator[Object]:
         plural = f"{kind.lower()}s"
         schema = {
             "type": "object",
-            "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            "properties": {
+                "spec": _CERT_MANAGER.get(kind) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            },
         }
         yield {
             "apiVersion": "apiextensions.k8s.io/v1",
