@@ -119,7 +119,7 @@ class KindStatus:
     ending: bool
     pod_priority_class: str
     waits_for: str = ""
-    has_gated: bool = False
+    is_uneven: bool = False
 
 
 @frozen(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class Observed:
     """How long it may run, over all of its admissions; None: as long as it likes."""
     waits_for: str = ""
     """What keeps it from being admitted as it is, as a sentence; empty: nothing does."""
-    has_gated: bool = False
-    """Whether some of its pods are gated, each by itself, though others may run."""
+    is_uneven: bool = False
+    """Whether some of its pods are gated though others may run, or run without being among those that have quota."""
 
     @property
     def key(self) -> str:

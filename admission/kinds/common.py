@@ -109,7 +109,7 @@ class CommonKind(ABC):
             ready=status.ready,
             max_seconds=self._max_seconds(labels),
             waits_for=status.waits_for,
-            has_gated=status.has_gated,
+            is_uneven=status.is_uneven,
         )
 
     def metadata_faults(self, obj: Object) -> Iterator[tuple[str, str]]:

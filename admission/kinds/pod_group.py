@@ -10,7 +10,7 @@
       faults: what is wrong in its pods, as text
       admitted: {role: count} while it holds quota
       roles: {role: a pod of this role, as far as quota depends on it, and `priority`, its PriorityClass}
-      pods: [{role, gated, deleting, phase, ready}], the oldest first
+      pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: beyond what holds quota
 
 Pods that are alike have one role, and make up one pod set.
 """
@@ -89,7 +89,7 @@ class PodGroupKind(CommonKind):
             ending=False,
             pod_priority_class=pod_class,
             waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive) + done),
-            has_gated=any(pod["gated"] and not pod["deleting"] for pod in alive),
+            is_uneven=any((pod["gated"] or pod["excess"]) and not pod["deleting"] for pod in alive),
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:

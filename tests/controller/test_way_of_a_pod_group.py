@@ -282,6 +282,55 @@ async def test_another_group_may_have_the_name_of_one_that_is_over(cluster):
     await cluster.record("g", "finished")
 
 
+async def test_pods_beside_a_group_are_another_one_when_it_is_over(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    configmap = await cluster.user.create("configmaps", "team-a", {"metadata": {"name": "operator"}})
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "operator", "uid": configmap["metadata"]["uid"]}
+    beside = [member(f"beside-{number}", 2) for number in range(2)]
+    for each in beside:
+        each["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    await create(cluster, *beside)
+    await event_says(cluster, "beside-1", "PodGroup g has quota for 2 pods like it")
+    for name in ("g-0", "g-1"):
+        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+    await pods_until(cluster, lambda found: all(runs(found[name]) for name in ("beside-0", "beside-1")))
+    await holds(cluster, 2000)
+
+
+async def test_a_pod_of_a_running_group_that_grows_is_deleted(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    for name, cpu in (("g-0", "500m"), ("g-1", "3")):
+        resized = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+        await cluster.user.patch("pods", "team-a", name, {"spec": {"containers": [resized]}}, subresource="resize")
+    await pods_until(cluster, run("g-0"))
+    await create(cluster, member("again", 2))
+    await pods_until(cluster, run("g-0", "again"))
+    assert await held(cluster) == 2000
+
+
+async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.user.delete("pods", "team-a", "g-1")
+    await create(cluster, member("large", 2, cpu="4"))
+    await event_says(cluster, "large", "PodGroup g was admitted without pods of this form")
+    await cluster.user.patch("pods", "team-a", "large", {"spec": {"schedulingGates": None}})
+    await pods_until(cluster, run("g-0"))
+    assert await held(cluster) == 2000
+
+
+async def test_a_pod_for_another_queue_joins_no_running_group(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.user.delete("pods", "team-a", "g-1")
+    await create(cluster, member("other", 2, queue="another"))
+    await event_says(cluster, "other", "the pods of a group must all be for the same queue")
+    await create(cluster, member("again", 2))
+    await pods_until(cluster, lambda found: runs(found.get("again", {"status": {}})))
+
+
 async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))

@@ -14,6 +14,7 @@ moment, after any crash, and gives the same step until the step has had its effe
 | admitted  | gated, pods remain            | WAIT    | somebody else has suspended it: no new pods beside the old |
 | admitted  | gated                         | START   | its quota is committed, so it may run                      |
 | admitted  | some of its pods are gated    | START   | a start was cut off, or a pod was made anew               |
+| admitted  | pods beyond its quota run     | START   | some have let themselves run, or have grown: they end      |
 | admitted  | gated, checks not all ready   | WAIT    | admission checks say when it may run                       |
 | admitted  | runs, checks not all ready    | STOP    | somebody took the gate away                                |
 | evicting  | runs                          | STOP    | its quota is wanted back                                   |
@@ -72,7 +73,7 @@ def next_step(
             return Step.WAIT
         case State.ADMITTED if checks_pending:
             return Step.WAIT if seen.suspended else Step.STOP
-        case State.ADMITTED if seen.has_gated:
+        case State.ADMITTED if seen.is_uneven:
             return Step.START
         case State.ADMITTED:
             return Step.START if seen.suspended and not pods_remain else Step.WAIT

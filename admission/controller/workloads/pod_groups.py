@@ -9,12 +9,9 @@ Pods that have ended stay until somebody deletes them. A new group may have the 
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_URL, uuid5
-
-import orjson
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
@@ -22,26 +19,24 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Answered, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
-from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.state.tracked import StoredObject, is_older
+from admission.controller.workloads.group_plan import Member, admitted_counts, member_of, planned, queue_of
 from admission.controller.workloads.lost_labels import deleted
 from admission.controller.workloads.triggers import ObjectGone
 from admission.kinds import templates
 from admission.kinds.base import HOLD, POD
-from admission.kinds.children import controller_of
 from admission.kinds.common import first
 from admission.kinds.grouping import (
     FAST,
-    GATE,
     RETRIABLE,
     ROLE,
     STARTED_WITH,
     group_faults,
     group_of,
-    role_of,
     total_of,
 )
 from admission.kinds.patches import pointer
-from admission.kinds.pod_group import ENDED, PodGroupKind
+from admission.kinds.pod_group import PodGroupKind
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
@@ -53,42 +48,9 @@ if TYPE_CHECKING:
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.group_plan import Plan
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A pod of a group as it was last seen."""
-
-    uid: str
-    name: str
-    created: str
-    version: str
-    raw: bytes
-    role: str
-    gated: bool
-    deleting: bool
-    phase: str
-    ready: bool
-    group: str
-    """The uid of the group that has started it; empty: none has."""
-    owned: bool
-    """Whether a controller has made it."""
-
-    @property
-    def object(self) -> Object:
-        return dict(orjson.loads(self.raw))
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it may run, or may come to it."""
-        return self.phase not in ENDED
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is one of those that the group is to have."""
-        return self.phase == "Succeeded" or (self.is_alive and not self.deleting)
 
 
 class PodGroups:
@@ -103,7 +65,7 @@ class PodGroups:
         self._writer = writer
         self._events = events
         self._inbox = inbox
-        self._groups: dict[tuple[str, str], dict[str, _Member]] = {}
+        self._groups: dict[tuple[str, str], dict[str, Member]] = {}
         self._group_of: dict[str, tuple[str, str]] = {}
         """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
         self._changed: dict[tuple[str, str], None] = {}
@@ -126,7 +88,7 @@ class PodGroups:
         members = self._groups.setdefault(key, {})
         known = members.get(uid)
         if known is None or not is_older(metadata["resourceVersion"], known.version):
-            members[uid] = _member(obj, known)
+            members[uid] = member_of(obj, known, queue=first(metadata.get("labels"), self._conventions.queue_labels))
             self._changed[key] = None
         return True
 
@@ -162,29 +124,35 @@ class PodGroups:
 
     def tell(self) -> None:
         """Tell all groups that have changed, each once, however many of its pods have."""
-        changed, self._changed = self._changed, {}
-        for key in changed:
-            assert self._kind is not None
-            tracked = self._registry.named(self._kind, *key)
-            if members := self._present(key, tracked):
-                group = self._assembled(key, members, tracked)
-                self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
-                continue
-            if not self._groups.get(key):
-                self._groups.pop(key, None)
-            if tracked is not None:
-                with self._reconciler.isolation.of(tracked.uid):
-                    self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+        while self._changed:
+            changed, self._changed = self._changed, {}
+            for key in changed:
+                self._tell_of(key)
 
-    def _assembled(self, key: tuple[str, str], members: list[_Member], tracked: Tracked | None) -> Object:
+    def _tell_of(self, key: tuple[str, str]) -> None:
+        assert self._kind is not None
+        tracked = self._registry.named(self._kind, *key)
+        if members := self._present(key, tracked):
+            group = self._assembled(key, members, tracked)
+            self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
+            if tracked is not None and self._registry.get(tracked.uid) is None:
+                self._changed[key] = None  # it is over: those of its pods that wait are another group
+            return
+        if not self._groups.get(key):
+            self._groups.pop(key, None)
+        if tracked is not None:
+            with self._reconciler.isolation.of(tracked.uid):
+                self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+
+    def _assembled(self, key: tuple[str, str], members: list[Member], tracked: Tracked | None) -> Object:
         pods = [member.object for member in members]
         oldest, namespace, name = pods[0], *key
-        queues = {first(pod["metadata"].get("labels"), self._conventions.queue_labels) for pod in pods}
         totals = {total_of(pod) for pod in pods}
         faults = [": ".join(fault) for fault in group_faults(oldest)]
-        faults += [sentences.GROUP_OF_SEVERAL_QUEUES] if len(queues) > 1 else []
+        faults += [sentences.GROUP_OF_SEVERAL_QUEUES] if len({member.queue for member in members}) > 1 else []
         faults += [sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
         holds = tracked is not None and tracked.holds_quota
+        excess = self._plan(tracked, members).excess if holds and tracked is not None else ()
         annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
         labels = [pod["metadata"].get("labels") or {} for pod in pods]
         queued = next((each for each in labels if first(each, self._conventions.queue_labels)), labels[0])
@@ -208,7 +176,7 @@ class PodGroups:
                 "fast": first(annotations[0], FAST) == "true",
                 "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations),
                 "faults": faults,
-                "admitted": _admitted(tracked) if holds and tracked is not None else {},
+                "admitted": admitted_counts(tracked) if holds and tracked is not None else {},
                 "roles": {
                     member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
                     for member, pod in zip(members, pods, strict=True)
@@ -220,6 +188,7 @@ class PodGroups:
                         "deleting": member.deleting,
                         "phase": member.phase,
                         "ready": member.ready,
+                        "excess": member in excess,
                     }
                     for member in members
                 ],
@@ -231,28 +200,28 @@ class PodGroups:
         assert self._kind is not None
         return self._kind.conventions
 
+    def _plan(self, tracked: Tracked, members: list[Member]) -> Plan:
+        namespace = tracked.record.workload.namespace
+        return planned(tracked, members, self._reconciler.environment.context.of_namespace(namespace))
+
     # --- what is asked for
 
     def start(self, tracked: Tracked) -> None:
-        """Ungate its pods, as many of each role as it holds quota for; those that are too many are deleted.
+        """Ungate its pods, as many of each role as it was admitted with; those that are too many are deleted.
 
         Raises Misconfigured.
         """
-        room = Counter(_admitted(tracked))
         members = self._members(tracked)
-        room.subtract(each.role for each in members if each.phase == "Succeeded" or (each.is_alive and not each.gated))
-        started = []
-        for member in members:
-            if member.gated and member.is_alive and not member.deleting and room[member.role] > 0:
-                room[member.role] -= 1
-                started.append(member)
-        excess = _excess(tracked, members, started)
-        requests: list[Patch | Deletion] = [self._ungated(tracked, member) for member in started]
-        requests += [self._deletion(tracked, member, sentences.PODS_BEYOND_GROUP) for member in excess]
-        for member in members:
-            if member.gated and member.is_alive and not member.deleting and member not in (*started, *excess):
-                note = sentences.beyond_group(tracked.record.workload.name, _admitted(tracked).get(member.role, 0))
-                self._tell(tracked, member, "Pending", note)
+        plan, queue = self._plan(tracked, members), queue_of(members)
+        requests: list[Patch | Deletion] = [self._ungated(tracked, member) for member in plan.started]
+        for member in plan.excess:
+            note = sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
+            requests.append(self._deletion(tracked, member, note))
+        for member in plan.beside:
+            count = admitted_counts(tracked).get(member.role, 0)
+            note = sentences.beyond_group(tracked.record.workload.name, count)
+            note = note if member.queue == queue else sentences.GROUP_OF_SEVERAL_QUEUES
+            self._tell(tracked, member, "Pending", note)
         self._send(tracked, Step.START, requests)
 
     def stop(self, tracked: Tracked) -> None:
@@ -269,11 +238,11 @@ class PodGroups:
         result = {"metadata": {"uid": tracked.uid}}
         self._inbox.put(StepDone(tracked.uid, Step.WAIT, result if self._members(tracked) else _NOBODY))
 
-    def _members(self, tracked: Tracked) -> list[_Member]:
+    def _members(self, tracked: Tracked) -> list[Member]:
         workload = tracked.record.workload
         return self._present((workload.namespace, workload.name), tracked)
 
-    def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[_Member]:
+    def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
         """The pods that make up the group that has the name now, the oldest first."""
         members = [
             member
@@ -282,7 +251,7 @@ class PodGroups:
         ]
         return sorted(members, key=lambda member: (member.created, member.name))
 
-    def _ungated(self, tracked: Tracked, member: _Member) -> Patch:
+    def _ungated(self, tracked: Tracked, member: Member) -> Patch:
         record, pod, kind = tracked.record, member.object, self._pod_kind
         assert record.admission is not None, record
         mine = tuple(each for each in record.admission.pod_sets if each.name == member.role)
@@ -298,18 +267,18 @@ class PodGroups:
         ]
         return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
 
-    def _deletion(self, tracked: Tracked, member: _Member, note: str) -> Deletion:
+    def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
         if note:
             self._tell(tracked, member, "Stopped", note)
         return Deletion(self._path(tracked, member), member.uid)
 
-    def _tell(self, tracked: Tracked, member: _Member, reason: str, note: str) -> None:
+    def _tell(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
         """By an Event on the pod: `kubectl describe` shows none of the group, which is no object."""
         kind, namespace = self._pod_kind, tracked.record.workload.namespace
         pod = Reference(self._kinds.api_version(kind), kind.kind, member.name, member.uid, namespace)
         self._events.record(pod, reason=reason, action="Stop" if reason == "Stopped" else "Wait", note=note)
 
-    def _path(self, tracked: Tracked, member: _Member) -> str:
+    def _path(self, tracked: Tracked, member: Member) -> str:
         return self._kinds.path(self._pod_kind, tracked.record.workload.namespace, member.name)
 
     @property
@@ -344,39 +313,4 @@ class PodGroups:
             self._writer.submit(request, lambda result, request=request: done(request, result))  # type: ignore[misc]
 
 
-def _excess(tracked: Tracked, members: list[_Member], started: list[_Member]) -> list[_Member]:
-    """As in Kueue: the newest of those that are more than the group is to have, first those that do not run.
-
-    What a controller has made, and is gated, stays so: it would only make it again.
-    """
-    there = [each for each in members if each.counts and not (each.gated and each.owned)]
-    gated = [each for each in there if each.gated and each not in started]
-    running = [each for each in there if not each.gated and each.is_alive]
-    return [*reversed(gated), *reversed(running)][: max(len(there) - sum(_admitted(tracked).values()), 0)]
-
-
 _NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})
-
-
-def _admitted(tracked: Tracked) -> dict[str, int]:
-    """How many pods of each role it was admitted with."""
-    return {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
-
-
-def _member(obj: Object, known: _Member | None) -> _Member:
-    metadata, status = obj["metadata"], obj.get("status") or {}
-    conditions = status.get("conditions") or ()
-    return _Member(
-        uid=metadata["uid"],
-        name=metadata["name"],
-        created=metadata["creationTimestamp"],
-        version=metadata["resourceVersion"],
-        raw=packed(obj),
-        role=role_of(obj) if known is None or known.gated else known.role,
-        gated=GATE.is_closed(obj),
-        deleting="deletionTimestamp" in metadata,
-        phase=status.get("phase") or "Pending",
-        ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
-        group=(metadata.get("annotations") or {}).get(STARTED_WITH, ""),
-        owned=controller_of(obj) is not None,
-    )

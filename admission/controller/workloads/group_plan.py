@@ -1,0 +1,162 @@
+"""Which pods of a group may run: pure functions of its pods and of what it was admitted with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from admission.controller.state.tracked import packed
+from admission.kinds import templates
+from admission.kinds.children import controller_of
+from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, role_of
+from admission.kinds.pod_group import ENDED
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.controller.state.tracked import Tracked
+    from admission.kinds.base import Object
+    from admission.kinds.limits import NamespaceContext
+
+_SIZE: Final = 32
+"""Characters of a role that tell what a pod requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of a group as it was last seen."""
+
+    uid: str
+    name: str
+    created: str
+    version: str
+    raw: bytes
+    role: str
+    noted_role: str
+    """What an annotation says of its role: a start has written that, or anybody."""
+    gated: bool
+    deleting: bool
+    phase: str
+    ready: bool
+    group: str
+    """The uid of the group that has started it, by an annotation; empty: none has."""
+    queue: str
+    """The LocalQueue that it names."""
+    owned: bool
+    """Whether a controller has made it."""
+
+    @property
+    def object(self) -> Object:
+        return dict(orjson.loads(self.raw))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may run, or may come to it."""
+        return self.phase not in ENDED
+
+    @property
+    def runs(self) -> bool:
+        """Whether it may run."""
+        return self.is_alive and not self.gated
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of those that the group is to have."""
+        return self.phase == "Succeeded" or (self.is_alive and not self.deleting)
+
+
+def member_of(obj: Object, known: Member | None, *, queue: str) -> Member:
+    """A pod as it is now, that names this LocalQueue; `known`: as it was before."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    conditions, annotations = status.get("conditions") or (), metadata.get("annotations") or {}
+    role = role_of(obj)
+    if known is not None and not known.gated and known.role[:_SIZE] == role[:_SIZE]:
+        role = known.role  # whatever becomes of the annotation; but one that was resized is another
+    return Member(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        created=metadata["creationTimestamp"],
+        version=metadata["resourceVersion"],
+        raw=packed(obj),
+        role=role,
+        noted_role=annotations.get(ROLE, ""),
+        gated=GATE.is_closed(obj),
+        deleting="deletionTimestamp" in metadata,
+        phase=status.get("phase") or "Pending",
+        ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+        group=annotations.get(STARTED_WITH, ""),
+        queue=queue,
+        owned=controller_of(obj) is not None,
+    )
+
+
+def queue_of(members: Sequence[Member]) -> str:
+    """The LocalQueue that a group is for: the oldest pod that names one says so."""
+    return next((each.queue for each in members if each.queue), "")
+
+
+def admitted_counts(tracked: Tracked) -> dict[str, int]:
+    """How many pods of each role it was admitted with."""
+    return {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of the pods of a group that holds quota."""
+
+    started: Sequence[Member]
+    """Lose their gate."""
+    excess: Sequence[Member]
+    """Are deleted."""
+    beside: Sequence[Member]
+    """Stay gated."""
+
+
+def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceContext) -> Plan:
+    """For a group that holds quota; `members` are the oldest first.
+
+    As many of each role run as it was admitted with. What runs beyond that has let itself run, or has grown. Of those
+    that are gated, as in Kueue, the newest that are more than the group is to have are deleted; but what a controller
+    has made stays, as it would only be made again.
+    """
+    admitted = admitted_counts(tracked)
+    room = Counter(admitted)
+    room.subtract(each.role for each in members if each.phase == "Succeeded")
+    running = [(each, _role(tracked, each, context)) for each in members if each.runs]
+    room.subtract(role for each, role in running if each.deleting)
+    excess = []
+    for each, role in running:
+        if not each.deleting:
+            room[role] -= 1
+            if room[role] < 0:
+                excess.append(each)
+    started, queue = [], queue_of(members)
+    for each in members:
+        waits = each.gated and each.is_alive and not each.deleting and each.queue == queue
+        if waits and room[each.role] > 0:
+            room[each.role] -= 1
+            started.append(each)
+    kept = [each for each in members if each.counts and each not in excess and not (each.gated and each.owned)]
+    gated = [each for each in kept if each.gated and each not in started]
+    excess += [*reversed(gated)][: max(len(kept) - sum(admitted.values()), 0)]
+    left = [each for each in members if each.gated and each.is_alive and not each.deleting]
+    return Plan(started, excess, [each for each in left if each not in started and each not in excess])
+
+
+def _role(tracked: Tracked, each: Member, context: NamespaceContext) -> str:
+    """The role of a pod that runs; a smaller one than was admitted, or one hashed by another version, keeps its own."""
+    if each.role == each.noted_role:
+        return each.role
+    for pod_set in tracked.record.workload.pod_sets:
+        if pod_set.name == each.noted_role and each.group == tracked.uid:
+            try:
+                now = templates.pod_set(each.role, each.object, context, path="", count=1).requests
+            except Misconfigured:
+                return each.noted_role
+            if all(amount <= pod_set.requests.get(name, 0) for name, amount in now.items()):
+                return each.noted_role
+    return each.role
