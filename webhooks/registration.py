@@ -62,13 +62,14 @@ class Registration:
         webhooks += [
             self._webhook(kind, "ruled", ca_bundle, self.scope.namespaces(), conditions)
             for kind in self.kinds
-            if (conditions := _ruled(kind, self.scope.rules))
+            if not kind.is_always_queued and (conditions := _ruled(kind, self.scope.rules))
         ]
         if self.scope.managed is not None:
             # After the others: what it gives a queue label to need not be sent to them as well.
             webhooks += [
                 self._webhook(kind, "managed", ca_bundle, self.scope.managed_namespaces(), unlabelled(kind))
                 for kind in self.kinds
+                if not kind.is_always_queued
             ]
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -149,6 +150,8 @@ def _quoted(value: object) -> str:
 
 
 def _has_or_had_a_queue_label(kind: Kind) -> str:
+    if kind.is_always_queued:
+        return ""
     labels = [f"({variable} != null && {shows_queue_label(variable, kind)})" for variable in ("object", "oldObject")]
     # A Job that its user thinks is queued gets a warning.
     return " || ".join([*labels, f"(oldObject == null && {shows_odd_queue_label('object', kind)})"])

@@ -18,6 +18,7 @@ import orjson
 
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
 from admission.kinds.children import claimed_owner
+from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
 from admission.kinds.rules import first_match
@@ -126,7 +127,9 @@ class Reviewer:
             new = _keep_queued_by_rule(new, old, kind, answer, *ruled)
         elif request.managed:
             new = _keep_queued(new, old, kind, answer)
-        if old is not None and not kind.gate(old):
+        if isinstance(kind, GroupedKind):
+            new = _keep_grouped(new, old, kind, request.username, answer)
+        elif old is not None and not kind.gate(old):
             was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
             if was_queued or is_queued:
                 _keep_waiting(new, kind, answer, was_queued=was_queued, is_queued=is_queued, is_child=is_child)
@@ -238,6 +241,26 @@ def _keep_waiting(
         answer.warnings.append(f"only Sluice starts a queued {kind.kind}: it was suspended again and keeps its place")
 
 
+def _keep_grouped(new: Object, old: Object | None, kind: GroupedKind, username: str, answer: _Answer) -> Object:
+    """Have the pods of a new object gated in groups, and keep them so. The object with the labels that it keeps.
+
+    What was there before its kind was queued is left as it is: its pods run.
+    """
+    if old is None:
+        if kind.queue_name(new):
+            answer.patch += kind.gate(new)
+            _note_submitter(new, username, answer)
+        return new
+    if not kind.is_gated(old):
+        return new
+    new = _keep_queue(new, old, kind, answer, help_="delete it, and create it in another one")
+    if kept := kind.keep_gated(new, old):
+        answer.patch += kept
+        answer.warnings.append(f"the pods of a queued {kind.kind} stay queued: what its templates say of that was kept")
+    _note_submitter(new, _submitter(old), answer)
+    return new
+
+
 def _keep_size(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
     """What runs has quota for the pods that it has; whoever suspends it may change what it asks for."""
     if kind.gate(new):
@@ -246,7 +269,9 @@ def _keep_size(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
         answer.warnings += [warning] if patch else []
 
 
-def _keep_queue(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object:
+def _keep_queue(
+    new: Object, old: Object, kind: Kind, answer: _Answer, *, help_: str = "suspend it before you move it"
+) -> Object:
     """Whatever runs holds the quota of the queue that it started from. The object with the labels that it keeps."""
     had, has = _labels(old), _labels(new)
     changed = [label for label in kind.conventions.queue_labels if had.get(label) != has.get(label)]
@@ -255,7 +280,7 @@ def _keep_queue(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object
     if "labels" not in new["metadata"]:
         answer.patch.append({"op": "add", "path": "/metadata/labels", "value": {}})
     answer.patch += [_set("labels", label, had.get(label)) for label in changed]
-    answer.warnings.append(f"the queue of a running {kind.kind} stays as it is; suspend it before you move it")
+    answer.warnings.append(f"the queue of a running {kind.kind} stays as it is; {help_}")
     labels = {key: value for key, value in has.items() if key not in changed}
     labels |= {key: had[key] for key in changed if key in had}
     return {**new, "metadata": {**new["metadata"], "labels": labels}}

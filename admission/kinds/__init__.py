@@ -10,11 +10,13 @@ from admission.kinds.declared import DeclaredKind, Form
 from admission.kinds.family import forms
 from admission.kinds.forms import parse_form
 from admission.kinds.job import JobKind
+from admission.kinds.leaderworkerset import LeaderWorkerSetKind
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod import PodKind
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import Kinds
 from admission.kinds.trainjob import TrainJobKind
+from admission.kinds.volcano import VolcanoJobKind
 from admission.model.errors import InvalidObject
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH_JOB",
+    "GROUPED",
     "JOB_SET",
     "TRAIN_JOB",
     "Conventions",
@@ -45,11 +48,16 @@ JOB_SET: Final = "jobset.x-k8s.io/jobset"
 TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
 """The kinds that are part of Kubernetes, by their names in Kueue's configuration."""
+GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
+    "batch.volcano.sh/job": VolcanoJobKind,
+    "leaderworkerset.x-k8s.io/leaderworkerset": LeaderWorkerSetKind,
+}
+"""The kinds whose pods are queued in groups: pods have to be on, too."""
 
 
 def frameworks_known() -> tuple[str, ...]:
     """The names of all kinds that Sluice brings along, as the setting `integrations` has them."""
-    return (*_BUILT_IN, *forms())
+    return (*_BUILT_IN, *forms(), *GROUPED)
 
 
 def all_kinds(
@@ -76,8 +84,8 @@ def all_kinds(
     kinds: list[Kind] = []
     known = forms()
     for number, name in enumerate(frameworks):
-        if name in _BUILT_IN:
-            kinds.append(_BUILT_IN[name](conventions))
+        if make := _BUILT_IN.get(name) or GROUPED.get(name):
+            kinds.append(make(conventions))
         elif name in known:
             adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind
             kinds.append(adapter(conventions, known[name]))

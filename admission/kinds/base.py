@@ -197,6 +197,10 @@ class Kind(Protocol):
         """Whether what runs can be stopped only by deleting it, as a pod; it is gone then, and does not queue again."""
 
     @property
+    def is_always_queued(self) -> bool:
+        """Whether each of its objects names a queue, be it without a label."""
+
+    @property
     def watched_label(self) -> str:
         """The label, with the value "true", of the objects that are watched; empty: all are."""
 

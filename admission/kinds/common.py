@@ -34,6 +34,8 @@ class CommonKind(ABC):
     booleans: ClassVar[tuple[str, ...]] = ()
     """Annotations, beside the common ones, that must be "true" or "false"."""
 
+    is_always_queued: ClassVar[bool] = False
+
     conventions: Conventions
 
     @property

@@ -1,4 +1,4 @@
-"""What a pod says of the group that it is in, by Kueue's labels and annotations or our own."""
+"""What a pod says of its group: by Kueue's labels and annotations, our own, or those of its controller."""
 
 from __future__ import annotations
 
@@ -30,12 +30,38 @@ ROLE: Final = "sluice.dev/pod-group-role"
 """Annotation that a start writes on a pod: its role, which its selectors do not tell any more."""
 STARTED_WITH: Final = "sluice.dev/pod-group-uid"
 """Annotation that a start writes on a pod: the uid of its group, as another group may have the same name later."""
+_VOLCANO_JOB: Final = "volcano.sh/job-name"
+_OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
+_LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/"
 _ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 
 def group_of(pod: Object) -> str:
-    """The name of the group that a pod is in; empty: it is queued by itself."""
-    return first(pod["metadata"].get("labels"), GROUP_NAME)
+    """The name of the group that a pod is in; empty: it is queued by itself.
+
+    What the webhook has marked in the template of a kind that has its pods grouped (`grouped`) is in the group of which
+    its controller's labels tell: there the object's name may not have been known yet.
+    """
+    labels = pod["metadata"].get("labels") or NOTHING
+    named = first(labels, GROUP_NAME)
+    if named or not total_of(pod):
+        return named
+    if job := labels.get(_VOLCANO_JOB):
+        return str(job)
+    name, number = labels.get(f"{_LEADER_WORKER_SET}name"), labels.get(f"{_LEADER_WORKER_SET}group-index")
+    return f"{name}-{number}" if name and number else ""
+
+
+def before_deletion(pod: Object) -> Object | None:
+    """The merge patch by which its controller takes the deletion of a pod for no failure; None: it needs none.
+
+    Volcano else restarts the whole Job where its policies say so of evicted pods, which counts as a retry.
+    """
+    metadata = pod["metadata"]
+    is_volcanos = _VOLCANO_JOB in (metadata.get("labels") or NOTHING)
+    if not is_volcanos or _OUT_OF_SYNC in (metadata.get("annotations") or NOTHING):
+        return None
+    return {"metadata": {"uid": metadata["uid"], "annotations": {_OUT_OF_SYNC: "true"}}}
 
 
 def is_grouped(kind: Kind, obj: Object) -> bool:

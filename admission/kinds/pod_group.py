@@ -9,8 +9,11 @@
       unretriable: whether no pod is made again in place of one that has failed
       faults: what is wrong in its pods, as text
       admitted: {role: count} while it holds quota
+      runs: whether it is admitted, and not being evicted
       roles: {role: a pod of this role, as far as quota depends on it, and `priority`, its PriorityClass}
       pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: beyond what holds quota
+      expected: {role: count}, what it is to have while none of its pods is there, where they are made again
+      over: how the object has ended whose pods they are, as {succeeded, message}; null: that is not so
 
 Pods that are alike have one role, and make up one pod set.
 """
@@ -69,6 +72,7 @@ class PodGroupKind(CommonKind):
         spec = obj["spec"]
         alive = [pod for pod in spec["pods"] if pod["phase"] not in ENDED]
         runs = [pod for pod in alive if not pod["gated"]]
+        is_waiting = bool(alive) and not runs
         succeeded = Counter(pod["role"] for pod in spec["pods"] if pod["phase"] == "Succeeded")
         present = Counter(pod["role"] for pod in runs)
         counts = tuple(
@@ -79,7 +83,8 @@ class PodGroupKind(CommonKind):
         ready = done + sum(pod["ready"] for pod in runs)
         pod_class = next((role["priority"] for role in spec["roles"].values() if role["priority"]), "")
         return KindStatus(
-            suspended=all(pod["deleting"] for pod in runs),
+            # Its pods may all be deleted by others than Sluice, and made again: it runs on.
+            suspended=all(pod["deleting"] for pod in runs) and (is_waiting or not spec["runs"]),
             active=bool(runs),
             started=False,
             stopped=False,
@@ -173,7 +178,9 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
         return dict(spec["admitted"])
     counted = [pod["role"] for pod in spec["pods"] if pod["phase"] != "Failed" and not pod["deleting"]]
     counts = Counter(counted[: spec["total"]])
-    if spec["fast"] and counted:
+    if not counted:
+        return dict(spec["expected"])
+    if spec["fast"]:
         counts[counted[0]] += spec["total"] - counts.total()
     return dict(counts)
 
@@ -185,9 +192,11 @@ def _missing(spec: Mapping[str, Any], there: int) -> str:
 
 
 def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
-    """As in Kueue: all have succeeded, or none is left where none is made again."""
+    """As in Kueue: all have succeeded, or none is left where none is made again; or it is said of their owner."""
     if succeeded >= spec["total"] > 0:
         return Outcome(True, "", sentences.group_ended(succeeded, spec["total"]))
+    if spec["over"] and not alive:
+        return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])
     if spec["unretriable"] and spec["pods"] and not alive:
         return Outcome(False, "", sentences.group_ended(succeeded, spec["total"]))
     return None

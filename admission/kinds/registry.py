@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from admission.kinds.grouped import GroupedKind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -18,6 +20,8 @@ def api_root(group: str, version: str) -> str:
 
 def verbs(kind: Kind) -> tuple[str, ...]:
     """The rights that Sluice needs to objects of a kind, beside those that it is installed with: it may list pods."""
+    if isinstance(kind, GroupedKind):
+        return ("list", "watch")
     return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
 
 

@@ -92,12 +92,18 @@ class LocalClient:
     def plurals(self, *, namespaced: bool = False) -> tuple[str, ...]:
         """The names of all resources that are served now; only the namespaced ones if asked to."""
         served = self._registry.resources.values()
-        return tuple(dict.fromkeys(each.plural for each in served if each.namespaced or not namespaced))
+        return tuple(dict.fromkeys(self._name(each) for each in served if each.namespaced or not namespaced))
 
     def plural_of(self, api_version: str, kind: str) -> str | None:
         """The resource of a kind as owner references name it; None if no such kind is served."""
         served = self._registry.resources.values()
-        return next((each.plural for each in served if each.api_version == api_version and each.kind == kind), None)
+        found = next((each for each in served if each.api_version == api_version and each.kind == kind), None)
+        return None if found is None else self._name(found)
+
+    def _name(self, resource: Resource) -> str:
+        """By which it is found again: with its group, if without it another resource is meant."""
+        is_meant = self._resource(resource.plural).group == resource.group
+        return resource.plural if is_meant else f"{resource.plural}.{resource.group}"
 
     def watch(self, *plurals: str) -> Watcher:
         """What exists, as ADDED, and then every change."""
@@ -121,7 +127,9 @@ class LocalClient:
     def _resource(self, plural: str) -> Resource:
         found = self._by_plural.get(plural)
         if found is None:
-            candidates = [known for known in self._registry.resources.values() if known.plural == plural]
+            name, _, group = plural.partition(".")  # of two of the same name the group tells which
+            served = self._registry.resources.values()
+            candidates = [known for known in served if known.plural == name and group in ("", known.group)]
             if not candidates:
                 raise errors.no_such_path()
             found = self._by_plural[plural] = min(candidates, key=lambda known: known.group)

@@ -23,6 +23,7 @@ from ports import free_port
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.kinds import all_kinds, frameworks_known
+from admission.kinds.grouped import GroupedKind
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
@@ -43,7 +44,9 @@ SLUICE = f"system:serviceaccount:{NAMESPACE}:sluice"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 MANIFESTS = Path(__file__).parents[1] / "kinds" / "manifests"
 FRAMEWORKS = frameworks_known()
-CUSTOM = [kind for kind in all_kinds(frameworks=FRAMEWORKS) if kind.is_custom]
+DEFINED = [kind for kind in all_kinds(frameworks=FRAMEWORKS) if kind.is_custom]
+CUSTOM = [kind for kind in DEFINED if not isinstance(kind, GroupedKind)]
+"""What has its pods grouped is only watched."""
 OTHER_GATES = (
     "mutatingwebhookconfigurations",
     "mutatingadmissionpolicies",
@@ -171,7 +174,7 @@ async def _install(sandbox: Sandbox, folder: Path) -> User:
         namespace = document["metadata"].get("namespace", "")
         await admin.create(f"{document['kind'].lower()}s", namespace, copy.deepcopy(document))
     await admin.create("nodes", "", copy.deepcopy(NODE))
-    for kind in CUSTOM:
+    for kind in DEFINED:
         await admin.create("customresourcedefinitions", "", definition(kind))
     user = User(SLUICE, "1", GROUPS)
     kubeconfig = sandbox.kubeconfig()

@@ -101,7 +101,10 @@ def kind_of_workload(workload: Workload) -> Kind:
     if workload.object_kind == PodGroupKind.kind:
         name, namespace = workload.object_name, workload.namespace
         label = f"{GROUP_NAME[0]}={name}, or -l {GROUP_NAME[1]}={name}"
-        raise CommandError(f"{name} is a group of pods: name them to kubectl, by -n {namespace} -l {label}")
+        raise CommandError(
+            f"{name} is a group of pods: name them to kubectl, by -n {namespace} -l {label}; "
+            "of a Volcano Job or LeaderWorkerSet name that"
+        )
     return kind_of(asked) or kind_named(workload.object_kind)
 
 
@@ -112,7 +115,7 @@ def shown(kind: Kind, name: str) -> str:
 
 def queued_kinds() -> str:
     """All kinds that can be queued, for messages."""
-    return ", ".join(sorted(kind.kind for kind in known_kinds()))
+    return ", ".join(sorted({kind.kind for kind in known_kinds()}))
 
 
 def object_path(kind: Kind, namespace: str, name: str = "", *, version: str = "") -> str:

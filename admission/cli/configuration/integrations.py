@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, model_validator
 
 from admission.cli.errors import InvalidSettings
-from admission.kinds import BATCH_JOB, JOB_SET, TRAIN_JOB, Conventions, Kinds, all_kinds, frameworks_known, parse_form
+from admission.kinds import (
+    BATCH_JOB,
+    GROUPED,
+    JOB_SET,
+    TRAIN_JOB,
+    Conventions,
+    Kinds,
+    all_kinds,
+    frameworks_known,
+    parse_form,
+)
 from admission.kinds.rules import QueueRule
 from admission.model.base import FieldFaultsError, Labels, Model, Name, Namespace, QualifiedName
 from admission.model.errors import InvalidObject
@@ -82,6 +92,13 @@ class IntegrationsSettings(Model):
         if TRAIN_JOB in self.frameworks and JOB_SET not in self.frameworks:
             message = f"the pods of {TRAIN_JOB} are read from its JobSet: add {JOB_SET}"
             raise FieldFaultsError([("frameworks", message)])
+        return self
+
+    @model_validator(mode="after")
+    def _with_pods(self) -> IntegrationsSettings:
+        grouped = [name for name in self.frameworks if name in GROUPED]
+        if grouped and "pod" not in self.frameworks:
+            raise FieldFaultsError([("frameworks", f"{grouped[0]} is queued by its pods: add pod")])
         return self
 
     def queue_rules(self) -> tuple[QueueRule, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
 from admission.kinds.base import DEFAULT_QUEUE
+from admission.kinds.grouped import GroupedKind
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Unqueued:
 def _read(kind: Kind, obj: Object) -> _Unqueued | None:
     """None: it is queued, has ended, or is none of ours."""
     metadata = obj["metadata"]
-    if kind.queue_name(obj) or "deletionTimestamp" in metadata:
+    if isinstance(kind, GroupedKind) or kind.queue_name(obj) or "deletionTimestamp" in metadata:
         return None
     labels = {**(metadata.get("labels") or {}), **_label(kind)}
     if not kind.queue_name({**obj, "metadata": {**metadata, "labels": labels}}):

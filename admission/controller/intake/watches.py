@@ -19,6 +19,7 @@ from admission.controller.state.inbox import ContextChanged, KindListed, Objects
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
 from admission.kinds.children import rendered_owner
+from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import is_grouped
 from admission.model.errors import ClusterError
 
@@ -103,7 +104,7 @@ class ClusterWatches:
 
     def informers(self) -> dict[str, bool]:
         """By resource: whether all of it is known and heard of."""
-        objects = {kind.plural: informer for kind, informer in self._objects.items()}
+        objects = {_resource(kind): informer for kind, informer in self._objects.items()}
         informers = {**self._context_informers, **objects}
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
@@ -235,6 +236,8 @@ class ClusterWatches:
                     namespaces()
 
     def _concerns_us(self, kind: Kind, obj: Object) -> bool:
+        if isinstance(kind, GroupedKind):
+            return True
         try:
             # Of a group those pods count, too, that have ended.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or is_grouped(kind, obj)):
@@ -242,6 +245,11 @@ class ClusterWatches:
             return rendered_owner(kind, obj, self.kinds) != ""
         except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
             return True
+
+
+def _resource(kind: Kind) -> str:
+    """Volcano's Jobs are another resource of the same name."""
+    return f"{kind.plural}.{kind.group}" if isinstance(kind, GroupedKind) else kind.plural
 
 
 def _informer(client: Client, kinds: Kinds, kind: Kind) -> Informer:

@@ -9,8 +9,8 @@ Pods that have ended stay until somebody deletes them. A new group may have the 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -18,21 +18,23 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
+from admission.controller.state.inbox import Answered, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.tracked import StoredObject, is_older
+from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import Member, admitted_counts, member_of, planned, queue_of
 from admission.controller.workloads.lost_labels import deleted
 from admission.controller.workloads.triggers import ObjectGone
 from admission.kinds import templates
 from admission.kinds.base import HOLD, POD
 from admission.kinds.common import first
+from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import (
     FAST,
-    GATE,
     RETRIABLE,
     ROLE,
     STARTED_WITH,
+    before_deletion,
     group_faults,
     group_of,
     total_of,
@@ -44,14 +46,14 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.group_owners import GroupOwner
     from admission.controller.workloads.group_plan import Plan
-    from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object
 
@@ -59,18 +61,16 @@ if TYPE_CHECKING:
 class PodGroups:
     """All pods that are in groups, and the requests about them."""
 
-    def __init__(
-        self, *, reconciler: Reconciler, labels: LostLabels, writer: Writer, events: EventRecorder, inbox: Inbox
-    ) -> None:
+    def __init__(self, *, reconciler: Reconciler, writer: Writer, events: EventRecorder, inbox: Inbox) -> None:
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
         """None where pods are not queued: then there are no groups."""
-        self._labels = labels
         self._writer = writer
         self._events = events
         self._inbox = inbox
+        self._owners = GroupOwners(self._kinds)
         self._groups: dict[tuple[str, str], dict[str, Member]] = {}
         self._group_of: dict[str, tuple[str, str]] = {}
         """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
@@ -80,16 +80,18 @@ class PodGroups:
     # --- what is seen
 
     def take(self, kind: Kind, obj: Object) -> bool:
-        """Take in a pod as it is now, if it is in a group; whether it is."""
+        """Take in an object as it is now, if it is a pod in a group or an owner of such pods; whether it is."""
         metadata = obj["metadata"]
+        if isinstance(kind, GroupedKind):
+            self._owners.take(kind, obj)
+            self._owner_changed(kind, metadata["namespace"], metadata["name"])
+            return True
         uid = metadata["uid"]
         if self._kind is None or (kind.group, kind.kind) != POD or self._registry.get(uid) is not None:
             return False
         if uid not in self._group_of:
-            starter, group = self._starter(obj), group_of(obj)
-            if starter is not None:
-                group = starter.record.workload.name
-            elif not group or not kind.queue_name(obj):
+            group = group_of(obj)
+            if not group or not kind.queue_name(obj):
                 return False
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
@@ -99,14 +101,6 @@ class PodGroups:
             members[uid] = member_of(obj, known, queue=first(metadata.get("labels"), self._conventions.queue_labels))
             self._changed[key] = None
         return True
-
-    def _starter(self, obj: Object) -> Tracked | None:
-        """The group that has started a pod, whatever labels that has by now."""
-        metadata = obj["metadata"]
-        tracked = self._registry.get((metadata.get("annotations") or {}).get(STARTED_WITH, ""))
-        if tracked is None or GATE.is_closed(obj) or not self._kinds.is_composed(tracked.record.workload):
-            return None
-        return tracked if tracked.record.workload.namespace == metadata["namespace"] else None
 
     def has(self, uid: str) -> bool:
         """Whether it is a pod of a group, and exists as far as is known."""
@@ -118,20 +112,30 @@ class PodGroups:
         return None if key is None else self._groups[key][uid].object
 
     def gone(self, uid: str) -> None:
-        """A pod does not exist any more."""
-        if (key := self._group_of.pop(uid, None)) is not None:
+        """A pod, or an owner of pods, does not exist any more."""
+        if (owner := self._owners.gone(uid)) is not None:
+            self._owner_changed(*owner)
+        elif (key := self._group_of.pop(uid, None)) is not None:
             self._groups[key].pop(uid, None)
             self._changed[key] = None
 
     def objects(self) -> dict[str, StoredObject]:
-        """All pods that are known, by uid."""
+        """All pods and owners of pods that are known, by uid."""
         pod = self._kinds.get(*POD)
         assert pod is not None or not self._groups
-        return {
+        return self._owners.objects() | {
             uid: StoredObject(pod, member.raw)  # type: ignore[arg-type]
             for members in self._groups.values()
             for uid, member in members.items()
         }
+
+    def _owner_changed(self, kind: GroupedKind, namespace: str, name: str) -> None:
+        if kind.owner_of(name) == name:
+            self._changed[namespace, name] = None
+            return
+        for key in self._groups:
+            if key[0] == namespace and kind.owner_of(key[1]) == name:
+                self._changed[key] = None
 
     def touch(self, tracked: Tracked) -> None:
         """Have the group told again as it is."""
@@ -147,12 +151,17 @@ class PodGroups:
 
     def _tell_of(self, key: tuple[str, str]) -> None:
         assert self._kind is not None
-        tracked = self._registry.named(self._kind, *key)
+        tracked, owner = self._registry.named(self._kind, *key), self._owners.of(key)
         if members := self._present(key, tracked):
-            group = self._assembled(key, members, tracked)
+            group = self._assembled(key, members, tracked, owner)
             self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._changed[key] = None  # it is over: those of its pods that wait are another group
+            return
+        if tracked is not None and owner is not None and (owner.makes_pods or owner.over):
+            if (last := tracked.object) is not None:
+                group = self._without_pods(last, tracked, owner)
+                self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
             return
         if not self._groups.get(key):
             self._groups.pop(key, None)
@@ -160,7 +169,35 @@ class PodGroups:
             with self._reconciler.isolation.of(tracked.uid):
                 self._reconciler.handle(tracked, ObjectGone(tracked.seen))
 
-    def _assembled(self, key: tuple[str, str], members: list[Member], tracked: Tracked | None) -> Object:
+    def _without_pods(self, last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
+        """A group whose pods are all gone, and made again by their controller, or never: it was seen as `last`."""
+        expected = {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
+        return self._object(
+            last["metadata"],
+            {
+                **last["spec"],
+                "total": owner.total,
+                "admitted": expected if tracked.holds_quota else {},
+                "runs": tracked.record.state is State.ADMITTED,
+                "expected": expected,
+                "over": owner.over,
+                "pods": [],
+            },
+            owner,
+        )
+
+    def _object(self, metadata: Object, spec: Object, owner: GroupOwner | None) -> Object:
+        self._version += 1
+        metadata = {**metadata, "resourceVersion": str(self._version), "generation": 0}
+        if owner is not None:
+            metadata["creationTimestamp"] = owner.created
+            metadata["labels"] = {**metadata["labels"], **owner.labels}
+            metadata["annotations"] = {**metadata["annotations"], **owner.annotations}
+        return {"apiVersion": "sluice.dev/v1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+    def _assembled(
+        self, key: tuple[str, str], members: list[Member], tracked: Tracked | None, owner: GroupOwner | None
+    ) -> Object:
         pods = [member.object for member in members]
         oldest, namespace, name = pods[0], *key
         totals = {total_of(pod) for pod in pods}
@@ -173,26 +210,24 @@ class PodGroups:
         labels = [pod["metadata"].get("labels") or {} for pod in pods]
         queued = next((each for each in labels if first(each, self._conventions.queue_labels)), labels[0])
         held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
-        self._version += 1
-        return {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "PodGroup",
-            "metadata": {
+        return self._object(
+            {
                 "namespace": namespace,
                 "name": name,
                 "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
-                "resourceVersion": str(self._version),
-                "generation": 0,
                 "creationTimestamp": members[0].created,
                 "labels": {**queued, **({HOLD: "true"} if held else {})},
                 "annotations": annotations[0],
             },
-            "spec": {
-                "total": total_of(oldest),
+            {
+                "total": total_of(oldest) if owner is None else owner.total,
                 "fast": first(annotations[0], FAST) == "true",
                 "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations),
                 "faults": faults,
                 "admitted": admitted_counts(tracked) if holds and tracked is not None else {},
+                "runs": tracked is not None and tracked.record.state is State.ADMITTED,
+                "expected": {},
+                "over": None if owner is None else owner.over,
                 "roles": {
                     member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
                     for member, pod in zip(members, pods, strict=True)
@@ -209,7 +244,8 @@ class PodGroups:
                     for member in members
                 ],
             },
-        }
+            owner,
+        )
 
     @property
     def _conventions(self) -> Any:
@@ -247,36 +283,18 @@ class PodGroups:
         ended = [each for each in self._members(tracked) if each.is_alive and not each.deleting]
         requests = [self._deletion(tracked, each, note) for each in ended if evicted or not each.gated]
         self._send(tracked, Step.STOP, requests)
+        if not requests:
+            self.touch(tracked)
+            self._inbox.wake()
 
     def look(self, tracked: Tracked) -> None:
-        """What is known of its pods is what the watch has told; if that is nothing, they may only lack the label."""
-        if self._members(tracked):
-            self.touch(tracked)
-            self._inbox.put(StepDone(tracked.uid, Step.WAIT, {"metadata": {"uid": tracked.uid}}))
-            return
-        tracked.in_flight = tracked.in_flight or Step.WAIT
-
-        def then(found: bool) -> None:
-            if found:
-                asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Due(tracked.uid))
-            else:
-                self._inbox.put(StepDone(tracked.uid, Step.WAIT, _NOBODY))
-
-        self._labels.find(self._pod_kind, tracked.record.workload.namespace, self._is_lost, then)
-
-    def look_for_the_lost(self) -> None:
-        """Find pods whose label was taken away while nobody watched, of groups of which others are known."""
-        groups = (each.record.workload for each in self._registry if each.seen is not None)
-        for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
-            self._labels.find(self._pod_kind, namespace, self._is_lost)
-
-    def _is_lost(self, obj: Object) -> bool:
-        """Whether a pod without the label by which it is watched is one of a group on record."""
-        if self._kind is None or self._starter(obj) is not None:
-            return self._kind is not None
-        group = group_of(obj)
-        named = self._registry.named(self._kind, obj["metadata"]["namespace"], group) if group else None
-        return named is not None and GATE.is_closed(obj)
+        """What is known of its pods is what the watch has told."""
+        self.touch(tracked)
+        result = {"metadata": {"uid": tracked.uid}}
+        workload = tracked.record.workload
+        owner = self._owners.of((workload.namespace, workload.name))
+        is_made = owner is not None and owner.makes_pods
+        self._inbox.put(StepDone(tracked.uid, Step.WAIT, result if is_made or self._members(tracked) else _NOBODY))
 
     def _members(self, tracked: Tracked) -> list[Member]:
         workload = tracked.record.workload
@@ -350,9 +368,22 @@ class PodGroups:
                 self._inbox.put(StepDone(tracked.uid, step, outcome))
 
         for request in requests:
-            self._writer.submit(request, lambda result, request=request: done(request, result))  # type: ignore[misc]
+            if isinstance(request, Deletion) and (told := before_deletion(pods[request.path].object)):
+                self._writer.submit(Patch(request.path, told), partial(self._told, request, done))
+            else:
+                self._writer.submit(request, partial(done, request))
+
+    def _told(
+        self,
+        deletion: Deletion,
+        done: Callable[[Deletion, Object | ClusterError], None],
+        result: Object | ClusterError,
+    ) -> None:
+        """Its controller was told that the pod does not fail: it may be deleted."""
+        if isinstance(result, ClusterError):
+            done(deletion, result)
+        else:
+            self._writer.submit(deletion, partial(done, deletion))
 
 
-_PAUSE: Final = 2.0
-"""Seconds in which the watch is to tell of pods that have got their label back."""
 _NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})

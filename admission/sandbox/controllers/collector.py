@@ -41,8 +41,12 @@ class Collector(Controller[str]):
             return
         if change == "ADDED":
             self._objects[uid] = (plural, metadata.get("namespace", ""), metadata["name"])
-        if plural == "customresourcedefinitions" and obj["spec"]["names"]["plural"] in self.local.plurals():
-            self.watcher.also(obj["spec"]["names"]["plural"])
+        if plural == "customresourcedefinitions":
+            spec = obj["spec"]
+            versions = (f"{spec['group']}/{version['name']}" for version in spec["versions"])
+            served = (self.local.plural_of(version, spec["names"]["kind"]) for version in versions)
+            for each in dict.fromkeys(filter(None, served)):
+                self.watcher.also(each)
         owners = metadata.get("ownerReferences")
         self._own(uid, tuple(owner["uid"] for owner in owners) if owners else ())
         if "deletionTimestamp" in metadata and metadata.get("finalizers"):

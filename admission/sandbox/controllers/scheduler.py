@@ -50,8 +50,10 @@ class Scheduler(Controller[str]):
 
     plurals = ("nodes", "pods")
 
-    def __init__(self, local: LocalClient, clock: Clock) -> None:
+    def __init__(self, local: LocalClient, clock: Clock, *, name: str = "default-scheduler") -> None:
+        """`name` is the `schedulerName` of the pods that it places; of all others it only counts their room."""
         super().__init__(local, clock)
+        self._name = name
         self._nodes: dict[str, Object] = {}
         self._free: dict[str, dict[str, int]] = {}
         self._placed: dict[str, tuple[str, Shape]] = {}
@@ -91,7 +93,7 @@ class Scheduler(Controller[str]):
             self._place(uid, node, shape_of(spec))
         if gone or node is not None or "schedulingGates" in spec or "deletionTimestamp" in metadata:
             self._forget(key)
-        elif key not in self._waiting and spec["schedulerName"] == "default-scheduler":
+        elif key not in self._waiting and spec["schedulerName"] == self._name:
             never = start_of(pod) == "unscheduled"
             text = self._waiting[key] = shape_key(spec) + (b" never" if never else b"")
             if text not in self._queues:

@@ -1,0 +1,214 @@
+"""Kinds without a suspend field whose pods are queued as groups: the webhook writes into their pod templates.
+
+A new object's templates are given the queue label and the number of pods of a group, so that each pod is gated when it
+is created, and the pods of one group are one workload (`pod_group`). The object itself is no workload. It is watched,
+because it tells how many pods there are to be, when it is over, and that its controller will make a pod again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from admission.kinds.base import HOLD, QUEUE_NAME, SUBMITTED_BY, KindStatus, Object
+from admission.kinds.common import NOTHING, CommonKind
+from admission.kinds.grouping import FAST, TOTAL
+from admission.kinds.patches import additions, pointer
+from admission.kinds.requests import check_resources
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from admission.kinds.base import Outcome
+    from admission.kinds.limits import NamespaceContext
+    from admission.model.checks import PodSetUpdate
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet
+
+
+class GroupTemplate(NamedTuple):
+    """One pod template of an object."""
+
+    path: tuple[str, ...]
+    """Where it is, an index of a list as its digits."""
+    template: Object
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedKind(CommonKind):
+    """What such kinds have in common (see `Kind`); one of them adds where its templates and its groups are."""
+
+    group: ClassVar[str]
+    versions: ClassVar[tuple[str, ...]]
+    plural: ClassVar[str]
+    kind: ClassVar[str]
+    is_custom: ClassVar[bool] = True
+    tells_of_pods: ClassVar[bool] = True
+    ends_by_deletion: ClassVar[bool] = False
+    watched_label: ClassVar[str] = ""
+    pods_label: ClassVar[str] = ""
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD)
+    manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
+
+    @abstractmethod
+    def group_templates(self, obj: Object) -> list[GroupTemplate]:
+        """Its pod templates. Raises what an object of another form raises."""
+
+    @abstractmethod
+    def pods_of_a_group(self, obj: Object) -> int:
+        """How many pods each of its groups is to have."""
+
+    @abstractmethod
+    def starts_by_the_first(self, obj: Object) -> bool:
+        """Whether its controller makes the other pods of a group only when the first one runs."""
+
+    @abstractmethod
+    def owner_of(self, group: str) -> str:
+        """The name that an object has whose group is called so; empty: none has."""
+
+    @abstractmethod
+    def has_group(self, obj: Object, group: str) -> bool:
+        """Whether it asks for pods of this group, which is called as one of its own."""
+
+    @abstractmethod
+    def outcome(self, obj: Object) -> Outcome | None:
+        """How it has ended; None: it may still make pods."""
+
+    @abstractmethod
+    def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
+        """(field path, message) of what keeps its pods from being queued as a whole."""
+
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """Never."""
+        return False
+
+    def makes(self, group: str, kind: str) -> bool:
+        """Nothing that would be part of it: its pods are workloads."""
+        return False
+
+    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+        """It is no workload: it has no gate, and only its end is told."""
+        return KindStatus(
+            suspended=False,
+            active=False,
+            started=False,
+            stopped=False,
+            counts=(),
+            finished=self.outcome(obj),
+            ready=False,
+            ending=deleting,
+            pod_priority_class="",
+        )
+
+    # --- what the webhook writes
+
+    def faults(self, obj: Object) -> list[tuple[str, str]]:
+        """What is wrong in labels, annotations and resources."""
+        faults = [*self.metadata_faults(obj), *self.form_faults(obj)]
+        for where, template in self.group_templates(obj):
+            try:
+                check_resources(template.get("spec") or {}, path=f"{_text(where)}.spec")
+            except Misconfigured as error:
+                path, _, message = str(error).partition(": ")
+                faults.append((path, message))
+        return faults
+
+    def gate(self, obj: Object) -> list[Object]:
+        """The JSON patch that has the pods of a new object be gated, as one group; empty if that is so."""
+        marks: Object = {
+            "labels": {QUEUE_NAME: self.queue_name(obj)},
+            "annotations": {TOTAL[0]: str(self.pods_of_a_group(obj))},
+        }
+        if self.starts_by_the_first(obj):
+            marks["annotations"][FAST[0]] = "true"
+        return [patch for each in self.group_templates(obj) for patch in _marked(each, marks)]
+
+    def is_gated(self, obj: Object) -> bool:
+        """Whether its templates have what `gate` writes."""
+        templates = self._templates(obj)
+        return bool(templates) and all(map(_marks_of, templates))
+
+    def keep_gated(self, new: Object, old: Object) -> list[Object]:
+        """The JSON patch that keeps in all templates what `gate` has written into the old ones."""
+        marks = _marks_of(self._templates(old)[0])
+        return [patch for each in self.group_templates(new) for patch in _marked(each, marks)]
+
+    def _templates(self, obj: Object) -> list[Object]:
+        return [template for _, template in self.group_templates(obj)]
+
+    def templates(self, obj: Object) -> list[Object]:
+        """Its pod templates."""
+        return self._templates(obj)
+
+    # --- what is asked of workloads
+
+    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
+        """None: its groups have them."""
+        return ()
+
+    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
+        """Nothing: more pods than the group was admitted with stay gated."""
+        return [], ""
+
+    def start_patch(
+        self,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        updates: Sequence[PodSetUpdate] = (),
+    ) -> tuple[list[Object], Object]:
+        """Nothing: its pods are started."""
+        return [], {}
+
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Nothing."""
+        return False
+
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """Nothing is put into it."""
+        return True
+
+    def resume_patch(self, obj: Object) -> list[Object]:
+        """Nothing: its pods are gated."""
+        return []
+
+    def stop_patch(self, obj: Object) -> list[Object]:
+        """Nothing: its pods are deleted."""
+        return []
+
+    def clear_start_time_patch(self, obj: Object) -> Object:
+        """Nothing."""
+        return {}
+
+    def restore_patch(self, obj: Object, original: Object) -> None:
+        """None: what a start gives, it gives to pods."""
+        return
+
+    def restored(self, obj: Object, original: Object) -> Object:
+        """The object itself."""
+        return obj
+
+
+def _marks_of(template: Object) -> Object:
+    """What `gate` has written into a template; empty if that is not all there."""
+    metadata = template.get("metadata") or NOTHING
+    labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
+    if QUEUE_NAME not in labels or TOTAL[0] not in annotations:
+        return {}
+    kept = {key: annotations[key] for key in (TOTAL[0], FAST[0]) if key in annotations}
+    return {"labels": {QUEUE_NAME: labels[QUEUE_NAME]}, "annotations": kept}
+
+
+def _marked(each: GroupTemplate, marks: Object) -> list[Object]:
+    """Parents that are not there, or null, are added with what is in them."""
+    metadata: Any = each.template.get("metadata")
+    where = pointer(*each.path, "metadata")
+    if not isinstance(metadata, dict):
+        return [{"op": "add", "path": where, "value": marks}]
+    return list(additions(metadata, marks, where))
+
+
+def _text(path: Sequence[str]) -> str:
+    return "".join(f"[{key}]" if key.isdecimal() else f".{key}" for key in path).lstrip(".")

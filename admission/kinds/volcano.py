@@ -1,0 +1,90 @@
+"""A Volcano Job: no suspend field, and a template that nobody may change; so its pods are gated, as one group.
+
+Volcano itself would count a command that aborts and resumes it against `maxRetry`. Pods that carry its annotation
+`volcano.sh/controller-out-of-sync` (`pkg/controllers/job/helpers` there) are deleted without any policy being applied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from admission.kinds.base import Object, Outcome
+from admission.kinds.grouped import GroupedKind, GroupTemplate
+from admission.model import names
+from admission.model.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_DEFAULT: Final = "default"
+"""The queue that Volcano takes for a Job that names none."""
+_OVER: Final = {"Completed": True, "Failed": False, "Aborted": False, "Terminated": False}
+"""The phases in which a Job makes no pods any more, and whether it has succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolcanoJobKind(GroupedKind):
+    """The adapter for batch.volcano.sh/v1alpha1 Job (see `Kind`)."""
+
+    group: ClassVar[str] = "batch.volcano.sh"
+    versions: ClassVar[tuple[str, ...]] = ("v1alpha1",)
+    plural: ClassVar[str] = "jobs"
+    kind: ClassVar[str] = "Job"
+    is_always_queued: ClassVar[bool] = True
+
+    def queue_name(self, obj: Object) -> str:
+        """As for all kinds; without a label, what `spec.queue` says to Volcano."""
+        metadata = obj["metadata"]
+        if metadata.get("namespace") in self.conventions.excluded_namespaces:
+            return ""
+        return GroupedKind.queue_name(self, obj) or str(obj["spec"].get("queue") or _DEFAULT)
+
+    def group_templates(self, obj: Object) -> list[GroupTemplate]:
+        """One for each task."""
+        return [
+            GroupTemplate(("spec", "tasks", str(number), "template"), task.get("template") or {})
+            for number, task in enumerate(_tasks(obj))
+        ]
+
+    def pods_of_a_group(self, obj: Object) -> int:
+        """All of its pods, whatever `minAvailable` says: all of them are made, and cost."""
+        return sum(task.get("replicas", 1) for task in _tasks(obj))
+
+    def starts_by_the_first(self, obj: Object) -> bool:
+        """It does not: tasks that depend on others are refused."""
+        return False
+
+    def owner_of(self, group: str) -> str:
+        """Of the same name."""
+        return group
+
+    def has_group(self, obj: Object, group: str) -> bool:
+        """All are in its one group."""
+        return True
+
+    def outcome(self, obj: Object) -> Outcome | None:
+        """By `status.state.phase`."""
+        state: dict[str, Any] = (obj.get("status") or {}).get("state") or {}
+        phase = state.get("phase", "")
+        if phase not in _OVER:
+            return None
+        told = clean(state.get("message") or state.get("reason") or "")
+        return Outcome(_OVER[phase], phase, f"The Volcano Job is {phase}{f': {told}' if told else ''}.")
+
+    def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
+        """What is not a whole of pods."""
+        queue = obj["spec"].get("queue")
+        if queue and not names.is_dns_subdomain(queue):
+            yield "spec.queue", 'is no name: use lower-case letters, digits, "-" and "."'
+        for number, task in enumerate(_tasks(obj)):
+            if task.get("dependsOn"):
+                told = "tasks that start one after another cannot be queued as a whole: leave it out"
+                yield f"spec.tasks[{number}].dependsOn", told
+        if not 0 < self.pods_of_a_group(obj) < 100_000:
+            yield "spec.tasks", "must ask for 1 to 99999 pods: they are queued as a whole"
+
+
+def _tasks(obj: Object) -> list[Object]:
+    tasks: list[Object] = obj["spec"].get("tasks") or []
+    return tasks

@@ -1,0 +1,240 @@
+"""Volcano Jobs, as TorchX submits them, through the gate of the webhook: gated pod by pod, queued as a whole."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import until
+from grouped_kinds import GATE, JOBS, KINDS, grouped_served, lasting, manifest, pods_until, running
+from job_examples import TOLERATION, cluster_queue, flavor, local_queue
+from pod_examples import gated, pod
+
+from admission.sandbox.apiserver.errors import ApiError
+
+DDP = "train-zjcxz05r7m5lsd"
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster with Volcano, whose pods are gated, with a queue `test` of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue("test"))
+    async with (
+        grouped_served(world.sandbox),
+        gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"),
+    ):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def train(cpu="2", **spec):
+    """The two workers of `dist.ddp -j 2x4`, of a size that fits."""
+    obj = lasting(manifest("volcano-torchx-ddp"))
+    for task in obj["spec"]["tasks"]:
+        task["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return {**obj, "spec": {**obj["spec"], **spec}}
+
+
+async def submit(cluster, obj, user="alice"):
+    return await cluster.sandbox.local(user).create(JOBS, "team-a", obj)
+
+
+def job(cluster, name=DDP):
+    return cluster.user.get(JOBS, "team-a", name)
+
+
+async def phase(cluster, wanted, name=DDP):
+    def reached(obj):
+        return obj.get("status", {}).get("state", {}).get("phase") == wanted
+
+    return await until(cluster.user, JOBS, name, reached)
+
+
+def cpus(record):
+    return sum(each.usage["cpu"] for each in record.admission.pod_sets)
+
+
+async def is_free(cluster):
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        return not any(record.admission for record in found)
+
+    await cluster.eventually(look)
+
+
+async def end_pods(cluster, outcome):
+    for name, each in (await pods_until(cluster.user, "team-a", bool)).items():
+        if each["status"].get("phase") == "Running":
+            await cluster.user.patch("pods", "team-a", name, {"status": {"phase": outcome}}, subresource="status")
+
+
+async def test_it_starts_as_a_whole_and_its_quota_is_free_when_it_is_completed(cluster):
+    stored = await submit(cluster, train())
+    for task in stored["spec"]["tasks"]:
+        metadata = task["template"]["metadata"]
+        assert metadata["labels"]["sluice.dev/queue-name"] == "test"
+        assert metadata["annotations"]["sluice.dev/pod-group-total-count"] == "2"
+    found = await pods_until(cluster.user, "team-a", running(2))
+    for each in found.values():
+        assert each["spec"]["nodeSelector"] == {"type": "kwok"}
+        assert TOLERATION in each["spec"]["tolerations"]
+        assert each["spec"]["schedulerName"] == "volcano"
+    record = await cluster.record(DDP, "admitted")
+    assert (record.workload.kind, record.workload.user, cpus(record)) == ("PodGroup", "alice", 4000)
+    assert [each.count for each in record.workload.pod_sets] == [2]  # tasks of one form are one pod set
+    await phase(cluster, "Running")
+    await end_pods(cluster, "Succeeded")
+    await phase(cluster, "Completed")
+    assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
+
+
+async def test_what_utils_echo_submits(cluster):
+    await submit(cluster, lasting(manifest("volcano-torchx-echo")))
+    record = await cluster.record("echo-ddjzwzwnndsb3c", "admitted")
+    (pod_set,) = record.workload.pod_sets
+    assert (pod_set.count, pod_set.requests["cpu"]) == (1, 900)
+    await pods_until(cluster.user, "team-a", running(1))
+
+
+async def test_it_waits_pending_and_explains(cluster):
+    await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
+    await cluster.record("other", "admitted")
+    await submit(cluster, train())
+    record = await cluster.record(DDP, "pending", reason="WaitingForQuota")
+    assert "in use" in record.message or "fit" in record.message
+    assert all(GATE in each["spec"]["schedulingGates"] for name, each in _train(cluster).items())
+    assert job(cluster)["status"]["state"]["phase"] == "Pending"
+    await cluster.user.delete("pods", "team-a", "other")
+    await pods_until(cluster.user, "team-a", running(2))
+
+
+def _train(cluster):
+    pods = cluster.user.list("pods", "team-a")
+    return {each["metadata"]["name"]: each for each in pods if each["metadata"]["name"].startswith(DDP)}
+
+
+async def test_evicted_it_is_pending_again_without_a_retry_and_is_admitted_again(cluster):
+    await submit(cluster, train())
+    before = await phase(cluster, "Running")
+    first = await cluster.record(DDP, "admitted")
+    for _ in range(4):  # more often than `maxRetry` is
+        await pods_until(cluster.user, "team-a", running(2))
+        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+        await pods_until(cluster.user, "team-a", running(0, 2))
+        await phase(cluster, "Pending")
+        waiting = await cluster.record(DDP, "pending")
+        assert waiting.admission is None
+        assert waiting.workload.uid == first.workload.uid
+        assert waiting.workload.queued_at == first.workload.queued_at
+        await cluster.apply(cluster_queue())
+        await phase(cluster, "Running")
+    after = job(cluster)
+    assert after["spec"] == before["spec"]
+    assert "retryCount" not in after["status"]
+
+
+async def test_a_retry_of_its_own_keeps_the_admission(cluster):
+    await submit(cluster, train())
+    await phase(cluster, "Running")
+    first = await cluster.record(DDP, "admitted")
+    name = f"{DDP}-train-1-0"
+    await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Failed"}}, subresource="status")
+    await until(cluster.user, JOBS, DDP, lambda obj: obj["status"].get("retryCount") == 1)
+    await pods_until(cluster.user, "team-a", running(2))
+    await phase(cluster, "Running")
+    now = await cluster.record(DDP, "admitted")
+    assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
+
+
+async def test_failed_for_good_its_quota_is_free_though_its_pods_are_kept(cluster):
+    obj = train()
+    for task in obj["spec"]["tasks"]:
+        del task["policies"]
+    await submit(cluster, obj)
+    await phase(cluster, "Running")
+    await end_pods(cluster, "Failed")
+    await phase(cluster, "Failed")
+    over = await cluster.record(DDP, "finished")
+    assert (over.outcome, over.message) == ("Failed", "The Volcano Job is Failed.")
+    assert len(_train(cluster)) == 2
+
+
+async def test_deleted_its_quota_is_held_until_the_last_pod_is_gone(cluster):
+    obj = train()
+    template = obj["spec"]["tasks"][0]["template"]
+    template["spec"]["terminationGracePeriodSeconds"] = 400
+    template["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
+    await submit(cluster, obj)
+    await phase(cluster, "Running")
+    await cluster.user.delete(JOBS, "team-a", DDP, propagation="Background")
+    await pods_until(cluster.user, "team-a", lambda found: set(found) == {f"{DDP}-train-0-0"})
+    assert cpus(await cluster.record(DDP, "admitted")) == 4000
+    over = await cluster.record(DDP, "finished")
+    assert over.outcome == "Deleted"
+
+
+async def test_deleted_while_it_waits(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await submit(cluster, train())
+    await cluster.record(DDP, "pending")
+    await cluster.user.delete(JOBS, "team-a", DDP, propagation="Background")
+    assert (await cluster.record(DDP, "finished")).outcome == "Deleted"
+
+
+async def test_aborted_while_it_waits(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await submit(cluster, train())
+    await cluster.record(DDP, "pending")
+    aborted = {"status": {"state": {"phase": "Aborted"}}}
+    await cluster.user.patch(JOBS, "team-a", DDP, aborted, subresource="status")
+    over = await cluster.record(DDP, "finished")
+    assert (over.outcome, over.message) == ("Failed", "The Volcano Job is Aborted.")
+
+
+@pytest.mark.parametrize("state", ["pending", "running", "evicting"])
+async def test_killed_in_each_state(cluster, state):
+    if state == "pending":
+        await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    obj = train()
+    for task in obj["spec"]["tasks"]:
+        task["template"]["spec"]["terminationGracePeriodSeconds"] = 400
+        task["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
+    await submit(cluster, obj)
+    if state == "pending":
+        before = await cluster.record(DDP, "pending")
+    else:
+        await pods_until(cluster.user, "team-a", running(2))
+        before = await cluster.record(DDP, "admitted")
+    if state == "evicting":
+        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+        await cluster.record(DDP, "evicting")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    if state == "evicting":
+        await pods_until(cluster.user, "team-a", running(0, 2))
+        await cluster.record(DDP, "pending")
+    if state != "running":
+        await cluster.apply(cluster_queue())
+    await pods_until(cluster.user, "team-a", running(2))
+    now = await cluster.record(DDP, "admitted")
+    assert now.workload.uid == before.workload.uid
+    assert now.workload.user == "alice"
+
+
+async def test_on_hold_by_a_label_of_the_job(cluster):
+    obj = train()
+    await submit(cluster, {**obj, "metadata": {**obj["metadata"], "labels": {"sluice.dev/hold": "true"}}})
+    await cluster.record(DDP, "pending", reason="OnHold")
+    await cluster.user.patch(JOBS, "team-a", DDP, {"metadata": {"labels": {"sluice.dev/hold": None}}})
+    await pods_until(cluster.user, "team-a", running(2))
+
+
+async def test_what_cannot_be_queued_as_a_whole_is_refused(cluster):
+    obj = train()
+    obj["spec"]["tasks"][1]["dependsOn"] = {"name": ["train-0"]}
+    with pytest.raises(ApiError, match=r"spec.tasks\[1\].dependsOn: tasks that start one after another"):
+        await submit(cluster, obj)

@@ -1,0 +1,170 @@
+"""What users may do to Volcano Jobs, LeaderWorkerSets and their pods: never more pods than were admitted."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import until
+from grouped_kinds import GATE, JOBS, KINDS, grouped_served, lasting, manifest, pods_until, running
+from job_examples import cluster_queue, flavor, local_queue
+from pod_examples import gated, pod
+
+DDP = "train-zjcxz05r7m5lsd"
+SETS = "leaderworkersets"
+NAMES = {JOBS: DDP, SETS: "lws"}
+GROUPS = {JOBS: DDP, SETS: "lws-0"}
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with two queues that share 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue("test"), local_queue("user-queue"))
+    async with (
+        grouped_served(world.sandbox),
+        gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"),
+    ):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def objects():
+    """Each has two pods of two CPUs."""
+    job, workers = lasting(manifest("volcano-torchx-ddp")), lasting(manifest("leaderworkerset"))
+    workers["spec"] |= {"replicas": 1}
+    workers["spec"]["leaderWorkerTemplate"]["size"] = 2
+    templates = [task["template"] for task in job["spec"]["tasks"]]
+    templates += [workers["spec"]["leaderWorkerTemplate"][name] for name in ("leaderTemplate", "workerTemplate")]
+    for template in templates:
+        template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    return {JOBS: job, SETS: workers}
+
+
+@pytest.fixture(params=[JOBS, SETS])
+def plural(request):
+    return request.param
+
+
+async def submit(cluster, plural):
+    return await cluster.sandbox.local("alice").create(plural, "team-a", objects()[plural])
+
+
+async def started(cluster, plural):
+    await submit(cluster, plural)
+    return await pods_until(cluster.user, "team-a", running(2))
+
+
+def claimant(cluster, plural, name):
+    """A pod that a user makes, which says that it is one of those of an object."""
+    owner = cluster.user.get(plural, "team-a", NAMES[plural])
+    made = next(iter(cluster.user.list("pods", "team-a")))
+    forged = pod(name, queue="test", cpu="2")
+    forged["metadata"]["labels"] = {**made["metadata"]["labels"]}
+    forged["metadata"]["annotations"] |= made["metadata"]["annotations"]
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    forged["metadata"]["ownerReferences"] = [reference]
+    return forged
+
+
+async def holds(cluster, cpus):
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
+        return sum(held) == cpus
+
+    await cluster.eventually(look)
+
+
+async def test_whoever_takes_the_gates_of_its_pods_loses_them_and_it_waits_on(cluster, plural):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await submit(cluster, plural)
+    before = await pods_until(cluster.user, "team-a", running(0, 2))
+    uids = {each["metadata"]["uid"] for each in before.values()}
+    for name in before:
+        await cluster.user.patch("pods", "team-a", name, {"spec": {"schedulingGates": None}})
+
+    def anew(found):
+        return running(0, 2)(found) and not uids & {each["metadata"]["uid"] for each in found.values()}
+
+    await pods_until(cluster.user, "team-a", anew)
+    await holds(cluster, 0)
+    status = cluster.user.get(plural, "team-a", NAMES[plural]).get("status", {})
+    assert "retryCount" not in status
+
+
+async def test_more_pods_than_were_admitted_stay_gated(cluster):
+    await started(cluster, JOBS)
+    tasks = cluster.user.get(JOBS, "team-a", DDP)["spec"]["tasks"]
+    await cluster.user.patch(JOBS, "team-a", DDP, {"spec": {"tasks": [{**tasks[0], "replicas": 3}, tasks[1]]}})
+    await pods_until(cluster.user, "team-a", running(2, 2))
+    await holds(cluster, 4000)
+
+
+@pytest.mark.parametrize("when", ["waiting", "running"])
+async def test_what_its_templates_say_of_the_queue_cannot_be_taken_out(cluster, plural, when):
+    if when == "waiting":
+        await cluster.apply(cluster_queue(stopPolicy="Hold"))
+        stored = await submit(cluster, plural)
+    else:
+        await started(cluster, plural)
+        stored = cluster.user.get(plural, "team-a", NAMES[plural])
+    mine = cluster.sandbox.local("alice")
+    without = await mine.patch(plural, "team-a", NAMES[plural], {"spec": objects()[plural]["spec"]})
+    assert without["spec"] == stored["spec"]
+    assert without["metadata"].get("labels") == stored["metadata"].get("labels")
+
+
+async def test_the_queue_of_one_stays_as_it_is(cluster):
+    stored = await submit(cluster, SETS)
+    moved = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "test"}}}
+    assert (await cluster.user.patch(SETS, "team-a", "lws", moved))["metadata"]["labels"] == stored["metadata"][
+        "labels"
+    ]
+    gone = {"metadata": {"labels": None}}
+    assert (await cluster.user.patch(SETS, "team-a", "lws", gone))["metadata"]["labels"] == stored["metadata"]["labels"]
+
+
+async def test_its_user_is_who_has_created_it(cluster, plural):
+    forged = objects()[plural]
+    forged["metadata"]["annotations"] = {"sluice.dev/submitted-by": "bob"}
+    stored = await cluster.sandbox.local("alice").create(plural, "team-a", forged)
+    assert stored["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
+    change = {"metadata": {"annotations": {"sluice.dev/submitted-by": "bob"}}}
+    changed = await cluster.sandbox.local("bob").patch(plural, "team-a", NAMES[plural], change)
+    assert changed["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
+    record = await cluster.record(GROUPS[plural], "admitted")
+    assert record.workload.user == "alice"
+
+
+async def test_a_pod_that_a_user_makes_for_it_stays_gated(cluster, plural):
+    """By the owner reference, by labels that its controller gives, by the name of its next pod."""
+    there = await started(cluster, plural)
+    made = await cluster.sandbox.local("mallory").create("pods", "team-a", claimant(cluster, plural, "forged"))
+    assert GATE in made["spec"]["schedulingGates"]
+
+    def settled(found):
+        forged = found.get("forged")
+        runs = [name for name, each in found.items() if each["status"].get("phase") == "Running"]
+        return set(runs) == set(there) and (forged is None or GATE in forged["spec"]["schedulingGates"])
+
+    await cluster.user.create("pods", "team-a", pod("later", queue="test", cpu="2"))
+    await cluster.record("later", "pending", reason="WaitingForQuota")
+    assert settled({each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")})
+    await holds(cluster, 4000)
+
+
+async def test_its_pods_that_are_orphaned_hold_their_quota_until_they_end(cluster):
+    await started(cluster, JOBS)
+    await cluster.user.delete(JOBS, "team-a", DDP, propagation="Orphan")
+    await until(cluster.user, "pods", f"{DDP}-train-0-0", lambda each: not each["metadata"].get("ownerReferences"))
+    await cluster.user.create("pods", "team-a", pod("later", queue="test", cpu="2"))
+    await cluster.record("later", "pending", reason="WaitingForQuota")
+    await holds(cluster, 4000)
+    for number in range(2):
+        await cluster.user.delete("pods", "team-a", f"{DDP}-train-{number}-0")
+    await cluster.record("later", "admitted")

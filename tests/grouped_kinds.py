@@ -1,0 +1,84 @@
+"""Kinds whose pods are queued in groups, in the sandbox: their definitions, and the controllers that make the pods."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from custom_kinds import definition
+from kind_manifests import FOLDER
+
+from admission.kinds import all_kinds
+from admission.sandbox.background import background
+from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
+from admission.sandbox.controllers.scheduler import Scheduler
+from admission.sandbox.controllers.volcano import JOBS, SCHEDULER, VolcanoController
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+Object = dict[str, Any]
+
+GROUPED = ("batch.volcano.sh/job", "leaderworkerset.x-k8s.io/leaderworkerset")
+KINDS = all_kinds(frameworks=("batch/job", "pod", *GROUPED))
+GATE = {"name": "sluice.dev/admission"}
+__all__ = ["GATE", "GROUPED", "JOBS", "KINDS", "grouped_served", "lasting", "manifest", "pods_until", "running"]
+
+
+@asynccontextmanager
+async def grouped_served(sandbox: Any) -> AsyncIterator[None]:
+    """Volcano Jobs and LeaderWorkerSets are served, and their controllers run, in the block."""
+    admin = sandbox.local("admin")
+    for group, kind in (("batch.volcano.sh", "Job"), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")):
+        await admin.create("customresourcedefinitions", "", definition(KINDS.get(group, kind)))
+    manager, clock = sandbox.local("system:serviceaccount:volcano-system:volcano-controllers"), sandbox.clock
+    async with background(
+        volcano=VolcanoController(manager, clock).run(),
+        scheduler=Scheduler(sandbox.local("system:kube-scheduler"), clock, name=SCHEDULER).run(),
+        sets=LeaderWorkerSetController(manager, clock).run(),
+    ):
+        yield
+
+
+def manifest(name: str) -> Object:
+    """A file of `tests/kinds/manifests`."""
+    found: Object = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    return found
+
+
+def lasting(obj: Object) -> Object:
+    """The same, but its pods run until they are ended, and end at once."""
+    spec = obj["spec"]
+    templates = [task["template"] for task in spec.get("tasks", ())]
+    templates += [each for each in (spec.get("leaderWorkerTemplate") or {}).values() if isinstance(each, dict)]
+    for template in templates:
+        metadata = template.setdefault("metadata", {})
+        metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
+        template["spec"]["terminationGracePeriodSeconds"] = 1
+    return obj
+
+
+async def pods_until(user: Any, namespace: str, until: Callable[[dict[str, Object]], bool]) -> dict[str, Object]:
+    """All pods of a namespace by name, as soon as they are as they should be."""
+    with closing(user.watch("pods")) as changes:
+        async for _ in changes:
+            found = {obj["metadata"]["name"]: obj for obj in user.list("pods", namespace)}
+            if until(found):
+                return found
+    raise AssertionError("the watch ended")
+
+
+def running(number: int, gated: int = 0) -> Callable[[dict[str, Object]], bool]:
+    """So many pods run, so many are gated, and there are no others."""
+
+    def until(found: dict[str, Object]) -> bool:
+        waiting = [obj for obj in found.values() if GATE in obj["spec"].get("schedulingGates", ())]
+        run = [
+            obj
+            for obj in found.values()
+            if obj["status"].get("phase") == "Running" and "deletionTimestamp" not in obj["metadata"]
+        ]
+        return (len(run), len(waiting), len(found)) == (number, gated, number + gated)
+
+    return until
