@@ -16,7 +16,7 @@ from admission.api.application import create_app, listening
 from admission.api.documents.workload_documents import workload_name
 from admission.engine import Policy
 from admission.model.workload import PodSet
-from admission.store.records import State
+from admission.store.records import Eviction, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -175,6 +175,19 @@ async def test_explain_of_what_does_not_wait(api: Client, store: Store) -> None:
     assert (missing.status, missing.body["message"]) == (404, 'workloads.sluice.dev "none" not found')
 
 
+async def test_explain_tells_a_last_eviction_as_lost_quota_and_once(api: Client, store: Store) -> None:
+    """It may have held quota while its admission checks were asked, and never have run."""
+    said = "It was deactivated because the admission check gpu rejected it."
+    eviction = Eviction("DeactivatedDueToAdmissionCheck", said, NOW)
+    out = job("out", reason="Deactivated", message=said, eviction=eviction, active=False)
+    back = job("back", reason="PendingEvaluation", message="It is so.", eviction=eviction)
+    await submitted(store, out, back)
+    for name, times in (("out", 0), ("back", 1)):
+        sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/{name}/explain")).body["sentences"]
+        assert sum(f"It held quota before, and lost it: {said}" == each for each in sentences) == times
+        assert sum(said in each for each in sentences) == 1
+
+
 async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, store: Store) -> None:
     await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("other", "b", "one"))
     await submitted(
@@ -191,6 +204,8 @@ async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, s
         for item in whole["items"]
     ]
     assert listed == [("urgent", 1, 1), ("early", 2, 2), ("elsewhere", 3, 1), ("late", 4, 3)]
+    early = (await api.get(f"{PREFIX}/namespaces/a/workloads/early")).body
+    assert whole["items"][1]["queuedAt"] == early["status"]["queuedAt"]
     assert whole["items"][0]["metadata"]["name"] == workload_name(job("urgent").workload)
     page = (await api.get(f"{path}?limit=1&offset=2")).body
     assert [item["positionInClusterQueue"] for item in page["items"]] == [3]

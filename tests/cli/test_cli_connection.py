@@ -83,6 +83,9 @@ def test_what_is_missing_is_said(arguments, environment, says):
     [
         (("hold", "train"), "kubectl label job train sluice.dev/hold=true"),
         (("release", "job/it's", "-n", "a"), "kubectl label job 'it'\"'\"'s' sluice.dev/hold- -n a"),
+        (("hold", "wl/job-train-a1-1c5f9"), "kubectl label job train-a1 sluice.dev/hold=true"),
+        (("release", "jobset-set-1c5f9"), "kubectl label jobset set sluice.dev/hold-"),
+        (("hold", "job/job-train-1c5f9"), "kubectl label job job-train-1c5f9 sluice.dev/hold=true"),
         (("activate", "train"), ""),
     ],
 )

@@ -341,6 +341,12 @@ async def test_deactivate_and_activate(sluice, workloads):
         assert done.stdout == f"workload.sluice.dev/job-waits-f6fc4 {command}d\n"
         shown = await sluice("get", "wl/waits", "-n", "team-a", "-o", "jsonpath={.spec.active}")
         assert shown.stdout == active
+        if command == "deactivate":
+            told = await sluice("release", "job/waits", "-n", "team-a")
+            assert (told.exit_code, told.stdout) == (1, "")
+            assert "deactivated, not held: an admin or team lead lets it queue again with `sluice activate`; or" in (
+                told.stderr
+            )
 
 
 async def test_delete(sluice, queues):

@@ -41,6 +41,8 @@ class PendingWorkload(Model):
     """Its place in the ClusterQueue, from 1; 0: none."""
     position_in_local_queue: int
     """Its place in the LocalQueue, from 1; 0: none."""
+    queued_at: Time | None = None
+    """Since when it waits, by the clock of Sluice; none if that was not read yet."""
     reason: str
     """Why it waits, for programs."""
     message: str

@@ -107,18 +107,19 @@ class Explanations:
         offset = number(request, "offset") or 0
         engine = await self._live.engine()
         places = engine.listing(cluster_queue, limit=limit, offset=offset, local_queue=local_queue)
+        queued = await self._store.workloads.queued_at(place.workload.uid for place in places)
         remaining = max(0, engine.count_waiting(cluster_queue, local_queue) - offset - limit)
         return reply(
             {
                 "apiVersion": API_VERSION,
                 "kind": "PendingWorkloadsSummary",
                 "metadata": {"remainingItemCount": remaining} if remaining else {},
-                "items": [_place(place) for place in places],
+                "items": [_place(place, queued.get(place.workload.uid)) for place in places],
             }
         )
 
 
-def _place(place: Place) -> Document:
+def _place(place: Place, queued_at: float | None) -> Document:
     workload = place.workload
     return {
         "metadata": {
@@ -134,6 +135,7 @@ def _place(place: Place) -> Document:
         "localQueueName": workload.queue,
         "positionInClusterQueue": place.position_in_cluster_queue,
         "positionInLocalQueue": place.position_in_local_queue,
+        **({} if queued_at is None else {"queuedAt": _time(queued_at)}),
         "reason": place.reason,
         "message": place.message,
     }

@@ -111,8 +111,8 @@ def _waiting(subject: Subject, found: Explanation | None, ahead: Sequence[str], 
     else:
         yield f"{subject.title} waits in {where} for {since}."
     yield _said(subject)
-    if subject.evicted:
-        yield f"Before, it was evicted: {subject.evicted}"
+    if subject.evicted and subject.evicted != subject.message:
+        yield f"It held quota before, and lost it: {subject.evicted}"
     if found is None:
         return
     if found.lacks and subject.reason not in HOPELESS:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from admission.api.documents.workload_documents import object_name
 from admission.cli.arguments.kubernetes import is_kind
 from admission.cli.arguments.suggestions import similar_name
 from admission.cli.errors import CommandError
@@ -25,8 +27,16 @@ def or_by_kubectl(verb: str, kind: str, name: str, namespace: str | None, *rest:
         yield
     except (Unavailable, Unreachable) as error:
         where = ("-n", namespace) if namespace else ()
-        command = shlex.join(["kubectl", verb, kind or "job", name, *rest, *where])
+        command = shlex.join(["kubectl", verb, *_object(kind, name), *rest, *where])
         raise CommandError(f"{error}\nwithout Sluice's API: {command}") from error
+
+
+def _object(kind: str, name: str) -> tuple[str, str]:
+    """Kind and name of the object; that of `job-train-1a2b3`, as workloads are called, is in the middle of it."""
+    of_workload, _, _ = name.partition("-")
+    if not kind and is_kind(of_workload) and re.fullmatch(r"[a-z]+-.+-[0-9a-f]{5}", name):
+        return of_workload, object_name(name)
+    return kind or "job", name
 
 
 async def found_workload(sluice: Sluice, name: str, namespace: str | None, kind: str) -> Workload:

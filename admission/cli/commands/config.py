@@ -9,6 +9,7 @@ import click
 from pydantic import BaseModel, SecretStr
 from pydantic.alias_generators import to_camel
 
+from admission.cli.arguments.groups import Group
 from admission.cli.configuration.documentation import example as example_file
 from admission.cli.configuration.settings import Settings, load_settings, origin, read_settings, settings_options
 from admission.cli.output.printing import output_option, serialized
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from admission.cli.configuration.settings_file import SettingsFile
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Write, check and show the settings of `sluice serve`.
 

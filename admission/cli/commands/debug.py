@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.client.errors import ClientError
@@ -44,7 +45,7 @@ _WORKLOADS: Final = 2000
 """Of each type, so that the file stays small in a large cluster."""
 
 
-@click.group()
+@click.group(cls=Group)
 def debug() -> None:
     """Find out what is wrong.
 

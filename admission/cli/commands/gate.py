@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.cluster import ClusterFlags, cluster_options
+from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from webhooks.switch import parts, switch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
 
 
-@click.group()
+@click.group(cls=Group)
 def gate() -> None:
     """Take away what gates Jobs, in an emergency, and bring it back.
 

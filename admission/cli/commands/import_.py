@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import gzip
 import sys
 from contextlib import contextmanager
@@ -41,6 +42,9 @@ class _Sources(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*_SOURCES, *self.commands, *ctx.help_option_names):
+            near = difflib.get_close_matches(args[0].lower(), _SOURCES, n=1)
+            if near and not Path(args[0]).exists():
+                raise click.UsageError(f'"{args[0]}" is neither a file nor a source; did you mean "{near[0]}"?', ctx)
             args = [_FILE, *args]
         return super().parse_args(ctx, args)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from admission.apimachinery.patches import json_patch
+from admission.cli.arguments.groups import Group
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
@@ -27,7 +28,7 @@ _SERVED: Final = {"uid": "", "resourceVersion": "0", "generation": 1, "creationT
 """What an API server adds to an object, and what matters to nothing that is shown."""
 
 
-@click.group()
+@click.group(cls=Group)
 def kinds() -> None:
     """Check descriptions of kinds, and print the rights that the kinds need.
 

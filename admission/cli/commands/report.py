@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
 from admission.model.usage_units import is_in_bytes, usage_unit
@@ -28,7 +29,7 @@ _LEAST: Final = 8
 """Characters that are left of a name at least, however many there are."""
 
 
-@click.group()
+@click.group(cls=Group)
 def report() -> None:
     """Show who used how much.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.groups import Group
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.model.quantity import amount, format_amount
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 
-@click.group()
+@click.group(cls=Group)
 def top() -> None:
     """Show how full queues are, or who holds how much.
 

@@ -188,7 +188,10 @@ async def _order(
 
     is_released = spec.get("hold") is False
     if is_released and workload.document["spec"].get("active") is False:
-        raise CommandError(f"{workload.object_name} is deactivated, not held; `sluice activate` lets it queue again")
+        raise CommandError(
+            f"{workload.object_name} is deactivated, not held: an admin or team lead lets it queue again with "
+            "`sluice activate`; or delete it and submit it again"
+        )
     document = None
     if writing.dry_run != "client":
         try:

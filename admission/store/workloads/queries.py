@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from sqlalchemy import func, literal_column, or_, select, tuple_
 
+from admission.store.database.dialects import among
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts
@@ -149,6 +150,17 @@ class Workloads:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
             rows = await connection.execute(select(workloads.c.uid).where(*wanted))
             return set(rows.scalars()), revision
+
+    async def queued_at(self, uids: Iterable[str]) -> dict[str, float]:
+        """Since when these workloads wait, or waited before they were admitted, by uid (seconds since the epoch)."""
+        wanted = [*uids]
+
+        def look(connection: Connection) -> dict[str, float]:
+            named = among(connection.dialect.name, workloads.c.uid, wanted)
+            rows = connection.execute(select(workloads.c.uid, workloads.c.queued_at).where(named))
+            return {row.uid: row.queued_at for row in rows}
+
+        return await self._database.look(look)
 
     async def changes_since(
         self, revision: int, *, uid: str | None = None, limit: int

@@ -71,7 +71,7 @@ export function Pending({ address, total, changes, local }) {
     ...(local ? [] : [{ name: "Queue", className: "opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
     { name: "Priority", className: "number opt", cell: (item) => item.priority },
     { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${BAD.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
-    { name: "Age", className: "number age", cell: (item) => html`<${Age} since=${item.metadata.creationTimestamp} />` },
+    { name: "Waited", className: "number age", cell: (item) => html`<${Age} since=${item.queuedAt} />` },
   ];
   return html`<${VirtualTable} label="Pending workloads, in order" columns=${columns} total=${state.total} keyOf=${(item) => item.metadata.uid}
     rowAt=${(index) => state.pages.get(Math.floor(index / PAGE))?.[index % PAGE]} onRange=${inSight} />`;

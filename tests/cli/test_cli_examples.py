@@ -1,0 +1,230 @@
+"""What `--help` promises, of all commands: each example is right, and each `-o` writes what it says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+import yaml
+
+from admission.cli.main import main
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUEUES = """
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  cohortName: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-a}, spec: {clusterQueue: team-a}}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: express, namespace: team-a}
+spec: {clusterQueue: team-a}
+---
+{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
+"""
+
+
+def commands(
+    group: click.Group = main, path: tuple[str, ...] = ("sluice",)
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands, with the words that call them."""
+    context = click.Context(group, info_name=path[-1])
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if command.hidden:
+            continue
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+COMMANDS = {" ".join(path): command for path, command in commands()}
+
+
+def examples(command: click.Command) -> list[list[str]]:
+    """The command lines of its help, without what a shell does."""
+    found, lines = [], (command.help or "").replace("\\\n", " ").splitlines()
+    for line in lines:
+        if line.strip().startswith("sluice "):
+            words = shlex.split(line.split(" > ")[0].split(" | ")[0])
+            found.append(words[1:])
+    return found
+
+
+def parsed(arguments: list[str]) -> list[str]:
+    """The names of the commands that a command line calls. Raises click's UsageError for one that is not right."""
+    command: click.Command = main
+    context, names = main.make_context("sluice", [*arguments]), ["sluice"]
+    while isinstance(command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        name, inner, rest = command.resolve_command(context, rest)
+        assert name is not None
+        assert inner is not None
+        names.append(name)
+        if "--help" in rest:
+            break
+        command, context = inner, inner.make_context(name, rest, parent=context)
+    return names
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_example_of_each_command_is_right(name):
+    found = [" ".join(parsed(arguments)) for arguments in examples(COMMANDS[name])]
+    assert any(called == name or called.startswith(f"{name} ") for called in found), found
+
+
+def test_an_example_that_is_not_right_is_found():
+    for wrong in (["get", "cq", "--outptu", "json"], ["gate", "of"], ["move", "train"]):
+        with pytest.raises(click.UsageError):
+            parsed(wrong)
+
+
+@pytest.fixture
+async def world(sluice, store):
+    """What examples name: ClusterQueue team-a, two LocalQueues, and workloads of which one is admitted."""
+    assert (await sluice("apply", "-f", "-", stdin=QUEUES)).exit_code == 0
+    assert (await sluice("stop", "cq/team-a")).exit_code == 0
+    now = datetime.now(UTC).timestamp()
+
+    def record(uid: str, name: str, state: State, namespace: str = "team-a", **fields: object) -> WorkloadRecord:
+        pods = (PodSet(name="main", count=1, requests={"cpu": 1000}),)
+        workload = Workload(
+            uid, namespace, name, "main", 0, now - 60, pods, user="alice", kind=fields.pop("kind", "Job")
+        )
+        return WorkloadRecord(workload, state, queued_at=now - 60, cluster_queue="team-a", **fields)
+
+    held = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+    records = (
+        record("1", "train", State.PENDING, reason="Suspended", message="The queue is stopped."),
+        record("2", "other-job", State.PENDING, reason="Suspended", message="The queue is stopped."),
+        record("3", "train", State.PENDING, "default", kind="RayJob", reason="Suspended", message="It is so."),
+        record("4", "runs", State.ADMITTED, admission=held, admitted_at=now - 30),
+    )
+    opened = (Opened(records[3].workload, held, now - 30),)
+    await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
+
+
+ELSEWHERE = {
+    **dict.fromkeys(("serve", "webhook", "sandbox", "demo"), "does not end"),
+    **dict.fromkeys(("gate", "uninstall", "submit", "logs", "cancel", "debug", "kinds"), "asks a cluster"),
+    **dict.fromkeys(("migrate", "export", "import"), "asks a database"),
+    **dict.fromkeys(("config", "simulate"), "reads files"),
+    "audit": "asks the leader",
+    "edit": "asks an editor",
+}
+"""Commands whose examples are run by tests of their own, and on the pages of the documentation (tests/docs)."""
+
+
+REFUSED = {"create": "exists already", "delete": "is in use by", "rollback": "has no revision 17 to go back to"}
+"""What is said to examples for which this world is not as theirs."""
+
+
+async def test_the_examples_run_one_after_the_other(sluice, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queues").mkdir()
+    for place in ("queues.yaml", "queues/queues.yaml"):
+        (tmp_path / place).write_text(QUEUES)
+    ran = set()
+    for name, command in COMMANDS.items():
+        if name == "sluice rollback":
+            assert (await sluice("apply", "-f", "queues.yaml")).exit_code == 0  # what was deleted by then
+        for arguments in examples(command):
+            line = " ".join(arguments)
+            if arguments[0] in ELSEWHERE or line in ran or "--watch" in line:
+                continue
+            ran.add(line)
+            if line == "delete -f queues.yaml":
+                continue  # which the next ones need
+            done = await sluice(*arguments)
+            if REFUSED.get(arguments[0], "\0") in done.stderr:
+                assert done.exit_code == 1
+                continue
+            if arguments[0] == "diff":
+                assert done.exit_code in (0, 1), (line, done.stderr)
+                continue
+            assert done.exit_code == 0, (line, done.stderr)
+            assert "Traceback" not in done.stderr
+    assert len(ran) > 30
+
+
+PRINTS = {
+    "sluice get": ["get", "cq,lq", "-A"],
+    "sluice why": ["why", "train", "-n", "team-a"],
+    "sluice tree": ["tree"],
+    "sluice history": ["history", "cq/team-a"],
+    "sluice create clusterqueue": ["create", "clusterqueue", "x", "--nominal-quota", "default:cpu=1"],
+    "sluice create cohort": ["create", "cohort", "x"],
+    "sluice create flavor": ["create", "flavor", "x"],
+    "sluice create localqueue": ["create", "localqueue", "x", "--clusterqueue", "team-a", "-n", "team-a"],
+    "sluice create priorityclass": ["create", "priorityclass", "x", "--value", "1"],
+    "sluice report usage": ["report", "usage", "--by", "user"],
+    "sluice config show": ["config", "show"],
+}
+"""A use of each command that has `-o` and asks the API, or nobody."""
+
+OTHERS = {
+    "sluice submit": "tests/cli/test_cli_jobs.py",
+    "sluice audit": "tests/cli/test_cli_audit.py",
+    "sluice simulate": "tests/simulate",
+    **{f"sluice import {name}": "tests/cli/test_import_quota_systems.py" for name in (
+        "volcano", "yunikorn", "koordinator", "scheduler-plugins", "kai", "mcad"
+    )},
+}  # fmt: skip
+
+
+def words_of_output(command: click.Command) -> list[str]:
+    """What its `-o` takes, as its help says."""
+    (option,) = [each for each in command.params if "-o" in each.opts]
+    metavar = option.make_metavar(click.Context(command))
+    return [word for word in metavar.strip("[]").split("|") if not word.startswith("jsonpath")]
+
+
+def test_of_each_command_with_an_output_the_formats_are_tried():
+    with_output = {name for name, command in COMMANDS.items() if any("-o" in each.opts for each in command.params)}
+    assert with_output == PRINTS.keys() | OTHERS.keys()
+
+
+async def test_each_format_that_the_help_names_is_valid(sluice, world, tmp_path):
+    for name, arguments in PRINTS.items():
+        is_written = arguments[0] == "create"
+        for word in words_of_output(COMMANDS[name]):
+            done = await sluice(*arguments, *(["--dry-run"] if is_written else []), "-o", word)
+            assert done.exit_code == 0, (name, word, done.stderr)
+            assert done.stdout, (name, word)
+            check(word, done.stdout)
+        wrong = await sluice(*arguments, "-o", "jsn")
+        assert (wrong.exit_code, wrong.stdout) == (2, ""), name
+        assert "is not one of" in wrong.stderr
+
+
+def check(word: str, text: str) -> None:
+    """Raises what the reader of the format raises."""
+    if word == "json":
+        json.loads(text)
+    elif word == "yaml":
+        assert isinstance(yaml.safe_load(text), dict | list)
+    elif word == "csv":
+        header, *rows = csv.reader(text.splitlines())
+        assert all(len(row) == len(header) for row in rows)
+    elif word == "name":
+        assert all(line.count("/") >= 1 and " " not in line for line in text.splitlines())
