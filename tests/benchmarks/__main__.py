@@ -24,6 +24,7 @@ _MODULES = {
     "jobbench": "tests.benchmarks.bench_jobbench",
     "bound": "tests.benchmarks.bench_bound",
     "burst": "tests.benchmarks.bench_burst",
+    "sizing": "tests.benchmarks.bench_sizing",
     "webhook": "tests.benchmarks.bench_webhook",
     "api": "tests.benchmarks.bench_api",
     "store": "tests.benchmarks.bench_store",

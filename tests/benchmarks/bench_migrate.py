@@ -9,6 +9,7 @@ from pathlib import Path
 
 from admission.store.database.migrations import migrate, plan
 from admission.store.database.tables import SCHEMA_VERSION
+from admission.store.store import Store
 from tests.benchmarks.bench_report import fill
 from tests.benchmarks.measure import Figure
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
@@ -26,9 +27,18 @@ async def run() -> list[Figure]:
         with running_postgresql() as server:
             await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
             figures += await _measure("PostgreSQL", server.url("bench"))
+            mebibytes = await _size_of_database(server.url("bench"))
+            figures.append(Figure("PostgreSQL: the database, a million workloads", f"{mebibytes:.0f} MiB"))
     except NoPostgreSQL as error:
         figures.append(Figure("PostgreSQL", f"skipped: {error}"))
     return figures
+
+
+async def _size_of_database(url: str) -> float:
+    """MiB, tables with indexes and all else that PostgreSQL keeps for it."""
+    async with Store.open(url) as store, store._database.read() as connection:
+        size = await connection.exec_driver_sql("SELECT pg_database_size(current_database())")
+        return float(size.scalar_one()) / 2**20
 
 
 async def _measure(name: str, url: str) -> list[Figure]:
