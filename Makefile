@@ -68,7 +68,7 @@ mutants: $(INSTALLED)
 
 # The documentation as a static site, in dist/site.
 docs: $(INSTALLED)
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo 'dist/site/index.html'
 
 # After a change of the dependencies in pyproject.toml. Names, versions and hashes only.

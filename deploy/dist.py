@@ -38,12 +38,19 @@ def main() -> None:
     ignored = (CHART / ".helmignore").read_text().split()
     _pack(target / f"sluice-chart-{version}.tgz", "sluice", CHART, ignored, when=when)
     if "--site" in sys.argv:
-        site = ROOT / "dist" / "site"
-        command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean", "--site-dir", str(site)]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True)
+        site = target.absolute() / "site"
+        _build_site(site, environment)
         _pack(target / f"sluice-docs-{version}.tgz", "sluice-docs", site, (), when=when)
     for file in sorted(target.glob("sluice*")):
         print(file)
+
+
+def _build_site(site: Path, environment: dict[str, str]) -> None:
+    """The documentation; ends with what mkdocs says if a link leads nowhere, of which --quiet would say nothing."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--site-dir", str(site)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
 
 
 def _pack(target: Path, name: str, folder: Path, ignored: list[str] | tuple[()], *, when: int) -> None:
