@@ -22,7 +22,7 @@ from ports import free_port
 
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
-from admission.kinds import all_kinds, frameworks_known
+from admission.kinds import all_kinds, frameworks_known, parse_form
 from admission.kinds.grouped import GroupedKind
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
@@ -30,7 +30,7 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
-from tests.custom_kinds import definition
+from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from webhooks.certificates import Certificates
 from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
@@ -44,7 +44,10 @@ SLUICE = f"system:serviceaccount:{NAMESPACE}:sluice"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 MANIFESTS = Path(__file__).parents[1] / "kinds" / "manifests"
 FRAMEWORKS = frameworks_known()
-DEFINED = [kind for kind in all_kinds(frameworks=FRAMEWORKS) if kind.is_custom]
+RULE = {"queue": "lq", "namespaces": ["default"], "kinds": ["batch/job"], "matchLabels": {"team": "a"}}
+INTEGRATIONS = {"frameworks": [*FRAMEWORKS], "kinds": [TRAINING_RUN_FORM], "rules": [RULE]}
+"""All kinds, one of a user's own, and a rule for Jobs without a queue label."""
+DEFINED = [kind for kind in all_kinds(frameworks=FRAMEWORKS, own=[parse_form(TRAINING_RUN_FORM)]) if kind.is_custom]
 CUSTOM = [kind for kind in DEFINED if not isinstance(kind, GroupedKind)]
 """What has its pods grouped is only watched."""
 OTHER_GATES = (
@@ -84,7 +87,7 @@ ROLES = [
         {
             "replicas": 2,
             "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
-            "config": {"integrations": {"frameworks": [*FRAMEWORKS]}},
+            "config": {"integrations": INTEGRATIONS},
             "rbac": {"userRoles": False},
         }
     )
@@ -185,7 +188,9 @@ async def _install(sandbox: Sandbox, folder: Path) -> User:
 
 def custom_object(kind: Any) -> Object:
     """One of a custom kind, that waits in the queue."""
-    found = (next(yaml.safe_load_all(file.read_text())) for file in sorted(MANIFESTS.glob("*.yaml")))
+    found = [next(yaml.safe_load_all(file.read_text())) for file in sorted(MANIFESTS.glob("*.yaml"))]
+    role = {"role": "main", "count": 1, "template": {"spec": {"containers": [{"name": "main", "image": "pause"}]}}}
+    found.append({"apiVersion": "example.com/v1", "kind": "TrainingRun", "spec": {"roles": [role]}})
     known = f"{kind.group}/{kind.versions[0]}", kind.kind
     obj: Object = next(each for each in found if (each["apiVersion"], each["kind"]) == known)
     obj["metadata"] = {"name": kind.plural, "namespace": "default", "labels": {"sluice.dev/queue-name": "lq"}}
@@ -213,7 +218,7 @@ def _set(obj: Object, path: list[str], value: object) -> None:
 
 
 async def _pods_come_and_go(admin: Any) -> None:
-    """One is let run, one has taken its gate away itself, and one its label."""
+    """One is let run, one has taken its gate away itself, two are a group, and one has lost its label."""
     containers = [{"name": "main", "image": "pause"}]
     for name, queue in (("good", "lq"), ("bad", "none")):
         labels = {"sluice.dev/queue-name": queue}
@@ -225,6 +230,15 @@ async def _pods_come_and_go(admin: Any) -> None:
             if any(what == "DELETED" and obj["metadata"]["name"] == "bad" for _, what, obj, _ in batch):
                 break
     await _until(admin, "pods", partial(_is_ungated, "good"))
+    for name in ("one", "other"):
+        metadata = {
+            "name": name,
+            "labels": {"sluice.dev/queue-name": "lq", "sluice.dev/pod-group-name": "group"},
+            "annotations": {"sluice.dev/pod-group-total-count": "2"},
+        }
+        await admin.create("pods", "default", {"metadata": metadata, "spec": {"containers": containers}})
+    for name in ("one", "other"):
+        await _until(admin, "pods", partial(_is_ungated, name))
     await admin.patch("pods", "default", "good", {"metadata": {"labels": {"sluice.dev/managed": None}}})
     await _until(admin, "pods", lambda obj: obj["metadata"].get("labels", {}).get("sluice.dev/managed") == "true")
 
@@ -235,7 +249,7 @@ def _is_ungated(name: str, obj: Object) -> bool:
 
 async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
     """All that Sluice does in a cluster, on the whole by `sluice serve` itself."""
-    (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": {"frameworks": [*FRAMEWORKS]}}))
+    (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": INTEGRATIONS}))
     webhook = free_port()
     flags = (
         f"--config={folder / 'sluice.yaml'}",
@@ -257,11 +271,15 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         await replica.until("leading")
         await admin.create("jobs", "default", job("short", seconds=1))
         await admin.create("jobs", "default", job("long", seconds=3600))
+        ruled = job("ruled", seconds=3600)
+        ruled["metadata"]["labels"] = {"team": "a"}
+        assert (await admin.create("jobs", "default", ruled))["spec"]["suspend"] is True
         for kind in CUSTOM:
             created = await admin.create(kind.plural, "default", custom_object(kind))
             await _make_child(admin, kind, created)
         for kind in CUSTOM:
             await _until(admin, kind.plural, lambda obj, kind=kind: not kind.observe(obj).suspended)
+        await _until(admin, "jobs", lambda obj: obj["metadata"]["name"] == "ruled" and not obj["spec"]["suspend"])
         await _pods_come_and_go(admin)
         await _until(admin, "jobs", lambda obj: obj.get("status", {}).get("succeeded") == 1)
         await _until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
