@@ -1,0 +1,43 @@
+"""The leader's timer under the event loop that `serve` runs on, whose times are whole milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from admission.controller.state.timer import Timer
+from admission.serving.loop import new_loop
+
+
+async def set_in_the_moment_of_a_call() -> None:
+    """Return once the second call has come, asked for while the clock may show less than the time of the first."""
+    timer, called = Timer(), asyncio.Event()
+    await asyncio.sleep(0.001)  # so that the loop's clock is fresh
+    timer.set(0.0104, lambda: timer.set(0.0009, called.set))
+    await called.wait()
+
+
+@pytest.mark.parametrize("factory", [new_loop, asyncio.new_event_loop])
+def test_a_time_that_is_set_in_the_moment_of_a_call_has_a_call_of_its_own(factory):
+    async def often() -> None:
+        for _ in range(20):
+            await set_in_the_moment_of_a_call()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(often())
+
+
+async def test_the_earliest_of_several_times_counts():
+    timer, calls = Timer(), asyncio.Queue()
+    timer.set(3600, lambda: calls.put_nowait("late"))
+    timer.set(0.001, lambda: calls.put_nowait("early"))
+    timer.set(3600, lambda: calls.put_nowait("later"))
+    assert await calls.get() == "early"
+    timer.set(0.001, lambda: calls.put_nowait("next"))
+    assert await calls.get() == "next"
+    timer.set(3600, lambda: calls.put_nowait("never"))
+    timer.cancel()
+    timer.set(0, lambda: calls.put_nowait("after"))
+    assert await calls.get() == "after"
+    assert calls.empty()
