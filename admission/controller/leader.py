@@ -56,8 +56,8 @@ class Leader:
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
         environment = Environment(kinds, context, policy.pods_ready)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
-        self.groups = PodGroups(reconciler=self.reconciler, writer=writer, events=events, inbox=inbox)
         labels = LostLabels(kinds, client, writer, inbox, reads)
+        self.groups = PodGroups(reconciler=self.reconciler, labels=labels, writer=writer, events=events, inbox=inbox)
         self.children = Children(
             reconciler=self.reconciler,
             groups=self.groups,

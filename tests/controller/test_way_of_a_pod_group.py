@@ -321,6 +321,23 @@ async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
     assert await held(cluster) == 2000
 
 
+@pytest.mark.parametrize("those", [["g-1"], ["g-0", "g-1"]], ids=["one", "all"])
+async def test_pods_whose_labels_are_taken_while_nobody_watches_keep_their_quota(cluster, those):
+    await create(cluster, *(member(f"g-{number}", 2, cpu="2") for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.end()
+    for name in those:
+        await cluster.user.patch("pods", "team-a", name, {"metadata": {"labels": None}})
+    await cluster.start(kinds=KINDS)
+    await pods_until(
+        cluster, lambda found: all("sluice.dev/managed" in found[name]["metadata"].get("labels", {}) for name in those)
+    )
+    await create(cluster, pod("beside"), member("again", 2, cpu="2"))
+    await cluster.record("beside", "pending", reason="WaitingForQuota")
+    await pods_until(cluster, lambda found: "again" not in found)
+    assert await held(cluster) == 4000
+
+
 async def test_a_pod_for_another_queue_joins_no_running_group(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))

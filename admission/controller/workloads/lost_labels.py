@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.errors import NotFound
@@ -13,6 +14,8 @@ from admission.controller.state.inbox import Answered, ObjectsChanged
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from admission.cluster.client import Client
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
@@ -40,9 +43,41 @@ class LostLabels:
 
     def check(self, kind: Kind, obj: Object) -> None:
         """Have it told what has become of the object, which was last seen so: that it is gone, or how it is now."""
-        task = asyncio.create_task(self._check(kind, obj))
+        self._do(self._check(kind, obj))
+
+    def find(
+        self, kind: Kind, namespace: str, belongs: Callable[[Object], bool], then: Callable[[bool], None] | None = None
+    ) -> None:
+        """Look for objects that nobody hears of, and that ought to have the label: those that `belongs` knows.
+
+        They get it back, and the watch tells of them. `then` is told whether there are any, or nobody can tell yet.
+        """
+        self._do(self._find(kind, namespace, belongs, then))
+
+    def _do(self, reading: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(reading)
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
+
+    async def _find(
+        self, kind: Kind, namespace: str, belongs: Callable[[Object], bool], then: Callable[[bool], None] | None
+    ) -> None:
+        path = f"{self._kinds.path(kind, namespace, '-').removesuffix('/-')}"
+        found = False
+        try:
+            params = {"labelSelector": f"{kind.watched_label}!=true"}
+            async with aclosing(self._client.list_pages(path, params=params)) as pages:
+                async for page in pages:
+                    for obj in filter(belongs, page["items"]):
+                        found = True
+                        metadata = {"uid": obj["metadata"]["uid"], "labels": {kind.watched_label: "true"}}
+                        patch = Patch(f"{path}/{obj['metadata']['name']}", {"metadata": metadata})
+                        self._writer.submit(patch, lambda _: None)
+        except ClusterError as error:
+            log.warning("cannot look for objects without label in %s: %s", path, error)
+            found = True
+        if then is not None:
+            then(found)
 
     async def _check(self, kind: Kind, obj: Object) -> None:
         metadata = obj["metadata"]

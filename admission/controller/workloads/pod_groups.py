@@ -9,6 +9,7 @@ Pods that have ended stay until somebody deletes them. A new group may have the 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import Answered, ObjectsChanged, StepDone
+from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.tracked import StoredObject, is_older
 from admission.controller.workloads.group_owners import GroupOwners
@@ -31,6 +32,7 @@ from admission.kinds.common import first
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import (
     FAST,
+    GATE,
     RETRIABLE,
     ROLE,
     STARTED_WITH,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_owners import GroupOwner
     from admission.controller.workloads.group_plan import Plan
+    from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object
 
@@ -61,12 +64,15 @@ if TYPE_CHECKING:
 class PodGroups:
     """All pods that are in groups, and the requests about them."""
 
-    def __init__(self, *, reconciler: Reconciler, writer: Writer, events: EventRecorder, inbox: Inbox) -> None:
+    def __init__(
+        self, *, reconciler: Reconciler, labels: LostLabels, writer: Writer, events: EventRecorder, inbox: Inbox
+    ) -> None:
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
         """None where pods are not queued: then there are no groups."""
+        self._labels = labels
         self._writer = writer
         self._events = events
         self._inbox = inbox
@@ -90,8 +96,10 @@ class PodGroups:
         if self._kind is None or (kind.group, kind.kind) != POD or self._registry.get(uid) is not None:
             return False
         if uid not in self._group_of:
-            group = group_of(obj)
-            if not group or not kind.queue_name(obj):
+            starter, group = self._starter(obj), group_of(obj)
+            if starter is not None:
+                group = starter.record.workload.name
+            elif not group or not kind.queue_name(obj):
                 return False
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
@@ -101,6 +109,14 @@ class PodGroups:
             members[uid] = member_of(obj, known, queue=first(metadata.get("labels"), self._conventions.queue_labels))
             self._changed[key] = None
         return True
+
+    def _starter(self, obj: Object) -> Tracked | None:
+        """The group that has started a pod, whatever labels that has by now."""
+        metadata = obj["metadata"]
+        tracked = self._registry.get((metadata.get("annotations") or {}).get(STARTED_WITH, ""))
+        if tracked is None or GATE.is_closed(obj) or not self._kinds.is_composed(tracked.record.workload):
+            return None
+        return tracked if tracked.record.workload.namespace == metadata["namespace"] else None
 
     def has(self, uid: str) -> bool:
         """Whether it is a pod of a group, and exists as far as is known."""
@@ -288,13 +304,36 @@ class PodGroups:
             self._inbox.wake()
 
     def look(self, tracked: Tracked) -> None:
-        """What is known of its pods is what the watch has told."""
-        self.touch(tracked)
-        result = {"metadata": {"uid": tracked.uid}}
+        """What is known of its pods is what the watch has told; if that is nothing, they may only lack the label."""
         workload = tracked.record.workload
         owner = self._owners.of((workload.namespace, workload.name))
-        is_made = owner is not None and owner.makes_pods
-        self._inbox.put(StepDone(tracked.uid, Step.WAIT, result if is_made or self._members(tracked) else _NOBODY))
+        if self._members(tracked) or (owner is not None and owner.makes_pods):
+            self.touch(tracked)
+            self._inbox.put(StepDone(tracked.uid, Step.WAIT, {"metadata": {"uid": tracked.uid}}))
+            return
+        tracked.in_flight = tracked.in_flight or Step.WAIT
+
+        def then(found: bool) -> None:
+            if found:
+                asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Due(tracked.uid))
+            else:
+                self._inbox.put(StepDone(tracked.uid, Step.WAIT, _NOBODY))
+
+        self._labels.find(self._pod_kind, workload.namespace, self._is_lost, then)
+
+    def look_for_the_lost(self) -> None:
+        """Find pods whose label was taken away while nobody watched, of groups of which others are known, too."""
+        groups = (each.record.workload for each in self._registry)
+        for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
+            self._labels.find(self._pod_kind, namespace, self._is_lost)
+
+    def _is_lost(self, obj: Object) -> bool:
+        """Whether a pod without the label by which it is watched is one of a group on record."""
+        if self._kind is None or self._starter(obj) is not None:
+            return self._kind is not None
+        group = group_of(obj)
+        named = self._registry.named(self._kind, obj["metadata"]["namespace"], group) if group else None
+        return named is not None and GATE.is_closed(obj)
 
     def _members(self, tracked: Tracked) -> list[Member]:
         workload = tracked.record.workload
@@ -386,4 +425,6 @@ class PodGroups:
             self._writer.submit(deletion, partial(done, deletion))
 
 
+_PAUSE: Final = 2.0
+"""Seconds in which the watch is to tell of pods that have got their label back."""
 _NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})

@@ -187,6 +187,7 @@ class Requests:
         `forbidden`: kinds that it does not tell of. What waits of them is on hold; they are looked for once their list
         is complete, because nobody would tell of the deletion of one that was read before.
         """
+        self._groups.look_for_the_lost()
         for uid in [tracked.uid for tracked in self._state.registry]:
             tracked = self._state.registry.get(uid)
             if tracked is None or tracked.seen is not None or tracked.in_flight is not None:
