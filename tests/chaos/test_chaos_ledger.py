@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import delete, insert, update
 
 from admission.cli.demo.plan import queue_documents
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.database.connection import Location, connect
-from admission.store.database.tables import admissions, workloads
+from admission.store.database.tables import admissions, transitions, workloads
 from admission.store.store import Store
 from tests.chaos import ledger
 from tests.chaos.storm import plan_of
@@ -37,6 +37,7 @@ async def good(database_url):
 
 
 def _ran(number, job):
+    """It waited for a second for nobody had looked at it, then for quota."""
     begin, end, revision = 1000.0 + 10 * number, 1005.0 + 10 * number, 100 + 10 * number
     common = {"namespace": job.team, "cluster_queue": job.team, "local_queue": "jobs", "priority": 0}
     yield insert(workloads).values(
@@ -44,6 +45,11 @@ def _ran(number, job):
         message="", evict_reason="", created_at=1.0, queued_at=1.0, state="finished", outcome="Succeeded",
         admitted_at=begin, finished_at=end, revision=1,
     )  # fmt: skip
+    for at, state, reason in (
+        (1.0, "pending", "Queued"), (2.0, "pending", "WaitingForQuota"), (begin, "admitted", "Admitted"),
+        (end, "finished", "Succeeded"),
+    ):  # fmt: skip
+        yield insert(transitions).values(workload_uid=f"u{number}", at=at, state=state, reason=reason, message="")
     for resource in PLAN.resources:
         yield insert(admissions).values(
             **common, workload_uid=f"u{number}", pod_set="main", resource=resource, flavor="pretend-nodes", count=2,
@@ -62,6 +68,7 @@ async def test_a_ledger_that_is_right(good, database_url):
     assert await ledger.settled(database_url)
 
 
+ADMITTED = (transitions.c.workload_uid == "u0") & (transitions.c.state == "admitted")
 FIRST = admissions.c.workload_uid == "u0"
 
 
@@ -75,6 +82,11 @@ FIRST = admissions.c.workload_uid == "u0"
         (update(admissions).where(FIRST).values(to_revision=99), "ends before it begins (2)"),
         (update(admissions).where(FIRST).values(workload_uid="u1", to_revision=115), "overlaps another (2)"),
         (update(admissions).where(FIRST).values(workload_uid="u1"), "2 admissions, 2 of them to its end, 1 starts"),
+        (
+            update(transitions).where(ADMITTED).values(at=500.0),
+            "u0: 499.000 s of waiting and 5.000 s of admissions in",
+        ),
+        (delete(transitions).where(ADMITTED), "u0: 0 admissions in the story, 1 in the ledger"),
         (update(workloads).values(outcome="Failed"), "how each Job ended: {'Failed': 2}"),
     ],
 )
