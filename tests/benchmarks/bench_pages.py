@@ -6,11 +6,15 @@ The pages are connections of another process that ask for what the overview asks
 from __future__ import annotations
 
 import asyncio
+import shutil
+import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from playwright.async_api import async_playwright
 
 from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
@@ -33,6 +37,10 @@ _SECONDS = 20
 _COMMITS_PER_SECOND = 2
 _ADMITTED_TOGETHER = 5
 _GOAL_PERCENT = 5.0
+_PAINTS = 9
+_PAINT_GOAL = 200.0
+_FIRST_PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+_OF_THE_DASHBOARD = {"X-Requested-With": "sluice-dashboard"}
 _TOKEN = "benchmark-" + "token"
 _SHAPE = (PodSet("main", 1, {"cpu": 1000}),)
 
@@ -56,13 +64,37 @@ async def run() -> list[Figure]:
                 finally:
                     pages.terminate()
                     await pages.wait()
+                painted = await _painted(address)
     admissions = _COMMITS_PER_SECOND * _ADMITTED_TOGETHER
     return [
+        painted,
         Figure(f"{_PAGES} overviews of {_QUEUES} ClusterQueues opened", f"{opening:.1f} s of processor time"),
         at_most("they stay open, nothing happens", quiet, _GOAL_PERCENT, "% of a core", 1),
         at_most(f"they stay open, {admissions} admissions/s", busy - alone, _GOAL_PERCENT, "% of a core more", 1),
         Figure("the admissions alone, without pages", f"{alone:.1f} % of a core"),
     ]
+
+
+async def _painted(address: str) -> Figure:
+    """How long the overview takes until something is seen, in a browser that has been here before, and signed in."""
+    what = "first paint of the overview"
+    executable = shutil.which("chromium")
+    if executable is None:
+        return Figure(what, "not measured: there is no chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            page = await browser.new_page()
+            await page.request.post(f"{address}/login", data={"token": _TOKEN}, headers=_OF_THE_DASHBOARD)
+            times = []
+            for _ in range(_PAINTS + 1):
+                await page.goto(f"{address}/ui/")
+                await page.get_by_role("heading", name="Overview").wait_for()
+                found = await page.wait_for_function(_FIRST_PAINT)
+                times.append(float(await found.json_value()))
+        finally:
+            await browser.close()
+    return at_most(f"{what}, median of {_PAINTS}", statistics.median(times[1:]), _PAINT_GOAL, "ms", 0)
 
 
 async def _share(store: Store, epoch: int, prefix: str) -> float:
