@@ -275,6 +275,7 @@ async def install(scene: Scene) -> None:
     await scene.kubectl("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=5m")
     (scene.folder / "queues.yaml").write_text(QUEUES)
     await scene.kubectl("apply", f"--filename={scene.folder / 'queues.yaml'}")
+    assert (len(scene.node.of("serve")), len(scene.node.of("webhook"))) == (3, 2)
     scene.tell("installed, three replicas and two gates are ready, and there are queues")
 
 
@@ -300,6 +301,7 @@ async def upgrade(scene: Scene) -> None:
     while scene.trusted() != 2:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
     assert all(pod.container["image"].endswith(":after") for pod in scene.node.of("serve"))
+    assert any(pod.said('"schema ') for pod in scene.node.of("serve")), "nobody has migrated the tables"
     await scene.leader()
     await scene.load.more(20)
     scene.tell("upgraded to another schema, one pod after the other; a second authority is trusted")
