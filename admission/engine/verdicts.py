@@ -25,7 +25,7 @@ from admission.engine.vocabulary import (
     Shortage,
 )
 from admission.model import sentences
-from admission.model.quantity import format_amount
+from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,6 +166,8 @@ def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetRe
     if reason == EXCEEDS_MAX_QUOTA and excess is not None:
         assert queue.tree is not None
         assert queue.node is not None
+        if excess.before + excess.asked >= UNLIMITED:
+            return sentences.ASK_FOR_LESS
         refused_by = narrowest(queue.node, queue.tree.index[excess.flavor, excess.resource], ever=True)
         more = format_amount(excess.resource, excess.before + excess.asked - excess.most)
         return sentences.raise_or_ask_less(refused_by, f"{more} {excess.resource}")

@@ -44,6 +44,8 @@ def parse_quantity(value: str | float, *, field: str = "") -> Fraction:
     if number is None:
         shown = text if len(text) <= _MAX_LENGTH else f"{text[:20]}..."
         hint = "; write Ki or k" if text.endswith("K") else ""
+        if re.search("[KMGTPE]i?B$", text):
+            hint = f"; write {text[:-1].replace('K', 'k') if text[-2] != 'i' else text[:-1]}"
         raise InvalidQuantity([(field, f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{hint}')])
     return number
 

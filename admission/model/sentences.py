@@ -115,10 +115,8 @@ def too_little_free(resource: str, flavor: str, asked: int, most: int) -> str:
 
 def never_enough(resource: str, flavor: str, asked: int, most: int) -> str:
     """More is asked for than the ClusterQueue could ever use."""
-    return (
-        f"{format_amount(resource, asked)} {resource} in flavor {flavor}, of which at most "
-        f"{format_amount(resource, most)} can ever be used"
-    )
+    amount = format_amount(resource, asked) if asked < UNLIMITED else "more than can be counted of"
+    return f"{amount} {resource} in flavor {flavor}, of which at most {format_amount(resource, most)} can ever be used"
 
 
 def untolerated(flavor: str, taint: str) -> str:
@@ -168,6 +166,7 @@ def raise_or_ask_less(refused_by: str, excess: str) -> str:
     return f"It can never start like this: ask for less, or have an admin raise {limit_of(refused_by)} by {excess}."
 
 
+ASK_FOR_LESS: Final = "It can never start like this: ask for less."
 CHANGE_THE_PODS: Final = (
     "It can never start like this: change nodeSelector, affinity or tolerations of its pods, or use another LocalQueue."
 )

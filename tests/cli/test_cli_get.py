@@ -349,6 +349,12 @@ async def test_deactivate_and_activate(sluice, workloads):
             )
 
 
+async def test_what_has_ended_is_not_called_held(sluice, workloads):
+    done = await sluice("hold", "job/ended", "-n", "team-a")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: ended has ended; nothing can be ordered about it any more\n"
+
+
 async def test_delete(sluice, queues):
     refused = await sluice("delete", "cq/team-b")
     assert refused.exit_code == 1

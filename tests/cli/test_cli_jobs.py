@@ -301,6 +301,7 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 hint = "; is it another namespace that you mean? Add -n NAMESPACE\n"
                 assert (await bob(*command)).stderr.endswith(hint)
                 assert not (await bob(*command[:1], "-n", "default", *command[1:])).stderr.endswith(hint)
+            assert (await alice("get", "wl", "-A")).stderr.endswith("names one: -n NAMESPACE\n")
             # Who may release any workload takes the label of its user away, too.
             assert (await alice("hold", "mine")).exit_code == 0
             while "It is held by its label" not in (await admin("why", "mine")).stdout:
@@ -309,7 +310,7 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
             assert released.stdout.endswith(" released\n"), released.stderr
             assert "sluice.dev/hold" not in (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
             assert (await admin("deactivate", "mine")).exit_code == 0
-            assert "`sluice activate` lets it queue again" in (await admin("release", "mine")).stderr
+            assert "lets it queue again with `sluice activate`" in (await admin("release", "mine")).stderr
             assert (await admin("activate", "mine")).exit_code == 0
             assert (await admin("hold", "mine")).exit_code == 0
             assert "is held by an admin" in (await alice("release", "mine")).stderr

@@ -86,6 +86,15 @@ def test_what_may_start_with_fewer_pods_is_not_said_to_be_hopeless():
     assert (explanation.reason, explanation.position_in_cluster_queue) == ("ExceedsMaxQuota", 0)
 
 
+def test_more_than_can_be_counted_is_told_without_a_number(world):
+    world.submit(workload("w", "a", 2**62, count=4))
+    world.admitted()
+    message = world.engine.explain("w").message
+    assert "more than can be counted of cpu in flavor " in message
+    assert message.endswith("It can never start like this: ask for less.")
+    assert "9223372" not in message
+
+
 @pytest.mark.parametrize("in_use", [0, 9])
 def test_more_than_could_ever_be(world, in_use):
     """Whatever else is in the way just now."""

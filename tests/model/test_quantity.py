@@ -91,6 +91,12 @@ def test_both_kilos_are_explained_to_who_writes_neither():
         amount("memory", "4K")
 
 
+@pytest.mark.parametrize(("value", "meant"), [("1GB", "1G"), ("10GiB", "10Gi"), ("512MB", "512M"), ("4KB", "4k")])
+def test_who_writes_bytes_is_told_what_that_is_here(value, meant):
+    with pytest.raises(InvalidQuantity, match=f"; write {meant}$"):
+        amount("memory", value)
+
+
 def test_negative_amounts_are_refused():
     with pytest.raises(InvalidQuantity, match="must not be negative, but is -1"):
         amount("cpu", "-1")

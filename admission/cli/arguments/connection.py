@@ -83,6 +83,12 @@ def has_no_namespace_flag() -> bool:
     return context is not None and context.params.get("namespace", "") is None
 
 
+def asks_all_namespaces() -> bool:
+    """Whether the command that runs was given -A."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("all_namespaces"))
+
+
 @asynccontextmanager
 async def connect(connection: Connection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
     """The Sluice of `connection`, for the time of the block. Raises CommandError if nothing says where it is.
@@ -95,6 +101,8 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
         try:
             yield sluice
         except Forbidden as error:
+            if "at the cluster scope" in str(error) and asks_all_namespaces():
+                raise CommandError(f"{error}; who may not see all namespaces names one: -n NAMESPACE") from error
             if not (error.namespace and has_no_namespace_flag()):
                 raise
             raise CommandError(f"{error}; {NAMESPACE_HINT}") from error

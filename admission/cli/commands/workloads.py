@@ -186,6 +186,8 @@ async def _order(
 ) -> None:
     from admission.client import Forbidden
 
+    if workload.finished:
+        raise CommandError(f"{workload.object_name} has ended; nothing can be ordered about it any more")
     is_released = spec.get("hold") is False
     if is_released and workload.document["spec"].get("active") is False:
         raise CommandError(
