@@ -51,10 +51,10 @@ def definition(kind: Any, version: str | None = None) -> Object:
 
 
 @asynccontextmanager
-async def served(sandbox: Any, kind: Any, *, version: str | None = None) -> AsyncIterator[None]:
+async def served(sandbox: Any, kind: Any, *, version: str | None = None, end_pods: bool = True) -> AsyncIterator[None]:
     """The kind is served, and its controller runs, in the block."""
     await sandbox.local("admin").create("customresourcedefinitions", "", definition(kind, version))
-    operator = Operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind)
+    operator = Operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind, end_pods=end_pods)
     async with background(operator=operator.run()):
         yield
 

@@ -50,6 +50,7 @@ GOLDEN = {
         ("workers", 1, {"cpu": 1000, "memory": GI}),
     ],
     "appwrapper-v1beta2": [("component-0-0", 2, {"cpu": 1000, "memory": GI})],
+    "argo-workflow": [("workflow", 4, {"cpu": 1000, "memory": GI})],
     "sparkapplication": [
         ("driver", 1, {"cpu": 1000, "memory": (512 + 384) * MI}),
         ("executor", 2, {"cpu": 1000, "memory": (512 + 384) * MI}),

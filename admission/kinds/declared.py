@@ -226,7 +226,9 @@ class DeclaredKind(CommonKind):
     def templates(self, obj: Object) -> list[Object]:
         """The templates of all places, with what a start has put in beside them."""
         return [
-            merged(place.template, as_template(paths.at(obj, place.into) or {})) if place.flat else place.template
+            merged(place.template, as_template(paths.at(obj, place.into) or {}, metadata=place.metadata))
+            if place.flat
+            else place.template
             for place in self.places(obj)
         ]
 
@@ -288,14 +290,15 @@ class DeclaredKind(CommonKind):
             of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
             asked = [templates.of_check(update) for update in updates if update.name == place.name]
             present = paths.at(obj, place.into)
-            template = as_template(present or {}) if place.flat else place.template
+            template = as_template(present or {}, metadata=place.metadata) if place.flat else place.template
             # What is put beside a template must not contradict what is in it.
             checked = merged(place.template, template) if place.flat else template
             templates.inject(checked, (*of_flavors, *asked, own), path=place.path)
             wanted, original = templates.inject(template, (*of_flavors, *asked, own), path=place.path)
-            wanted = flattened(wanted) if place.flat else wanted
+            wanted = flattened(wanted, metadata=place.metadata) if place.flat else wanted
             absent = [key for key in wanted if not isinstance((present or {}).get(key), dict | list)]
             noted = {"given": wanted, "original": original, "absent": absent, "flat": place.flat}
+            noted |= {"metadata": place.metadata} if place.metadata else {}
             if present is None:
                 noted["whole"] = True
                 if paths.at(obj, place.into[:-1]) is None and place.into[-1] == "0":
@@ -357,10 +360,10 @@ class DeclaredKind(CommonKind):
 
 def _restore(present: Object, put_in: Mapping[str, Any], where: str) -> list[Object]:
     """The operations at one place; a part that was not there before is removed once nothing is left in it."""
-    given, flat = put_in["given"], put_in["flat"]
-    template = as_template(present) if flat else present
-    change = templates.restore(template, put_in["original"], as_template(given) if flat else given)
-    change = flattened(change) if flat else change
+    given, flat, metadata = put_in["given"], put_in["flat"], put_in.get("metadata", "")
+    template = as_template(present, metadata=metadata) if flat else present
+    change = templates.restore(template, put_in["original"], as_template(given, metadata=metadata) if flat else given)
+    change = flattened(change, metadata=metadata) if flat else change
     after = merged(present, change)
     for part in put_in["absent"]:
         if part in after and not after[part]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from admission.kinds import appwrapper, ray, spark, trainjob
+from admission.kinds import appwrapper, argo, ray, spark, trainjob
 from admission.kinds.forms import parse_form
 
 _JOBSET: Final = {
@@ -163,6 +163,18 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "succeeded": [{"path": "status.applicationState.state", "in": ["COMPLETED"]}],
         "failed": [{"path": "status.applicationState.state", "in": ["FAILED"]}],
     },
+    {
+        # A suspended one makes no pods any more, but those that run go on to their end: only its pods tell of them.
+        "group": "argoproj.io",
+        "kind": "Workflow",
+        "plural": "workflows",
+        "versions": ["v1alpha1"],
+        "suspend": "spec.suspend",
+        "podSets": [{"path": "spec", "name": "workflow", "template": "templates"}],
+        "ready": [{"path": "status.phase", "in": ["Running"]}],
+        "succeeded": [{"path": "status.phase", "in": ["Succeeded"]}],
+        "failed": [{"path": "status.phase", "in": ["Failed", "Error"]}],
+    },
 )
 """The forms, without those functions."""
 
@@ -171,6 +183,7 @@ _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults},
     "ray.io/rayservice": {"places": ray.service_places},
     "workload.codeflare.dev/appwrapper": {"places": appwrapper.places, "wrapped": appwrapper.wrapped},
+    "argoproj.io/workflow": {"places": argo.places, "faults": argo.faults},
     "sparkoperator.k8s.io/sparkapplication": {"places": spark.places, "faults": spark.faults},
 }
 

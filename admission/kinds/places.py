@@ -30,6 +30,8 @@ class Place(NamedTuple):
     """
     flat: bool = False
     """Whether labels, annotations, nodeSelector and tolerations are fields of that object itself."""
+    metadata: str = ""
+    """Of a flat object: the field that has labels and annotations; empty: they are beside the others."""
     ended: int = 0
     """How many of the pods have ended well and are gone: their quota can be given back."""
     each: int = 1
@@ -136,17 +138,20 @@ class PodSetForm:
         return tuple((*found.keys, *path) for path in given if path)
 
 
-def as_template(info: Mapping[str, Any]) -> Object:
+def as_template(info: Mapping[str, Any], *, metadata: str = "") -> Object:
     """A flat object, as a template with the same labels, annotations, nodeSelector and tolerations."""
     template: Object = {}
     for part, fields in _PARTS.items():
-        if here := {field: info[field] for field in fields if info.get(field) is not None}:
+        source = info.get(metadata) or {} if part == "metadata" and metadata else info
+        if here := {field: source[field] for field in fields if source.get(field) is not None}:
             template[part] = here
     return template
 
 
-def flattened(patch: Mapping[str, Any]) -> Object:
+def flattened(patch: Mapping[str, Any], *, metadata: str = "") -> Object:
     """A merge patch of a template, as one of a flat object."""
+    if metadata:
+        return {**patch.get("spec", {}), **({metadata: patch["metadata"]} if "metadata" in patch else {})}
     return {field: value for part in _PARTS for field, value in patch.get(part, {}).items()}
 
 

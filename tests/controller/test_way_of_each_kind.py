@@ -79,6 +79,7 @@ def whose_pods_stay(kind, obj):
     for place in kind.places(obj):
         target = at(obj, place.into) if place.flat and place.into[0] == "spec" and at(obj, place.into) else None
         metadata = target if target is not None else place.template.setdefault("metadata", {})
+        metadata = metadata.setdefault(place.metadata, {}) if place.metadata else metadata
         metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
     return obj
 
@@ -115,6 +116,7 @@ async def until_admitted(world, kind, created, amounts):
     templates = [at(running, place.into) for place in places]
     for place, template in zip(places, templates, strict=True):
         spec, metadata = (template, template) if place.flat else (template["spec"], template["metadata"])
+        metadata = template[place.metadata] if place.metadata else metadata
         assert spec["nodeSelector"] == {"type": "kwok"}
         assert spec["tolerations"] == [TOLERATION]
         assert metadata["labels"]["sluice.dev/workload-uid"] == created["metadata"]["uid"]

@@ -24,11 +24,15 @@ _SUSPENDED = Condition("Suspended")
 
 
 class Operator(Controller[tuple[str, str]]):
-    """For one kind. A suspended object has no pods; one of which a pod fails has failed; else pods run to their end."""
+    """For one kind. A suspended object has no pods; one of which a pod fails has failed; else pods run to their end.
 
-    def __init__(self, local: LocalClient, clock: Clock, kind: DeclaredKind) -> None:
+    Where it does not `end_pods`, as Argo, those of a suspended object run on, and no new ones are made.
+    """
+
+    def __init__(self, local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True) -> None:
         super().__init__(local, clock)
         self._kind = kind
+        self._end_pods = end_pods
         self.plurals = (kind.plural, "pods")
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
@@ -48,7 +52,7 @@ class Operator(Controller[tuple[str, str]]):
         pods = [pod for pod in self.local.list("pods", key[0]) if (controller_of(pod) or {}).get("uid") == uid]
         suspended = self._kind.gated_by.is_closed(obj)
         if suspended:
-            for pod in pods:
+            for pod in pods if self._end_pods else ():
                 if "deletionTimestamp" not in pod["metadata"]:
                     await self.remove("pods", pod)
         else:
@@ -111,7 +115,10 @@ def _pod(obj: Object, name: str, template: Object) -> Object:
     owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "controller": True, "blockOwnerDeletion": True}
     owner |= {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
-    for container in pod["spec"]["containers"]:  # what operators add by themselves has requests only
+    for container in (
+        *pod["spec"]["containers"],
+        *pod["spec"].get("initContainers", ()),
+    ):  # what operators add by themselves has requests only
         container.setdefault("image", "pause")
     return {
         "apiVersion": "v1",

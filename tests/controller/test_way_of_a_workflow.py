@@ -1,0 +1,99 @@
+"""Argo Workflows: one that is suspended starts no more steps, but those that run go on to their end."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import pods_of, served, until
+from job_examples import TOLERATION, cluster_queue, flavor, is_gated, job, local_queue, runs
+from kind_manifests import document
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "argoproj.io/workflow"))
+WORKFLOW = KINDS.get("argoproj.io", "Workflow")
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world):
+    """A cluster with Argo, with a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue("user-queue"))
+    async with served(world.sandbox, WORKFLOW, end_pods=False):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def workflow():
+    """Its pods run until they are ended."""
+    obj = document("argo-workflow")
+    obj["spec"] |= {"suspend": True, "podMetadata": {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}}
+    del obj["spec"]["templates"][1]["container"]["resources"]["requests"]["memory"]
+    return obj
+
+
+async def test_evicted_it_holds_its_quota_until_its_running_steps_have_ended(cluster):
+    user = cluster.user
+    created = await user.create("workflows", "team-a", workflow())
+    started = await until(user, "workflows", "fan-out", lambda obj: not WORKFLOW.observe(obj).suspended)
+    assert started["spec"]["nodeSelector"] == {"type": "kwok"}
+    assert started["spec"]["tolerations"] == [TOLERATION]
+    labels = started["spec"]["podMetadata"]["labels"]
+    assert labels == {"sluice.dev/workload-uid": created["metadata"]["uid"]}
+    while len(found := [each for each in pods_of(user, created) if each["status"].get("phase") == "Running"]) < 4:
+        await until(user, "pods", "fan-out-workflow-3", lambda obj: obj["status"].get("phase") == "Running")
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await until(user, "workflows", "fan-out", lambda obj: WORKFLOW.observe(obj).suspended)
+    for each in found[1:]:
+        await user.patch(
+            "pods", "team-a", each["metadata"]["name"], {"status": {"phase": "Succeeded"}}, subresource="status"
+        )
+    record = await cluster.record("fan-out", "evicting")
+    assert sum(each.usage["cpu"] for each in record.admission.pod_sets) == 4000
+    last = found[0]["metadata"]["name"]
+    await user.patch("pods", "team-a", last, {"status": {"phase": "Succeeded"}}, subresource="status")
+    assert (await cluster.record("fan-out", "pending")).admission is None
+    assert user.get("workflows", "team-a", "fan-out")["spec"] == created["spec"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"parallelism": None}, "spec.parallelism: is missing"),
+        ({"workflowTemplateRef": {"name": "other"}}, "spec.workflowTemplateRef: its pods are not in the Workflow"),
+        ({"podSpecPatch": "containers: []"}, "spec.podSpecPatch: its pods are not in the Workflow"),
+        (
+            {"templates": [{"name": "main", "dag": {"tasks": [{"name": "a", "templateRef": {"name": "other"}}]}}]},
+            "spec.templates[0].templateRef: its pods are not in the Workflow",
+        ),
+        (
+            {"templates": [{"name": "main", "container": {}, "sidecars": [{"name": "side"}]}]},
+            "spec.templates[0].sidecars: what this asks for cannot be counted",
+        ),
+    ],
+)
+def test_whose_pods_are_not_known_is_refused(spec, says):
+    obj = workflow()
+    obj["spec"] |= spec
+    (found,) = [": ".join(fault) for fault in WORKFLOW.faults(obj)]
+    assert found.startswith(says)
+
+
+async def test_no_step_more_than_the_peak(cluster):
+    """What raises its parallelism while it runs, past the webhook, is stopped, and waits for more quota."""
+    await cluster.user.create("workflows", "team-a", workflow())
+    await until(cluster.user, "workflows", "fan-out", lambda obj: not WORKFLOW.observe(obj).suspended)
+    await cluster.submit(job("after", queue="user-queue", cpu="1"))
+    await cluster.user.patch("workflows", "team-a", "fan-out", {"spec": {"parallelism": 40}})
+    stopped = await until(cluster.user, "workflows", "fan-out", lambda obj: WORKFLOW.observe(obj).suspended)
+    assert stopped["spec"]["parallelism"] == 40
+    assert is_gated(cluster.user.get("jobs", "team-a", "after"))
+    for each in pods_of(cluster.user, stopped):
+        name = each["metadata"]["name"]
+        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+    await cluster.record("fan-out", "pending")
+    await cluster.job("after", runs)
