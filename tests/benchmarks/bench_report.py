@@ -135,11 +135,13 @@ def _bulk(*, sqlite: bool) -> Iterator[str]:
         least, most = ("min", "max") if sqlite else ("least", "greatest")
         span = f"(b / {length} + k) * {length}"
         overlap = f"({least}(e, {span} + {length}) - {most}(b, {span}))"
-        yield f"""INSERT INTO {table} ({period}, cluster_queue, local_queue, namespace, submitted_by, priority, flavor,
-            resource, amount_seconds, borrowed_seconds)
+        for flavor in ("spot", "reserved"):
+            yield f"""INSERT INTO {table} ({period}, cluster_queue, local_queue, namespace, submitted_by, priority,
+            flavor, resource, amount_seconds, borrowed_seconds)
             SELECT {instant(span)}, 'cq-' || q, 'main', 'team-' || q, u, p, f, r,
             sum(cast(a as bigint) * {overlap}), sum(cast(a as bigint) * {overlap}) / 10
             FROM made, ({spans}) AS spans, {resources}
-            WHERE {span} < e AND {span} < {until // length * length} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""
+            WHERE f = '{flavor}' AND {span} < e AND {span} < {until // length * length}
+            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""
     yield f"UPDATE head SET rolled_up_to = {instant(str(until))}, revision = {_WORKLOADS + 1000}"
     yield "DROP TABLE made"
