@@ -105,9 +105,11 @@ class EventRecorder:
     ) -> bool:
         """Queue an event; False if it repeats one of late, or too many wait already.
 
-        Of one `occasion` of an object, if it is named, the API server keeps one event, whoever writes how many.
+        It repeats one with the same note, or, if it has an `occasion`, one of that. The API server keeps one event of
+        an occasion of an object, whoever writes how many.
         """
-        said, at = (regarding.uid, reason, note), self._now()
+        # What was true, then was not, and is again, has an occasion of its own: its event is the newest once more.
+        said, at = (regarding.uid, reason, occasion or note), self._now()
         if at - self._said.get(said, float("-inf")) < REPEAT_SECONDS:
             self.outcomes["repeated"] += 1
             return False

@@ -138,6 +138,19 @@ async def test_the_same_is_said_once_in_ten_minutes(server, client, running):
     assert recorder.outcomes == {"ok": 3, "repeated": 1}
 
 
+async def test_what_is_true_again_after_something_else_was_is_said_again(server, client, running):
+    server.script = [reply({}, 201)] * 3
+    recorder = EventRecorder(client)
+    running(recorder)
+    said = [("waits", "since 1"), ("stopped", "since 2"), ("waits", "since 3"), ("waits", "since 3")]
+    assert [
+        recorder.record(JOB, reason="Pending", action="Queue", note=note, occasion=f"{note} {since}")
+        for note, since in said
+    ] == [True, True, True, False]
+    await recorder.idle()
+    assert [orjson.loads(body)["note"] for body in server.bodies] == ["waits", "stopped", "waits"]
+
+
 async def test_too_many_events_are_dropped_and_counted_not_waited_for(client):
     recorder = EventRecorder(client, waiting=2)
     kept = [recorder.record(JOB, reason="Pending", action="Queue", note=str(n)) for n in range(5)]

@@ -175,9 +175,10 @@ class WorkloadEvents:
                 self._tell_long(waiting, now, text)
             elif text != waiting.told and record.message:
                 occasion = f"{text} since {waiting.since:.0f}"
-                is_new = hash(occasion) not in waiting.occasions
+                if hash(occasion) in waiting.occasions:
+                    occasion = f"{text} at {now:.0f}"
                 waiting.occasions.add(hash(occasion))
-                self._emit(record, PENDING, text, False, occasion if is_new else "")
+                self._emit(record, PENDING, text, False, occasion)
             else:
                 self._schedule(waiting, waiting.long_from)
                 continue
