@@ -77,7 +77,7 @@ constraints: $(INSTALLED)
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
 		--extra otel --extra sandbox --group pyproject.toml:dev pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
-		--constraint constraints.txt pyproject.toml -o deploy/image/requirements.txt
+		--constraint constraints.txt --extra otel pyproject.toml -o deploy/image/requirements.txt
 
 # Wheel, sdist, chart and site, in dist/; the same sources give the same files.
 dist: $(INSTALLED)

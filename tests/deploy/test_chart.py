@@ -209,6 +209,8 @@ def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_pat
         ({"database": {"type": "mysql"}}, "/database/type.*must be one of 'sqlite', 'postgresql'"),
         ({"config": {"fairSharin": {}}}, "at '/config': additional properties 'fairSharin' not allowed"),
         ({"config": {"retention": {"finishd": "9d"}}}, "'/config/retention': additional properties 'finishd' not"),
+        ({"opentelemetry": {"env": [{"name": "SLUICE_DATABASE_URL", "value": "x"}]}}, "'SLUICE_DATABASE_URL' does not"),
+        ({"opentelemetry": {"env": [{"name": "OTEL_SDK_DISABLED", "value": True}]}}, "got boolean, want string"),
         ({"config": {"leaseDuration": "5s"}}, "at '/config/leaseDuration': got string, want number"),
     ],
 )
@@ -291,6 +293,28 @@ def test_each_kind_that_is_on_has_a_rule_and_no_other():
     gate = one(documents, "Deployment", "sluice-webhook")["spec"]["template"]["spec"]["containers"][0]
     assert "--config=/etc/sluice/configuration/config.yaml" in gate["args"]
     assert not [each for each in rendered({}) if each["metadata"]["name"] == "sluice-kinds"]
+
+
+@pytest.mark.parametrize("name", ["sluice", "sluice-webhook"])
+def test_traces_are_sent_by_both_deployments_where_they_are_on(name: str):
+    documents = rendered(VALUE_SETS["postgresql"] | {"adminToken": {"secretName": "sluice-admin"}})
+    container = one(documents, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
+    variables = {each["name"]: each for each in container["env"]}
+    assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"]["value"] == "https://collector.example:4319"
+    assert variables["OTEL_EXPORTER_OTLP_HEADERS"]["valueFrom"]["secretKeyRef"]["name"] == "sluice-collector"
+    assert ("SLUICE_ADMIN_TOKEN" in variables) is (name == "sluice")
+    assert ("--opentelemetry" in container["args"]) is (name == "sluice-webhook")
+    assert {53, 4319} <= _ports_let_out(documents, name)
+    off = rendered({})
+    container = one(off, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
+    assert "env" not in container
+    assert "--opentelemetry" not in container["args"]
+    assert 4318 not in _ports_let_out(off, name)
+
+
+def _ports_let_out(documents: list[Object], name: str) -> set[int]:
+    rules = one(documents, "NetworkPolicy", name)["spec"].get("egress", [])
+    return {port["port"] for rule in rules for port in rule["ports"]}
 
 
 def test_what_is_made_of_something_else_is_up_to_date():

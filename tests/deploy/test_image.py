@@ -60,6 +60,15 @@ def test_commands_that_are_not_in_the_image_say_so(tree: Path):
     assert run_in(tree, "version").stdout.startswith("sluice ")
 
 
+def test_the_image_can_send_traces(tree: Path):
+    """Whoever turns the setting on in the chart needs no image of his own."""
+    code = "from admission.serving.tracing import Tracing; Tracing(version='1').close()"
+    command = [sys._base_executable, "-c", code]  # type: ignore[attr-defined]
+    environment = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def size(tree: Path) -> int:
     return sum(file.stat().st_size for file in tree.rglob("*") if file.is_file())
 
