@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import contextlib
 import logging
 import socket
@@ -108,3 +109,23 @@ def test_everything_else_is_an_error(loop_and_error, caplog, message):
         {"message": message, "exception": error if message == "something else" else RuntimeError("a defect")}
     )
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_the_name_of_a_host_that_nobody_asks_for_any_more_is_for_debugging(caplog):
+    """As of a database, when `serve` is ended while it looks for it."""
+
+    async def give_up() -> None:
+        looking = asyncio.create_task(asyncio.get_running_loop().create_connection(asyncio.Protocol, "x" * 64, 5432))
+        await asyncio.sleep(0)
+        looking.cancel()
+        await asyncio.wait([looking])
+        assert looking.cancelled()
+        del looking
+        while not caplog.records:
+            gc.collect()
+            await asyncio.sleep(0.01)
+
+    caplog.set_level(logging.DEBUG, logger="admission")
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(give_up())
+    assert [(record.levelname, record.name) for record in caplog.records] == [("DEBUG", "admission.serving.loop")]
