@@ -97,17 +97,21 @@ async def test_so_it_is_behind_a_pooler_of_transactions(sandbox, queues, tmp_pat
             await each_ran_once(sandbox, queues, 12)
 
 
-async def test_whoever_ends_orderly_hands_over_at_once(sandbox, queues, tmp_path, database_url):
+async def test_whoever_ends_orderly_in_the_midst_of_work_hands_over_at_once(sandbox, queues, tmp_path, database_url):
+    """Within the 30 s that a kubelet gives a pod by default, and the chart's."""
     async with serving(tmp_path, database_url, *LONG) as first:
         await first.until("leading")
         async with serving(tmp_path, database_url, *LONG) as second:
             await second.until_ready()
+            await submit(sandbox, [f"j{number}" for number in range(12)])
             first.send(signal.SIGTERM)
-            await first.process.wait()
+            async with asyncio.timeout(30):
+                await first.process.wait()
             assert first.process.returncode == 0
             await second.until("leading")
             await submit(sandbox, ["after"])
-            await all_complete(sandbox.local("admin"), 1)
+            await all_complete(sandbox.local("admin"), 13)
+            await each_ran_once(sandbox, queues, 13)
 
 
 async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox, queues, tmp_path, database_url):
