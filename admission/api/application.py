@@ -209,7 +209,9 @@ async def listening(
         sockets = await listener.open_sockets(host, port)
     except OSError as error:
         why = error.strerror or error
-        raise AddressUnusable(f"the API cannot listen on {host}:{port} ({why}); choose another address") from error
+        raise AddressUnusable(
+            f"the API cannot listen on {host}:{port} ({why}); choose another address: --api-address HOST:PORT"
+        ) from error
     connections = Connections(ConnectionLimits.for_this_process())
     async with listener.listening(
         app, sockets, connections=connections, ssl_context=ssl_context, shutdown_seconds=_SHUTDOWN_SECONDS

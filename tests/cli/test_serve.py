@@ -106,7 +106,7 @@ async def test_a_port_that_is_taken(sandbox, tmp_path):
         async with serving(tmp_path, on_file(tmp_path), port=taken.getsockname()[1]) as replica:
             await replica.process.wait()
     assert replica.process.returncode == 1
-    assert "choose another address" in error_of(replica.log.decode())
+    assert "choose another address: --api-address HOST:PORT" in error_of(replica.log.decode())
     assert "never awaited" not in replica.log.decode()
 
 

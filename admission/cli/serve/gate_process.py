@@ -206,7 +206,8 @@ async def webhook_sockets(host: str, port: int) -> list[socket.socket]:
                 continue
             why = error.strerror or error
             raise AddressUnusable(
-                f"the webhooks cannot listen on {host}:{port} ({why}); choose another address"
+                f"the webhooks cannot listen on {host}:{port} ({why}); "
+                "choose another address: --webhook-address HOST:PORT"
             ) from error
 
 
