@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import create_engine, event, func, make_url, select
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
@@ -47,6 +47,8 @@ SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
 """Of the files beside a SQLite database: its log with index, a rollback journal, and the lock of the leader."""
 _TLS_OPTIONS = ("ssl", "sslmode", "sslrootcert", "sslcert", "sslkey")
 _BUSY_SECONDS = 10
+_END_SECONDS = 2
+"""How long the end of a held transaction is waited for."""
 _SQLITE_READERS = 2
 """Threads, and connections, for `Database.look`."""
 _LIMITS_OF_TRANSACTIONS = ("lock_timeout", "idle_in_transaction_session_timeout")
@@ -235,6 +237,11 @@ class Database:
                 await connection.execute(select(func.set_config("idle_in_transaction_session_timeout", "0", True)))
                 yield connection
             finally:
+                # So that its locks are free when this returns: of a connection that ends the server learns later. One
+                # that is lost has none.
+                with suppress(SQLAlchemyError, OSError, TimeoutError):
+                    async with asyncio.timeout(_END_SECONDS):
+                        await connection.rollback()
                 await connection.invalidate()
                 await connection.close()
 
