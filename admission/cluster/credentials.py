@@ -179,7 +179,7 @@ def _embedded_as_files(section: ConfigNode | None) -> None:
 @cache
 def _private_directory() -> Path:
     """Readable by this user alone; removed when the process ends."""
-    directory = tempfile.mkdtemp(prefix="sluice-")
+    directory = tempfile.mkdtemp(prefix="sluice-kubeconfig-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 

@@ -76,6 +76,12 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def kubeconfig_in(folder: Path) -> Path:
+    """Of the sandbox of a demo whose temporary files are there."""
+    (found,) = folder.glob("*/sandbox/kubeconfig")
+    return found
+
+
 LONG = "1000"
 """Jobs that are not done before a test, on whatever machine, has done something to the demo."""
 
@@ -95,7 +101,7 @@ async def test_a_small_demo_runs_to_its_end_and_keeps_its_promises(demo: Start, 
 async def test_a_job_that_is_started_past_the_queue_is_noticed(demo: Start, tmp_path: Path) -> None:
     process = await demo("--scene", "quotas", "--jobs", "20", "--nodes", "10", "--speed", "120")
     await read_until(process, "Live at")
-    kubeconfig = tmp_path / names_in(tmp_path)[0] / "sandbox" / "kubeconfig"
+    kubeconfig = kubeconfig_in(tmp_path)
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     spec = {"restartPolicy": "Never", "containers": [container]}
     job = {
