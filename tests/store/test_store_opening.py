@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from store_examples import admission, admitted, flavor, pending, workload
 
 from admission.store.audit_log import Author
-from admission.store.database.migrations import ensure_ready, migrate
+from admission.store.database.migrations import ensure_ready, migrate, plan
 from admission.store.database.tables import SCHEMA_VERSION
 from admission.store.errors import (
     AlreadyRunning,
@@ -61,6 +61,7 @@ async def refusal(url: str, kind: type[StoreError]) -> str:
         ("sqlite://host/file", "names no file"),
         ("postgresql://host", "names no database"),
         ("postgresql://u:secret@host/name?connect_timout=3", "unknown option 'connect_timout'"),
+        ("postgresql://u:secret@host/name?sslmode=verify", "sslmode=verify in the database URL is none of disable,"),
     ],
 )
 async def test_a_wrong_url(url: str, said: str):
@@ -90,7 +91,9 @@ async def test_the_ways_in_which_a_postgresql_url_is_written(postgresql: Postgre
     for variant in (f"{url}?sslmode=disable", f"{url}?ssl=prefer", url.replace("postgresql:", "postgres:")):
         async with Store.open(variant) as store:
             assert await store.health() is None
-    assert "cannot be reached" in await refusal(f"{url}?sslmode=require", DatabaseUnavailable)
+    # To wait would not help, so these end the start of `sluice serve`.
+    assert "does not speak TLS" in await refusal(f"{url}?sslmode=require", DatabaseUnusable)
+    assert "add sslrootcert" in await refusal(f"{url}?sslmode=verify-full", DatabaseUnusable)
 
 
 async def test_a_file_that_is_not_there_is_not_made(tmp_path: Path):
@@ -170,6 +173,7 @@ async def test_this_code_works_on_a_newer_schema_that_says_so(database_url: str)
         assert [obj.kind for obj in loaded.queue_objects] == ["ResourceFlavor"], "kinds of the newer one are left alone"
         assert [version.object.kind for version in await store.queues.changes_since(0)] == ["ResourceFlavor"]
     assert await migrate(database_url) == ("0999", "0999"), "a newer schema is left as it is"
+    assert await plan(database_url) == ("0999", ())
     with pytest.raises(SchemaMismatch, match="there is no way from schema 0999"):
         await migrate(database_url, SCHEMA_VERSION)
 
@@ -191,6 +195,10 @@ async def test_a_newer_schema_that_is_not_for_this_code(database_url: str):
     message = await refusal(database_url, SchemaMismatch)
     assert "has schema 0999, newer than this Sluice knows" in message
     assert "install the newer Sluice" in message
+    for refuses in (migrate, plan):
+        with pytest.raises(SchemaMismatch) as caught:
+            await refuses(database_url)
+        assert str(caught.value) == message
 
 
 @pytest.mark.postgres

@@ -19,7 +19,6 @@ from sqlalchemy import func, select
 import admission
 from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, make_private
-from admission.store.database.tables import SCHEMA_VERSION
 from admission.store.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -33,8 +32,9 @@ _ADVISORY_LOCK = 0x736C756963656D
 async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | None]:
     """Bring the database at `url` up or down to `revision` ("base": without tables) and return (before, after).
 
-    A SQLite file is made if it is not there. Raises SchemaMismatch for a revision that does not exist, and all that
-    `Store.open` raises for a database that cannot be reached.
+    A SQLite file is made if it is not there. The schema of a newer Sluice is left as it is. Raises SchemaMismatch for a
+    revision that does not exist and for a newer schema that this Sluice cannot work with, and all that `Store.open`
+    raises for a database that cannot be reached.
     """
     location = Location.parse(url)
     if location.path is not None:
@@ -45,8 +45,8 @@ async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | N
             if connection.dialect.name == "postgresql":
                 await connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             before = await schema_version.current(connection)
-            if revision == "head" and before is not None and before > SCHEMA_VERSION:
-                return before, before  # by a newer Sluice; whether this one can work on it is for `Store.open` to say
+            if revision == "head" and await schema_version.is_newer(connection, database):
+                return before, before
             await connection.run_sync(_migrate, revision, before)
             return before, await schema_version.current(connection)
     finally:
@@ -64,13 +64,14 @@ class Step:
 async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step, ...]]:
     """The schema of the database at `url`, and what `migrate` would do, in that order; nothing is changed.
 
-    Going back, a step is named for what it takes away. Raises SchemaMismatch, and all that `Store.open` raises for a
-    database that cannot be reached.
+    Going back, a step is named for what it takes away. Raises what `migrate` raises.
     """
     database = connect(Location.parse(url))
     try:
         async with database.read() as connection:
             before = await schema_version.current(connection)
+            if revision == "head" and await schema_version.is_newer(connection, database):
+                return before, ()
     finally:
         await database.close()
     from alembic.script import ScriptDirectory
@@ -78,8 +79,6 @@ async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step
     known = {script.revision: script.doc for script in ScriptDirectory.from_config(config()).walk_revisions()}
     target = {"head": max(known), "base": ""}.get(revision, revision)
     unknown = {one for one in (before, target) if one} - known.keys()
-    if before is not None and before > SCHEMA_VERSION and revision == "head":
-        return before, ()
     if unknown:
         raise SchemaMismatch(f"schema {min(unknown)} is none that this Sluice knows, {min(known)} to {max(known)}")
     low, high = sorted((before or "", target))

@@ -24,22 +24,34 @@ async def check(database: Database) -> None:
     """
     async with database.write() as connection:
         version = await current(connection)
-        if version is not None and version >= SCHEMA_VERSION:
-            # In a database that can only be read this is where it shows.
-            oldest = await connection.scalar(select(head.c.compatible_with).with_for_update())
-            if version == SCHEMA_VERSION or str(oldest) <= SCHEMA_VERSION:
-                return
-    name = database.location
-    if version is None:
-        raise SchemaMismatch(f"the database {name} is empty or not migrated; run `sluice migrate`")
-    if version < SCHEMA_VERSION:
+        if version is None:
+            raise SchemaMismatch(f"the database {database.location} is empty or not migrated; run `sluice migrate`")
+        if version < SCHEMA_VERSION:
+            raise SchemaMismatch(
+                f"the database {database.location} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; "
+                "run `sluice migrate`"
+            )
+        # In a database that can only be read this is where it shows.
+        oldest = await connection.scalar(select(head.c.compatible_with).with_for_update())
+        _refuse_if_too_new(version, oldest, database)
+
+
+async def is_newer(connection: AsyncConnection, database: Database) -> bool:
+    """Whether a newer Sluice has migrated the database, and this one can work on it. Raises SchemaMismatch if not."""
+    version = await current(connection)
+    if version is None or version <= SCHEMA_VERSION:
+        return False
+    _refuse_if_too_new(version, await connection.scalar(select(head.c.compatible_with)), database)
+    return True
+
+
+def _refuse_if_too_new(version: str, oldest: str | None, database: Database) -> None:
+    """`oldest` is what the newest migration says of the code that can work with it."""
+    if version > SCHEMA_VERSION and str(oldest) > SCHEMA_VERSION:
         raise SchemaMismatch(
-            f"the database {name} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; run `sluice migrate`"
+            f"the database {database.location} has schema {version}, newer than this Sluice knows ({SCHEMA_VERSION}); "
+            "install the newer Sluice, or take the schema back with it by `sluice migrate --to`"
         )
-    raise SchemaMismatch(
-        f"the database {name} has schema {version}, newer than this Sluice knows ({SCHEMA_VERSION}); "
-        "install the newer Sluice, or take the schema back with it by `sluice migrate --to`"
-    )
 
 
 async def current(connection: AsyncConnection) -> str | None:
