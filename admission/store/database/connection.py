@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from admission.store.database.driver_errors import translated
-from admission.store.database.tls import tls_context
+from admission.store.database.tls import SSL_MODES, tls_context
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
 from admission.store.records import PoolUse
 
@@ -113,6 +113,11 @@ class Location:
             )
         if url.query.get(_PGBOUNCER, "true") not in ("true", "false"):
             raise InvalidDatabaseUrl(f"pgbouncer={url.query[_PGBOUNCER]} in the database URL is neither true nor false")
+        for option in ("sslmode", "ssl"):
+            if url.query.get(option, "disable") not in SSL_MODES:
+                raise InvalidDatabaseUrl(
+                    f"{option}={url.query[option]} in the database URL is none of {', '.join(SSL_MODES)}"
+                )
         return cls(url.set(drivername="postgresql"), None)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,25 @@ def translated(database: object) -> Iterator[None]:
     except PoolTimeout as error:
         raise DatabaseBusy(f"all connections to the database {database} are in use; try again") from error
     except (OSError, TimeoutError) as error:
-        raise DatabaseUnavailable(
-            f"the database {database} cannot be reached ({_first_line(error)}); check that it runs and the URL is right"
-        ) from error
+        raise _unreached(error, database) from error
+
+
+def _unreached(error: Exception, database: object) -> StoreError:
+    """What it means that there is no connection. What waiting cannot change is DatabaseUnusable."""
+    what = _first_line(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return DatabaseUnusable(
+            f"the database {database} shows a certificate that is not believed ({what}); "
+            "check sslmode, sslrootcert and the host in the database URL"
+        )
+    if _NO_TLS in what:
+        return DatabaseUnusable(
+            f"the database {database} does not speak TLS ({what}); give it a certificate, or take sslmode out of the "
+            "database URL"
+        )
+    return DatabaseUnavailable(
+        f"the database {database} cannot be reached ({what}); check that it runs and the URL is right"
+    )
 
 
 def is_of_database(error: Exception) -> bool:
@@ -56,6 +73,8 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
         code = "SQLITE_NO_SUCH_TABLE"
     if "unsupported startup parameter" in str(cause):
         code = "PGBOUNCER"
+    if "root certificate file" in str(cause):
+        code = "NO_AUTHORITY"
     # asyncpg's protocol stumbles over a connection that the server has just ended.
     broken = isinstance(error, InternalError) and not code
     lost = _LOST if error.connection_invalidated or broken else None
@@ -63,13 +82,18 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
     return found and found[0](found[1].format(database, _first_line(cause)))
 
 
+_NO_TLS = "rejected SSL upgrade"
+"""What asyncpg says of a server that answers a client which wants TLS that it has none."""
 _LOST = (DatabaseUnavailable, "the connection to the database {} was lost ({}); it will be tried again")
 _LOCKED = (DatabaseBusy, "the database {} is locked by another process ({}); stop that process or try again")
 _READ_ONLY = (DatabaseUnusable, "the database {} cannot be written ({}); give Sluice the right to write it")
 _STANDBY = (DatabaseRefusesWrites, _READ_ONLY[1])
 _FULL = (DatabaseRefusesWrites, "the disk of the database {} is full ({}); make room")
 _UNMIGRATED = (SchemaMismatch, "the database {} lacks tables of Sluice ({}); run `sluice migrate`")
-_REFUSED = (DatabaseUnusable, "the database {} refuses the user ({}); check user and password in the database URL")
+_REFUSED = (
+    DatabaseUnusable,
+    "the database {} refuses the user ({}); check user, password and sslmode in the database URL",
+)
 # By the beginning of SQLite's error name or PostgreSQL's SQLSTATE, more special ones first.
 _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "SQLITE_NO_SUCH_TABLE": _UNMIGRATED,
@@ -88,6 +112,10 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "PGBOUNCER": (
         DatabaseUnusable,
         "the database {} is behind a pgbouncer that keeps no sessions ({}); add pgbouncer=true to the database URL",
+    ),
+    "NO_AUTHORITY": (
+        DatabaseUnusable,
+        "nobody says which certificate of the database {} to believe ({}); add sslrootcert to the database URL",
     ),
     "08": _LOST,
     "25006": _STANDBY,

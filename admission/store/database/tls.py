@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.store.errors import InvalidDatabaseUrl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+"""What `sslmode` can be."""
 
 _FILES = ("sslrootcert", "sslcert", "sslkey")
 
