@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from admission.serving.logs import LogFormat, LogLevel
     from admission.serving.tracing import Tracing
-    from webhooks.server import Expose
+    from webhooks.server import SelfReport
 
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
 
@@ -121,13 +121,17 @@ class KnownQueues:
 
 
 async def answer_for_ever(
-    order: Order, sockets: Sequence[socket.socket], expose: Expose | None = None, *, ending: asyncio.Event | None = None
+    order: Order,
+    sockets: Sequence[socket.socket],
+    report: SelfReport | None = None,
+    *,
+    ending: asyncio.Event | None = None,
 ) -> NoReturn:
     """Answer the webhook until cancelled, with whatever certificate is in the files. Raises nothing.
 
     Once `ending` is set, each answer closes its connection.
     """
-    await _answer(order, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), expose, ending)
+    await _answer(order, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), report, ending)
 
 
 async def answer_while_told(order: Order, sockets: Sequence[socket.socket]) -> None:
@@ -149,7 +153,7 @@ async def _answer(
     queues: KnownQueues,
     ready: asyncio.Event,
     times: ReviewTimes,
-    expose: Expose | None = None,
+    report: SelfReport | None = None,
     ending: asyncio.Event | None = None,
 ) -> NoReturn:
     own = [parse_form(document) for document in order.kinds]
@@ -172,7 +176,7 @@ async def _answer(
                 sockets,
                 ssl_context=context,
                 times=times,
-                expose=expose,
+                report=report,
                 ending=ending,
                 tracing=tracing,
             )
@@ -180,6 +184,8 @@ async def _answer(
         logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))
         ready.set()
         while True:
+            if report is not None:
+                report.shows(context.certificate)
             await asyncio.sleep(_LOOK_SECONDS)
             try:
                 context.refresh()
@@ -240,24 +246,26 @@ def _say(word: bytes) -> None:
         logger.debug("nobody listens to this process")
 
 
-def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool, expose: Expose | None = None) -> None:
+def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool, report: SelfReport | None = None) -> None:
     """What the process does, until it is asked to end; not `alone`: until the process that started it ends.
 
-    `expose`, for a process alone, writes its numbers for GET /metrics.
+    `report`, for a process alone, answers GET /metrics and GET /readyz.
     """
     gc.freeze()
     gc.set_threshold(20_000, 10, 100)  # a review leaves no cycles behind; to look for some takes milliseconds
     with log_to_stderr(order.log_level, order.log_format):
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_until_asked(order, sockets, alone=alone, expose=expose))
+            runner.run(_until_asked(order, sockets, alone=alone, report=report))
         logger.log(_of_end(alone=alone), "ended")
 
 
-async def _until_asked(order: Order, sockets: Sequence[socket.socket], *, alone: bool, expose: Expose | None) -> None:
+async def _until_asked(
+    order: Order, sockets: Sequence[socket.socket], *, alone: bool, report: SelfReport | None
+) -> None:
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(
-        answer_for_ever(order, sockets, expose, ending=ending) if alone else answer_while_told(order, sockets)
+        answer_for_ever(order, sockets, report, ending=ending) if alone else answer_while_told(order, sockets)
     )
 
     def end(number: signal.Signals) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 from aiohttp import web
@@ -27,7 +27,19 @@ if TYPE_CHECKING:
     from admission.serving.tracing import Tracing
     from webhooks.review import Reviewer
 
-    Expose: TypeAlias = Callable[[dict[str, Any]], bytes]
+
+class SelfReport(Protocol):
+    """What a gate tells of itself to whoever asks at its address."""
+
+    def shows(self, pem: bytes) -> None:
+        """To be told now and then which certificate is shown."""
+
+    def fault(self) -> str | None:
+        """Why no API server can use it; None: it can."""
+
+    def metrics(self, document: dict[str, Any]) -> bytes:
+        """Its numbers in Prometheus' text format; `document` is what `ReviewTimes.document` gives."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -43,21 +55,22 @@ def create_app(
     reviewer: Reviewer,
     times: ReviewTimes | None = None,
     *,
-    expose: Expose | None = None,
+    report: SelfReport | None = None,
     tracing: Tracing | None = None,
 ) -> web.Application:
     """POST /mutate takes an AdmissionReview and answers with one; GET /livez is for probes.
 
-    POST /managed is for the namespaces in which what has no queue label is queued, too. `expose` writes what `times`
-    has counted for GET /metrics; without it there is no such path. `tracing`: where spans of reviews go.
+    POST /managed is for the namespaces in which what has no queue label is queued, too. `report` answers GET /metrics
+    and GET /readyz; without it there are no such paths. `tracing`: where spans of reviews go.
     """
     times = times or ReviewTimes()
     app = web.Application(client_max_size=MAX_BODY)
     app.router.add_post("/mutate", _handler(reviewer.review, times, tracing))
     app.router.add_post("/managed", _handler(partial(reviewer.review, managed=True), times, tracing))
     app.router.add_get("/livez", _alive)
-    if expose is not None:
-        app.router.add_get("/metrics", _metrics(times, expose))
+    if report is not None:
+        app.router.add_get("/metrics", _metrics(times, report))
+        app.router.add_get("/readyz", _readiness(report))
     return app
 
 
@@ -68,7 +81,7 @@ async def answering(
     *,
     ssl_context: SSLContext,
     times: ReviewTimes | None = None,
-    expose: Expose | None = None,
+    report: SelfReport | None = None,
     limits: ConnectionLimits | None = None,
     ending: asyncio.Event | None = None,
     tracing: Tracing | None = None,
@@ -78,7 +91,7 @@ async def answering(
     Once `ending` is set, each answer closes its connection, so that its client makes the next one elsewhere.
     """
     connections = Connections(limits or webhook_limits())
-    app = create_app(reviewer, times, expose=expose, tracing=tracing)
+    app = create_app(reviewer, times, report=report, tracing=tracing)
     if ending is not None:
         app.middlewares.append(_closing(ending))
     async with listening(
@@ -125,9 +138,22 @@ async def _alive(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-def _metrics(times: ReviewTimes, expose: Expose) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _metrics(times: ReviewTimes, report: SelfReport) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(_: web.Request) -> web.Response:
-        return web.Response(body=expose(times.document()), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=report.metrics(times.document()), headers={"Content-Type": METRICS_TYPE})
+
+    return handle
+
+
+def _readiness(report: SelfReport) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """In the format of the API server's; who asks is told why, as it is nothing that its certificate does not say."""
+
+    async def handle(_: web.Request) -> web.Response:
+        fault = report.fault()
+        if fault is None:
+            return web.Response(text="ok")
+        text = f"[+]ping ok\n[-]certificate failed: {fault}\nreadyz check failed\n"
+        return web.Response(text=text, status=503, headers={"Cache-Control": "no-cache, private"})
 
     return handle
 

@@ -30,6 +30,12 @@ class DoorContext(ssl.SSLContext):
         self._current: ssl.SSLContext = self
         self.refresh()
 
+    @property
+    def certificate(self) -> bytes:
+        """The file (PEM) of the certificate that new connections are shown."""
+        assert self._served is not None, "`refresh` has seen to it"
+        return self._served[0]
+
     def refresh(self, client_ca: str | None = None) -> None:
         """Read the files again, and take `client_ca` (PEM; empty: ask for no certificates) if it is given.
 

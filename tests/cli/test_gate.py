@@ -11,7 +11,7 @@ import socket
 import ssl
 import sys
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -314,6 +314,38 @@ async def test_alone_it_waits_for_its_certificate_and_follows_it(tmp_path):
         while await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port)) == shown:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert (await caller.review())["allowed"] is True
+
+
+async def test_alone_it_tells_of_a_certificate_that_has_expired(tmp_path):
+    """The API server refuses Jobs then, and no connection gets as far as a request, which might be logged."""
+    port = free_port()
+    old = datetime.now(UTC) - timedelta(days=365)
+    Certificates(tmp_path, ["127.0.0.1"], now=lambda: old).renew()
+    metric = "sluice_webhook_certificate_end_timestamp_seconds"
+    async with alone(tmp_path, port) as process:
+        said = (await until_said(process, b"has expired")).decode()
+        assert f"({old + timedelta(days=90):%Y-%m-%d %H:%M:%S} UTC)" in said
+        status, text = await unchecked(port, "/readyz")
+        assert (status, text.splitlines()[1].partition(" (")[0]) == (
+            503,
+            "[-]certificate failed: the certificate of the webhook has expired",
+        )
+        assert (await unchecked(port, "/livez"))[0] == 200
+        Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC)).renew()
+        while (await unchecked(port, "/readyz"))[0] != 200:
+            pass
+        _, text = await unchecked(port, "/metrics")
+        (ends,) = (float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{metric} "))
+        assert ends == pytest.approx((datetime.now(UTC) + timedelta(days=90)).timestamp(), abs=3600)
+
+
+async def unchecked(port: int, path: str) -> tuple[int, str]:
+    """As probes ask, which look at no certificate."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://127.0.0.1:{port}{path}", ssl=False) as answer,
+    ):
+        return answer.status, await answer.text()
 
 
 async def test_alone_and_asked_to_end_it_answers_until_the_cluster_knows(tmp_path):

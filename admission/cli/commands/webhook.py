@@ -13,7 +13,7 @@ from admission.cli.configuration.integrations import IntegrationsSettings, read_
 from admission.cli.errors import InvalidSettings
 from admission.serving.listener import open_sockets
 from admission.serving.logs import LogFormat, LogLevel
-from webhooks.exposition import exposition
+from webhooks.exposition import Report
 from webhooks.gate import Order, run
 
 
@@ -123,4 +123,4 @@ def webhook(
         rules=integrations.queue_rules(),
         opentelemetry=opentelemetry,
     )
-    run(order, sockets=sockets, alone=True, expose=exposition)
+    run(order, sockets=sockets, alone=True, report=Report())

@@ -10,13 +10,14 @@ import signal
 import sys
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from admission.api.errors import AddressUnusable
 from admission.serving.listener import open_sockets
-from webhooks.exposition import review_family
+from webhooks.exposition import ShownCertificate, review_family
 from webhooks.gate import LINE_LIMIT, LOG_LEVEL, PING, READY, TIMES, Order
 
 if TYPE_CHECKING:
@@ -61,16 +62,19 @@ class Gate:
         self._unanswered = 0
         self._times: dict[str, Any] = {}
         """What the process has last told of its reviews; they are counted from its start on."""
+        self._certificate = ShownCertificate()
         self._queues: frozenset[tuple[str, str]] | None = None
         self._told: frozenset[tuple[str, str]] | None = None
 
     async def health(self) -> str | None:
-        """What is wrong: None while the process answers."""
-        return None if self._ready.is_set() else "the process that answers the webhook is not up; it is started again"
+        """What is wrong: None while the process answers, with a certificate that is not over."""
+        if not self._ready.is_set():
+            return "the process that answers the webhook is not up; it is started again"
+        return self._certificate.fault()
 
     def metrics(self) -> list[Metric]:
-        """How long reviews took, as of the last answer to a ping."""
-        return [review_family(self._times)]
+        """How long reviews took, and when the certificate ends, as of the last ping."""
+        return [review_family(self._times), *self._certificate.metrics()]
 
     async def ready(self) -> None:
         """Wait for the process, but not for ever: what keeps it from answering is in the log, and in `health`."""
@@ -149,8 +153,15 @@ class Gate:
             if self._ready.is_set():
                 self._unanswered += 1
                 self._tell(PING)
+                await self._look_at_certificate()
         log.error("the process that answers the webhook says nothing any more; it is killed")
         process.kill()
+
+    async def _look_at_certificate(self) -> None:
+        """Here, so that the process itself need not load what reads certificates."""
+        with suppress(OSError):  # without one the process is not ready, and says why
+            file = Path(self._order.certificate_directory) / "tls.crt"
+            self._certificate.shows(await asyncio.to_thread(file.read_bytes))
 
     def _tell_news(self) -> None:
         if self._queues is None or not self._ready.is_set():
