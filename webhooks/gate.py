@@ -16,7 +16,6 @@ import socket
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.serving.logs import LogFormat, LogLevel
-    from admission.serving.tracing import Tracing
     from webhooks.server import SelfReport
 
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
@@ -167,8 +165,11 @@ async def _answer(
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
     context = await _context(Path(order.certificate_directory))
     async with AsyncExitStack() as stack:
-        tracing = _tracing() if order.opentelemetry else None
-        if tracing is not None:
+        tracing: Tracing | None = None
+        if order.opentelemetry:
+            from admission.serving.tracing import Tracing  # an extra
+
+            tracing = Tracing()
             stack.callback(tracing.close)
         await stack.enter_async_context(
             answering(
@@ -191,12 +192,6 @@ async def _answer(
                 context.refresh()
             except UnusableCertificate as error:  # perhaps it is being written
                 logger.warning("the certificate stays as it was: %s", error)
-
-
-def _tracing() -> Tracing:
-    from admission.serving.tracing import Tracing
-
-    return Tracing(version=version("sluice"))
 
 
 async def _context(directory: Path) -> DoorContext:

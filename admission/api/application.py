@@ -124,11 +124,7 @@ def create_app(
     app.router.add_get("/livez", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/healthz", probes.ready)
-    app.router.add_get("/apis", discovery.groups)
-    app.router.add_get(f"/apis/{GROUP}", discovery.group)
-    app.router.add_get(PREFIX, discovery.resources)
-    app.router.add_get("/openapi/v3", document.index)
-    app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
+    _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster))
     deciding = deciding or NoController()
@@ -138,6 +134,15 @@ def create_app(
     _add_resources(app, store, Live(store, deciding, clock=now), estimate_of, now=now)
     add_dashboard(app)
     return app
+
+
+def _add_discovery(app: web.Application) -> None:
+    """What kubectl and other clients learn the API from."""
+    app.router.add_get("/apis", discovery.groups)
+    app.router.add_get(f"/apis/{GROUP}", discovery.group)
+    app.router.add_get(PREFIX, discovery.resources)
+    app.router.add_get("/openapi/v3", document.index)
+    app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
 
 
 def _add_sessions(app: web.Application, store: Store, login: Login) -> None:

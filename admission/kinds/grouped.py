@@ -11,21 +11,20 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from admission.kinds.base import HOLD, QUEUE_NAME, SUBMITTED_BY, KindStatus, Object
-from admission.kinds.common import NOTHING, CommonKind
-from admission.kinds.grouping import FAST, TOTAL
+from admission.kinds.base import HOLD, POD, QUEUE_NAME, SUBMITTED_BY, KindStatus, Object
+from admission.kinds.common import NOTHING
+from admission.kinds.grouping import FAST, TOTAL, group_of
 from admission.kinds.patches import additions, pointer
 from admission.kinds.requests import check_resources
+from admission.kinds.unchanged import UnchangedKind
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from admission.kinds.base import Outcome
+    from admission.kinds.base import Kind, Outcome
     from admission.kinds.limits import NamespaceContext
-    from admission.model.checks import PodSetUpdate
-    from admission.model.queues import ResourceFlavor
-    from admission.model.workload import Admission, PodSet
+    from admission.model.workload import PodSet
 
 
 class GroupTemplate(NamedTuple):
@@ -37,7 +36,7 @@ class GroupTemplate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedKind(CommonKind):
+class GroupedKind(UnchangedKind):
     """What such kinds have in common (see `Kind`); one of them adds where its templates and its groups are."""
 
     group: ClassVar[str]
@@ -127,20 +126,17 @@ class GroupedKind(CommonKind):
 
     def is_gated(self, obj: Object) -> bool:
         """Whether its templates have what `gate` writes."""
-        templates = self._templates(obj)
+        templates = self.templates(obj)
         return bool(templates) and all(map(_marks_of, templates))
 
     def keep_gated(self, new: Object, old: Object) -> list[Object]:
         """The JSON patch that keeps in all templates what `gate` has written into the old ones."""
-        marks = _marks_of(self._templates(old)[0])
+        marks = _marks_of(self.templates(old)[0])
         return [patch for each in self.group_templates(new) for patch in _marked(each, marks)]
-
-    def _templates(self, obj: Object) -> list[Object]:
-        return [template for _, template in self.group_templates(obj)]
 
     def templates(self, obj: Object) -> list[Object]:
         """Its pod templates."""
-        return self._templates(obj)
+        return [template for _, template in self.group_templates(obj)]
 
     # --- what is asked of workloads
 
@@ -148,47 +144,10 @@ class GroupedKind(CommonKind):
         """None: its groups have them."""
         return ()
 
-    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """Nothing: more pods than the group was admitted with stay gated."""
-        return [], ""
 
-    def start_patch(
-        self,
-        obj: Object,
-        admission: Admission,
-        flavors: Mapping[str, ResourceFlavor],
-        updates: Sequence[PodSetUpdate] = (),
-    ) -> tuple[list[Object], Object]:
-        """Nothing: its pods are started."""
-        return [], {}
-
-    def carries(self, obj: Object, original: Object) -> bool:
-        """Nothing."""
-        return False
-
-    def is_as_started(self, obj: Object, original: Object) -> bool:
-        """Nothing is put into it."""
-        return True
-
-    def resume_patch(self, obj: Object) -> list[Object]:
-        """Nothing: its pods are gated."""
-        return []
-
-    def stop_patch(self, obj: Object) -> list[Object]:
-        """Nothing: its pods are deleted."""
-        return []
-
-    def clear_start_time_patch(self, obj: Object) -> Object:
-        """Nothing."""
-        return {}
-
-    def restore_patch(self, obj: Object, original: Object) -> None:
-        """None: what a start gives, it gives to pods."""
-        return
-
-    def restored(self, obj: Object, original: Object) -> Object:
-        """The object itself."""
-        return obj
+def belongs_to_groups(kind: Kind, obj: Object) -> bool:
+    """Whether an object is no workload by itself: a pod that is in a group, or one whose pods are queued in groups."""
+    return isinstance(kind, GroupedKind) or ((kind.group, kind.kind) == POD and bool(group_of(obj)))
 
 
 def _marks_of(template: Object) -> Object:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.kinds import templates
-from admission.kinds.base import KUEUE, POD
+from admission.kinds.base import KUEUE
 from admission.kinds.common import NOTHING, first
 from admission.kinds.gates import SchedulingGate
 from admission.model import names
@@ -17,7 +17,7 @@ from admission.model import names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.kinds.base import Kind, Object
+    from admission.kinds.base import Object
 
 GATE: Final = SchedulingGate("sluice.dev/admission")
 GROUP_NAME: Final = ("sluice.dev/pod-group-name", f"{KUEUE}pod-group-name")
@@ -62,11 +62,6 @@ def before_deletion(pod: Object) -> Object | None:
     if not is_volcanos or _OUT_OF_SYNC in (metadata.get("annotations") or NOTHING):
         return None
     return {"metadata": {"uid": metadata["uid"], "annotations": {_OUT_OF_SYNC: "true"}}}
-
-
-def is_grouped(kind: Kind, obj: Object) -> bool:
-    """Whether an object is a pod that is in a group."""
-    return (kind.group, kind.kind) == POD and bool(group_of(obj))
 
 
 def total_of(pod: Object) -> int:

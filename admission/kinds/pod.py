@@ -14,10 +14,11 @@ import orjson
 
 from admission.kinds import templates
 from admission.kinds.base import HOLD, MANAGED, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
-from admission.kinds.common import NOTHING, CommonKind, same_generation
+from admission.kinds.common import NOTHING, same_generation
 from admission.kinds.grouping import GATE, group_faults
 from admission.kinds.patches import additions, pointer
 from admission.kinds.requests import check_resources
+from admission.kinds.unchanged import UnchangedKind
 from admission.model.errors import Misconfigured
 from admission.model.text import clean
 
@@ -36,7 +37,7 @@ _BOUND: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class PodKind(CommonKind):
+class PodKind(UnchangedKind):
     """The adapter for v1 Pod (see `Kind`)."""
 
     group: ClassVar[str] = ""
@@ -102,10 +103,6 @@ class PodKind(CommonKind):
             patch.append({"op": "add", "path": pointer("metadata", "labels", MANAGED), "value": "true"})
         return patch
 
-    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """Nothing: changes of pods are not sent to the webhook."""
-        return [], ""
-
     def start_patch(
         self,
         obj: Object,
@@ -120,33 +117,13 @@ class PodKind(CommonKind):
         put_in, _ = templates.inject(obj, (*given, *asked), path="")
         return [*same_generation(obj), *_added(obj, put_in), *GATE.open(obj)], {}
 
-    def carries(self, obj: Object, original: Object) -> bool:
-        """Nothing is taken out again, so it does not matter."""
-        return False
-
-    def is_as_started(self, obj: Object, original: Object) -> bool:
-        """The API server keeps what was put in."""
-        return True
-
     def resume_patch(self, obj: Object) -> list[Object]:
         """The gate taken away, and nothing else."""
         return [*same_generation(obj), *GATE.open(obj)]
 
-    def stop_patch(self, obj: Object) -> list[Object]:
-        """None: it is deleted."""
-        return []
-
     def clear_start_time_patch(self, obj: Object) -> Object:
         """Nothing: a gated pod has none."""
         return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
-
-    def restore_patch(self, obj: Object, original: Object) -> None:
-        """None: what has the gate was never changed, and what has not got it is deleted."""
-        return
-
-    def restored(self, obj: Object, original: Object) -> Object:
-        """The pod itself."""
-        return obj
 
     def templates(self, obj: Object) -> list[Object]:
         """The pod is its own template."""

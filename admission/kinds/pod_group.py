@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import templates
 from admission.kinds.base import SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
-from admission.kinds.common import CommonKind
-from admission.model import sentences
+from admission.kinds.unchanged import UnchangedKind
+from admission.model import child_sentences
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class PodGroupKind(CommonKind):
+class PodGroupKind(UnchangedKind):
     """The adapter for what is put together of pods (see `Kind`)."""
 
     group: ClassVar[str] = "sluice.dev"
@@ -119,10 +119,6 @@ class PodGroupKind(CommonKind):
         """Nothing: its pods are gated."""
         return []
 
-    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """Nothing."""
-        return [], ""
-
     def start_patch(
         self,
         obj: Object,
@@ -138,34 +134,6 @@ class PodGroupKind(CommonKind):
             if role is not None:
                 templates.inject(role, (*of_flavors, *asked), path="")
         return [], {}
-
-    def carries(self, obj: Object, original: Object) -> bool:
-        """Nothing is taken out again, so it does not matter."""
-        return False
-
-    def is_as_started(self, obj: Object, original: Object) -> bool:
-        """The API server keeps what was put in."""
-        return True
-
-    def resume_patch(self, obj: Object) -> list[Object]:
-        """Nothing: each pod has its own."""
-        return []
-
-    def stop_patch(self, obj: Object) -> list[Object]:
-        """None: its pods are deleted."""
-        return []
-
-    def clear_start_time_patch(self, obj: Object) -> Object:
-        """Nothing."""
-        return {}
-
-    def restore_patch(self, obj: Object, original: Object) -> None:
-        """None: what is gated was never changed, and what is not is deleted."""
-        return
-
-    def restored(self, obj: Object, original: Object) -> Object:
-        """The group itself."""
-        return obj
 
     def templates(self, obj: Object) -> list[Object]:
         """A pod of each role."""
@@ -188,15 +156,15 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
 def _missing(spec: Mapping[str, Any], there: int) -> str:
     if spec["admitted"] or there >= spec["total"] or (spec["fast"] and there):
         return ""
-    return sentences.group_incomplete(there, spec["total"])
+    return child_sentences.group_incomplete(there, spec["total"])
 
 
 def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
     """As in Kueue: all have succeeded, or none is left where none is made again; or it is said of their owner."""
     if succeeded >= spec["total"] > 0:
-        return Outcome(True, "", sentences.group_ended(succeeded, spec["total"]))
+        return Outcome(True, "", child_sentences.group_ended(succeeded, spec["total"]))
     if spec["over"] and not alive:
         return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])
     if spec["unretriable"] and spec["pods"] and not alive:
-        return Outcome(False, "", sentences.group_ended(succeeded, spec["total"]))
+        return Outcome(False, "", child_sentences.group_ended(succeeded, spec["total"]))
     return None

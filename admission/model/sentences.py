@@ -262,11 +262,6 @@ def moved(local_queue: str) -> str:
     return f"It was moved to LocalQueue {local_queue}, and queues there."
 
 
-def part_of(owner: str) -> str:
-    """It is queued as a part of another object only. `owner`: `JobSet train`."""
-    return f"It is part of {owner}, which is queued as a whole: it does not queue by itself."
-
-
 def taken_back(text: str) -> str:
     """Its quota went to others, or back; `text` says to whom and why, without a full stop, as Kueue does."""
     return f"{text}. It queues again by itself."
@@ -278,44 +273,6 @@ EDITED: Final = "It was edited after it had been admitted, and queues again as i
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
-GROUP_OF_SEVERAL_QUEUES: Final = "metadata.labels: the pods of a group must all be for the same queue"
-GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
-MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
-PODS_BEYOND_GROUP: Final = (
-    "Its group has all of the pods that it was admitted with: the newest beyond those are deleted."
-)
-POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
-STOPPED_WITH_OWNER: Final = (
-    "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
-)
-
-
-def starts_with_owner(kind: str, name: str) -> str:
-    """Why a child does not run: `JobSet`, `train` waits or is being stopped."""
-    return (
-        f"It is part of {kind} {name}, which is queued as a whole and does not run now: it starts with it. "
-        f"`kubectl describe {kind.lower()} {name}` shows what that waits for."
-    )
-
-
-def older_than_owner(owner: str) -> str:
-    """Why a child of what runs does not: its controller has still to write its new template into it."""
-    return f"It is not yet as {owner}, which it is part of, is now: it starts when its controller has updated it."
-
-
-def no_room_beside(owner: str) -> str:
-    """Why a pod of what runs keeps its gate."""
-    return f"As many pods of {owner} run as that has quota for: it starts when one of those has ended."
-
-
-def owner_is_gone(owner: str) -> str:
-    """Why a child stays stopped until Kubernetes deletes it."""
-    return f"{owner}, which it was part of, is gone: it does not start any more, and Kubernetes deletes it."
-
-
-def owner_has_ended(owner: str) -> str:
-    """Why a child stays stopped though nothing waits."""
-    return f"{owner}, which it is part of, has ended: it does not start any more."
 
 
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
@@ -380,24 +337,3 @@ def not_started(count: int, wanted: int, container: str, why: str) -> str:
     """The kubelet cannot start a container of some of its pods; `why` are its own words: `ImagePullBackOff`."""
     pods = f"{count} of {wanted} pods do" if wanted > 1 else "Its pod does"
     return f"{pods} not start: container {container} waits ({why})"
-
-
-def group_incomplete(there: int, total: int) -> str:
-    """Why a group of pods is not tried yet."""
-    return f"It starts as a whole, and {there} of its {total} pods are there."
-
-
-def beyond_group(group: str, count: int) -> str:
-    """Why a pod of a group that is admitted keeps its gate. `count`: pods like it that the group has quota for."""
-    if not count:
-        return (
-            f"PodGroup {group} was admitted without pods of this form: create it like the others, or when it is over."
-        )
-    there = "pod like it, which is" if count == 1 else "pods like it, which are"
-    more = "For more, create the group anew with a larger total count."
-    return f"PodGroup {group} has quota for {count} {there} there: it starts when one of those is gone. {more}"
-
-
-def group_ended(succeeded: int, total: int) -> str:
-    """How a group of pods has ended, in Kueue's words."""
-    return f"Pods succeeded: {succeeded}/{total}."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from hashlib import sha256
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from opentelemetry.context import Context
@@ -34,14 +35,15 @@ _CLOSE_SECONDS: Final = 2.0
 class Tracing:
     """Records spans. Times are seconds since the epoch."""
 
-    def __init__(self, *, version: str) -> None:
-        resource = Resource.create({SERVICE_VERSION: version})
+    def __init__(self) -> None:
+        release = version("sluice")
+        resource = Resource.create({SERVICE_VERSION: release})
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: "sluice"}))
         self._ids = _Ids()
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=self._ids)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = self._provider.get_tracer("sluice", version)
+        self._tracer = self._provider.get_tracer("sluice", release)
 
     def step(
         self, name: str, began: float, ended: float, attributes: Attributes, *, within: Exemplar | None = None

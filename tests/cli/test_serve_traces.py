@@ -133,7 +133,7 @@ async def test_a_review_is_in_the_trace_of_the_request_and_the_sampler_decides_f
         monkeypatch.setenv("OTEL_SERVICE_NAME", "batch")
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
-        tracing = Tracing(version="1")
+        tracing = Tracing()
         asked = f"00-{'a' * 32}-{'b' * 16}-01"
         found = tracing.review("webhook review", 1.0, 2.0, {}, headers={"traceparent": asked})
         assert found is not None

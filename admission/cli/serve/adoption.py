@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from admission.cluster.claim import DURATION, cluster_identities
 from admission.cluster.errors import RefusedByCluster
 from admission.controller.intake.served import listed as listed_objects
-from admission.kinds.grouped import GroupedKind
-from admission.kinds.grouping import is_grouped
+from admission.kinds.grouped import belongs_to_groups
 from admission.model.names import listed
 from admission.store.records import State
 
@@ -74,7 +73,7 @@ async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
         async for page in listed_objects(client, kinds, kind):
             for obj in page:
                 uid = obj["metadata"]["uid"]
-                if is_grouped(kind, obj) or isinstance(kind, GroupedKind):
+                if belongs_to_groups(kind, obj):
                     continue  # whose group is on record, nobody can tell by one pod
                 if kind.queue_name(obj):
                     _compare(found, kind.observe(obj), records.pop(uid, None))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import secrets
 import socket
-import sys
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +19,7 @@ from admission.api.application import listening
 from admission.api.metrics_endpoint import PATH, Metrics
 from admission.cli.configuration.settings import load_settings, settings_options
 from admission.cli.errors import InvalidSettings
+from admission.cli.serve import interpreter
 from admission.cli.serve.adoption import check
 from admission.cli.serve.aggregation import api_address, api_app, tls_doors
 from admission.cli.serve.certificates import OwnCertificates
@@ -49,7 +48,7 @@ from admission.store.database.migrations import ensure_ready, migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from admission.cli.configuration.settings import Settings
@@ -143,7 +142,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         log.info(
             "API at %s, cluster at %s as %s, database %s, %s", url, client.server, replica.username, replica.claim, role
         )
-        _tune_the_interpreter()
+        interpreter.tune()
         await _all(background)
 
 
@@ -250,7 +249,7 @@ def _controller(
         kinds=kinds,
         policy=settings.policy(),
         leads=leads,
-        loading=_without_garbage,
+        loading=interpreter.without_garbage,
         audit_interval=settings.audit_interval,
         tracing=tracing,
     )
@@ -308,29 +307,6 @@ async def _open_store(stack: AsyncExitStack, settings: Settings) -> Store:
     else:
         await ensure_ready(url)
     return await stack.enter_async_context(Store.open(url))
-
-
-def _tune_the_interpreter() -> None:
-    """Two defaults of Python that cost a third of a watch event, and half of a commit, when it is busy."""
-    # The commit's thread needs the interpreter back after each statement; 5 ms each time would be most of it.
-    sys.setswitchinterval(0.0005)
-    # What was imported lives for ever, and Kubernetes objects hold no cycles: all objects are looked through after 50
-    # million new ones, the younger ones in portions of some milliseconds, for decisions and probes wait meanwhile.
-    gc.freeze()
-    gc.set_threshold(20_000, 5, 500)
-
-
-@contextmanager
-def _without_garbage() -> Iterator[None]:
-    """While nearly all that is made stays: to look for garbage in 105,000 workloads, again and again, took 0.3 s."""
-    usual = gc.get_threshold()
-    gc.unfreeze()  # what an earlier lead has left
-    gc.set_threshold(1_000_000)
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.set_threshold(*usual)
 
 
 def _client(settings: Settings) -> Client:

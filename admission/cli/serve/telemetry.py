@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from admission.cli.errors import InvalidSettings
@@ -22,4 +21,4 @@ def opened_tracing(settings: Settings) -> Tracing | None:
         raise InvalidSettings(
             f"opentelemetry is on, but its packages are missing ({error}): pip install 'sluice[otel]'"
         ) from error
-    return Tracing(version=version("sluice"))
+    return Tracing()

@@ -12,8 +12,7 @@ from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed
 from admission.controller.state.faults import cause
 from admission.controller.workloads.pod_waiter import ENDED
-from admission.kinds.grouped import GroupedKind
-from admission.kinds.grouping import is_grouped
+from admission.kinds.grouped import belongs_to_groups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -95,7 +94,7 @@ class AuditSources:
                 for number, obj in enumerate(page):
                     if number % AT_ONCE == 0:
                         await asyncio.sleep(0)
-                    if not is_grouped(kind, obj) and not isinstance(kind, GroupedKind):  # groups are not compared
+                    if not belongs_to_groups(kind, obj):  # groups are not compared
                         yield kind, obj
 
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:

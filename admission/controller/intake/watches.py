@@ -19,8 +19,7 @@ from admission.controller.state.inbox import ContextChanged, KindListed, Objects
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
 from admission.kinds.children import rendered_owner
-from admission.kinds.grouped import GroupedKind
-from admission.kinds.grouping import is_grouped
+from admission.kinds.grouped import GroupedKind, belongs_to_groups
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -104,8 +103,11 @@ class ClusterWatches:
 
     def informers(self) -> dict[str, bool]:
         """By resource: whether all of it is known and heard of."""
-        objects = {_resource(kind): informer for kind, informer in self._objects.items()}
-        informers = {**self._context_informers, **objects}
+        informers = dict(self._context_informers)
+        for kind in sorted(self._objects, key=lambda kind: kind.is_custom):
+            # Of two resources of one name, as batch's and Volcano's Jobs are, the custom one has its group.
+            name = f"{kind.plural}.{kind.group}" if kind.plural in informers else kind.plural
+            informers[name] = self._objects[kind]
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
     def forbidden(self) -> frozenset[Kind]:
@@ -240,16 +242,11 @@ class ClusterWatches:
             return True
         try:
             # Of a group those pods count, too, that have ended.
-            if kind.queue_name(obj) and (kind.observe(obj).finished is None or is_grouped(kind, obj)):
+            if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True
             return rendered_owner(kind, obj, self.kinds) != ""
         except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
             return True
-
-
-def _resource(kind: Kind) -> str:
-    """Volcano's Jobs are another resource of the same name."""
-    return f"{kind.plural}.{kind.group}" if isinstance(kind, GroupedKind) else kind.plural
 
 
 def _informer(client: Client, kinds: Kinds, kind: Kind) -> Informer:

@@ -27,7 +27,7 @@ from admission.controller.state.workload_events import PENDING, TOLD_AGAIN, WAIT
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import controller_of
 from admission.kinds.patches import pointer
-from admission.model import sentences
+from admission.model import child_sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
 
@@ -68,11 +68,11 @@ class Verdict(Enum):
 
 
 _WAITS: Final[Mapping[Verdict, Callable[[str, str], str]]] = {
-    Verdict.NO_ROOM: lambda kind, name: sentences.no_room_beside(f"{kind} {name}"),
-    Verdict.WAIT: sentences.starts_with_owner,
-    Verdict.OUTDATED: lambda kind, name: sentences.older_than_owner(f"{kind} {name}"),
-    Verdict.ORPHANED: lambda kind, name: sentences.owner_is_gone(f"{kind} {name}"),
-    Verdict.LEAVE: lambda kind, name: sentences.owner_has_ended(f"{kind} {name}"),
+    Verdict.NO_ROOM: lambda kind, name: child_sentences.no_room_beside(f"{kind} {name}"),
+    Verdict.WAIT: child_sentences.starts_with_owner,
+    Verdict.OUTDATED: lambda kind, name: child_sentences.older_than_owner(f"{kind} {name}"),
+    Verdict.ORPHANED: lambda kind, name: child_sentences.owner_is_gone(f"{kind} {name}"),
+    Verdict.LEAVE: lambda kind, name: child_sentences.owner_has_ended(f"{kind} {name}"),
 }
 """What one that does not run is told of its owner (kind, name)."""
 
@@ -147,7 +147,7 @@ class ChildRequests:
             noted = {"op": "add", "path": annotation, "value": "true"}
             self._send(child, seen, [*seen.kind.stop_patch(obj), *parent, noted])
             self._events.record(
-                self._reference(seen), reason="Stopped", action="Stop", note=sentences.STOPPED_WITH_OWNER
+                self._reference(seen), reason="Stopped", action="Stop", note=child_sentences.STOPPED_WITH_OWNER
             )
 
     def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
@@ -166,13 +166,13 @@ class ChildRequests:
             if tracked is not None and tracked.record.state is State.EVICTING:
                 asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
             else:
-                self._delete(child, seen, sentences.POD_WITHOUT_OWNER)
+                self._delete(child, seen, child_sentences.POD_WITHOUT_OWNER)
         elif verdict is Verdict.NO_ROOM:
             # What has just ended may not be heard of yet.
             now = asyncio.get_running_loop().time()
             child.excess_since = child.excess_since or now
             if now - child.excess_since >= _EXCESS:
-                self._delete(child, seen, sentences.MORE_PODS_THAN_OWNER)
+                self._delete(child, seen, child_sentences.MORE_PODS_THAN_OWNER)
             else:
                 asyncio.get_running_loop().call_later(_EXCESS / 4, self._look_again, seen.uid)
 

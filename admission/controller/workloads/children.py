@@ -35,7 +35,7 @@ from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import POD
 from admission.kinds.children import Part, claimed_owner
-from admission.model import sentences
+from admission.model import child_sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
 
@@ -297,7 +297,7 @@ class Children:
         if verdict is Verdict.UNKNOWN or tracked.holds_quota or tracked.in_flight is not None:
             return False
         reference = next(each for each in obj["metadata"]["ownerReferences"] if each.get("controller"))
-        message = sentences.part_of(f"{reference['kind']} {reference['name']}")
+        message = child_sentences.part_of(f"{reference['kind']} {reference['name']}")
         self._reconciler.handle(tracked, LeftQueue(message))
         return True
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-from uuid import NAMESPACE_URL, uuid5
+from typing import TYPE_CHECKING, Final
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
@@ -22,28 +21,24 @@ from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.tracked import StoredObject, is_older
+from admission.controller.workloads.group_object import assembled, without_pods
 from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import Member, admitted_counts, member_of, planned, queue_of
 from admission.controller.workloads.lost_labels import deleted
 from admission.controller.workloads.triggers import ObjectGone
-from admission.kinds import templates
-from admission.kinds.base import HOLD, POD
+from admission.kinds.base import POD
 from admission.kinds.common import first
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import (
-    FAST,
     GATE,
-    RETRIABLE,
     ROLE,
     STARTED_WITH,
     before_deletion,
-    group_faults,
     group_of,
-    total_of,
 )
 from admission.kinds.patches import pointer
 from admission.kinds.pod_group import PodGroupKind
-from admission.model import sentences
+from admission.model import child_sentences, sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
 
@@ -54,11 +49,10 @@ if TYPE_CHECKING:
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_owners import GroupOwner
     from admission.controller.workloads.group_plan import Plan
     from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.reconciler import Reconciler
-    from admission.kinds.base import Kind, Object
+    from admission.kinds.base import Conventions, Kind, Object
 
 
 class PodGroups:
@@ -169,15 +163,15 @@ class PodGroups:
         assert self._kind is not None
         tracked, owner = self._registry.named(self._kind, *key), self._owners.of(key)
         if members := self._present(key, tracked):
-            group = self._assembled(key, members, tracked, owner)
-            self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
+            holds = tracked is not None and tracked.holds_quota
+            excess = self._plan(tracked, members).excess if holds and tracked is not None else ()
+            self._see(assembled(key, members, tracked, owner, excess, self._conventions))
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._changed[key] = None  # it is over: those of its pods that wait are another group
             return
         if tracked is not None and owner is not None and (owner.makes_pods or owner.over):
             if (last := tracked.object) is not None:
-                group = self._without_pods(last, tracked, owner)
-                self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
+                self._see(without_pods(last, tracked, owner))
             return
         if not self._groups.get(key):
             self._groups.pop(key, None)
@@ -185,86 +179,14 @@ class PodGroups:
             with self._reconciler.isolation.of(tracked.uid):
                 self._reconciler.handle(tracked, ObjectGone(tracked.seen))
 
-    def _without_pods(self, last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
-        """A group whose pods are all gone, and made again by their controller, or never: it was seen as `last`."""
-        expected = {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
-        return self._object(
-            last["metadata"],
-            {
-                **last["spec"],
-                "total": owner.total,
-                "admitted": expected if tracked.holds_quota else {},
-                "runs": tracked.record.state is State.ADMITTED,
-                "expected": expected,
-                "over": owner.over,
-                "pods": [],
-            },
-            owner,
-        )
-
-    def _object(self, metadata: Object, spec: Object, owner: GroupOwner | None) -> Object:
+    def _see(self, group: Object) -> None:
+        assert self._kind is not None
         self._version += 1
-        metadata = {**metadata, "resourceVersion": str(self._version), "generation": 0}
-        if owner is not None:
-            metadata["creationTimestamp"] = owner.created
-            metadata["labels"] = {**metadata["labels"], **owner.labels}
-            metadata["annotations"] = {**metadata["annotations"], **owner.annotations}
-        return {"apiVersion": "sluice.dev/v1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
-
-    def _assembled(
-        self, key: tuple[str, str], members: list[Member], tracked: Tracked | None, owner: GroupOwner | None
-    ) -> Object:
-        pods = [member.object for member in members]
-        oldest, namespace, name = pods[0], *key
-        totals = {total_of(pod) for pod in pods}
-        faults = [": ".join(fault) for fault in group_faults(oldest)]
-        faults += [sentences.GROUP_OF_SEVERAL_QUEUES] if len({member.queue for member in members}) > 1 else []
-        faults += [sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
-        holds = tracked is not None and tracked.holds_quota
-        excess = self._plan(tracked, members).excess if holds and tracked is not None else ()
-        annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
-        labels = [pod["metadata"].get("labels") or {} for pod in pods]
-        queued = next((each for each in labels if first(each, self._conventions.queue_labels)), labels[0])
-        held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
-        return self._object(
-            {
-                "namespace": namespace,
-                "name": name,
-                "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
-                "creationTimestamp": members[0].created,
-                "labels": {**queued, **({HOLD: "true"} if held else {})},
-                "annotations": annotations[0],
-            },
-            {
-                "total": total_of(oldest) if owner is None else owner.total,
-                "fast": first(annotations[0], FAST) == "true",
-                "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations),
-                "faults": faults,
-                "admitted": admitted_counts(tracked) if holds and tracked is not None else {},
-                "runs": tracked is not None and tracked.record.state is State.ADMITTED,
-                "expected": {},
-                "over": None if owner is None else owner.over,
-                "roles": {
-                    member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
-                    for member, pod in zip(members, pods, strict=True)
-                },
-                "pods": [
-                    {
-                        "role": member.role,
-                        "gated": member.gated,
-                        "deleting": member.deleting,
-                        "phase": member.phase,
-                        "ready": member.ready,
-                        "excess": member in excess,
-                    }
-                    for member in members
-                ],
-            },
-            owner,
-        )
+        group["metadata"]["resourceVersion"] = str(self._version)
+        self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
 
     @property
-    def _conventions(self) -> Any:
+    def _conventions(self) -> Conventions:
         assert self._kind is not None
         return self._kind.conventions
 
@@ -283,12 +205,12 @@ class PodGroups:
         plan, queue = self._plan(tracked, members), queue_of(members)
         requests: list[Patch | Deletion] = [self._ungated(tracked, member) for member in plan.started]
         for member in plan.excess:
-            note = sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
+            note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
             requests.append(self._deletion(tracked, member, note))
         for member in plan.beside:
             count = admitted_counts(tracked).get(member.role, 0)
-            note = sentences.beyond_group(tracked.record.workload.name, count)
-            note = note if member.queue == queue else sentences.GROUP_OF_SEVERAL_QUEUES
+            note = child_sentences.beyond_group(tracked.record.workload.name, count)
+            note = note if member.queue == queue else child_sentences.GROUP_OF_SEVERAL_QUEUES
             self._tell(tracked, member, "Pending", note)
         self._send(tracked, Step.START, requests)
 

@@ -1,0 +1,117 @@
+"""The object that the pods of a group make up (see `admission.kinds.pod_group`): pure functions of what is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
+
+from admission.controller.workloads.group_plan import admitted_counts
+from admission.kinds import templates
+from admission.kinds.base import HOLD
+from admission.kinds.common import first
+from admission.kinds.grouping import FAST, RETRIABLE, group_faults, total_of
+from admission.model import child_sentences
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.group_owners import GroupOwner
+    from admission.controller.workloads.group_plan import Member
+    from admission.kinds.base import Conventions, Object
+
+
+def assembled(
+    key: tuple[str, str],
+    members: Sequence[Member],
+    tracked: Tracked | None,
+    owner: GroupOwner | None,
+    excess: Container[Member],
+    conventions: Conventions,
+) -> Object:
+    """The group of this namespace and name; it has no resourceVersion yet.
+
+    `members`: its pods, the oldest first, at least one; `tracked`: its workload, if it has one; `owner`: the object
+    whose pods they are, if it is of a kind that is queued by groups; `excess`: those that run without quota.
+    """
+    pods = [member.object for member in members]
+    oldest, namespace, name = pods[0], *key
+    holds = tracked is not None and tracked.holds_quota
+    annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
+    labels = [pod["metadata"].get("labels") or {} for pod in pods]
+    queued = next((each for each in labels if first(each, conventions.queue_labels)), labels[0])
+    held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
+    return _object(
+        {
+            "namespace": namespace,
+            "name": name,
+            "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
+            "creationTimestamp": members[0].created,
+            "labels": {**queued, **({HOLD: "true"} if held else {})},
+            "annotations": annotations[0],
+        },
+        {
+            "total": total_of(oldest) if owner is None else owner.total,
+            "fast": first(annotations[0], FAST) == "true",
+            "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations),
+            "faults": _faults(members, pods),
+            "admitted": admitted_counts(tracked) if holds and tracked is not None else {},
+            "runs": tracked is not None and tracked.record.state is State.ADMITTED,
+            "expected": {},
+            "over": None if owner is None else owner.over,
+            "roles": {
+                member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
+                for member, pod in zip(members, pods, strict=True)
+            },
+            "pods": [
+                {
+                    "role": member.role,
+                    "gated": member.gated,
+                    "deleting": member.deleting,
+                    "phase": member.phase,
+                    "ready": member.ready,
+                    "excess": member in excess,
+                }
+                for member in members
+            ],
+        },
+        owner,
+    )
+
+
+def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
+    """A group whose pods are all gone, and made again by their controller, or never: it was seen as `last`.
+
+    It has no resourceVersion of its own yet.
+    """
+    expected = {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
+    return _object(
+        last["metadata"],
+        {
+            **last["spec"],
+            "total": owner.total,
+            "admitted": expected if tracked.holds_quota else {},
+            "runs": tracked.record.state is State.ADMITTED,
+            "expected": expected,
+            "over": owner.over,
+            "pods": [],
+        },
+        owner,
+    )
+
+
+def _faults(members: Sequence[Member], pods: Sequence[Object]) -> list[str]:
+    faults = [": ".join(fault) for fault in group_faults(pods[0])]
+    faults += [child_sentences.GROUP_OF_SEVERAL_QUEUES] if len({member.queue for member in members}) > 1 else []
+    faults += [child_sentences.GROUP_OF_SEVERAL_TOTALS] if len({total_of(pod) for pod in pods}) > 1 else []
+    return faults
+
+
+def _object(metadata: dict[str, Any], spec: Object, owner: GroupOwner | None) -> Object:
+    metadata = {**metadata, "generation": 0}
+    if owner is not None:
+        metadata["creationTimestamp"] = owner.created
+        metadata["labels"] = {**metadata["labels"], **owner.labels}
+        metadata["annotations"] = {**metadata["annotations"], **owner.annotations}
+    return {"apiVersion": "sluice.dev/v1", "kind": "PodGroup", "metadata": metadata, "spec": spec}

@@ -1,0 +1,73 @@
+"""The sentences about what is queued as part of something else: the children of an owner, the pods of a group.
+
+See `admission.model.sentences`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP_OF_SEVERAL_QUEUES: Final = "metadata.labels: the pods of a group must all be for the same queue"
+GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
+MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
+PODS_BEYOND_GROUP: Final = (
+    "Its group has all of the pods that it was admitted with: the newest beyond those are deleted."
+)
+POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
+STOPPED_WITH_OWNER: Final = (
+    "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
+)
+
+
+def part_of(owner: str) -> str:
+    """It is queued as a part of another object only. `owner`: `JobSet train`."""
+    return f"It is part of {owner}, which is queued as a whole: it does not queue by itself."
+
+
+def starts_with_owner(kind: str, name: str) -> str:
+    """Why a child does not run: `JobSet`, `train` waits or is being stopped."""
+    return (
+        f"It is part of {kind} {name}, which is queued as a whole and does not run now: it starts with it. "
+        f"`kubectl describe {kind.lower()} {name}` shows what that waits for."
+    )
+
+
+def older_than_owner(owner: str) -> str:
+    """Why a child of what runs does not: its controller has still to write its new template into it."""
+    return f"It is not yet as {owner}, which it is part of, is now: it starts when its controller has updated it."
+
+
+def no_room_beside(owner: str) -> str:
+    """Why a pod of what runs keeps its gate."""
+    return f"As many pods of {owner} run as that has quota for: it starts when one of those has ended."
+
+
+def owner_is_gone(owner: str) -> str:
+    """Why a child stays stopped until Kubernetes deletes it."""
+    return f"{owner}, which it was part of, is gone: it does not start any more, and Kubernetes deletes it."
+
+
+def owner_has_ended(owner: str) -> str:
+    """Why a child stays stopped though nothing waits."""
+    return f"{owner}, which it is part of, has ended: it does not start any more."
+
+
+def group_incomplete(there: int, total: int) -> str:
+    """Why a group of pods is not tried yet."""
+    return f"It starts as a whole, and {there} of its {total} pods are there."
+
+
+def beyond_group(group: str, count: int) -> str:
+    """Why a pod of a group that is admitted keeps its gate. `count`: pods like it that the group has quota for."""
+    if not count:
+        return (
+            f"PodGroup {group} was admitted without pods of this form: create it like the others, or when it is over."
+        )
+    there = "pod like it, which is" if count == 1 else "pods like it, which are"
+    more = "For more, create the group anew with a larger total count."
+    return f"PodGroup {group} has quota for {count} {there} there: it starts when one of those is gone. {more}"
+
+
+def group_ended(succeeded: int, total: int) -> str:
+    """How a group of pods has ended, in Kueue's words."""
+    return f"Pods succeeded: {succeeded}/{total}."
