@@ -78,6 +78,7 @@ class Order:
     """Users' descriptions of their own."""
     queue_labels: tuple[str, ...] = ()
     priority_labels: tuple[str, ...] = ()
+    group_labels: tuple[str, ...] = ()
     """Labels of other systems that are read."""
     rules: tuple[QueueRule, ...] = ()
     """Which queue what has no queue label is for."""
@@ -92,7 +93,8 @@ class Order:
     def load(cls, text: str) -> Order:
         """The order that was dumped."""
         content: dict[str, Any] = orjson.loads(text)
-        sequences = ("own_usernames", "descriptors", "frameworks", "kinds", "queue_labels", "priority_labels")
+        labels = ("queue_labels", "priority_labels", "group_labels")
+        sequences = ("own_usernames", "descriptors", "frameworks", "kinds", *labels)
         content["rules"] = tuple(
             QueueRule(rule["queue"], tuple(rule["namespaces"]), tuple(rule["kinds"]), rule["labels"])
             for rule in content["rules"]
@@ -161,6 +163,7 @@ async def _answer(
         own=own,
         queue_labels=order.queue_labels,
         priority_labels=order.priority_labels,
+        group_labels=order.group_labels,
     )
     reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
     context = await _context(Path(order.certificate_directory))

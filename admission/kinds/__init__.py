@@ -9,6 +9,7 @@ from admission.kinds.base import Conventions, Kind, Object, Observed, Outcome
 from admission.kinds.declared import DeclaredKind, Form
 from admission.kinds.family import forms
 from admission.kinds.forms import parse_form
+from admission.kinds.group_sizes import size_kinds
 from admission.kinds.job import JobKind
 from admission.kinds.leaderworkerset import LeaderWorkerSetKind
 from admission.kinds.limits import NamespaceContext
@@ -68,10 +69,12 @@ def all_kinds(
     own: Iterable[Form] = (),
     queue_labels: Iterable[str] = (),
     priority_labels: Iterable[str] = (),
+    group_labels: Iterable[str] = (),
 ) -> Kinds:
     """The registry of the kinds that are on. `kueue_labels` says whether Kueue's labels count beside our own.
 
-    `queue_labels` and `priority_labels` are those of other systems that count where none of these is there.
+    `queue_labels` and `priority_labels` are those of other systems that count where none of these is there, and
+    `group_labels` those that name a pod's group.
     `frameworks` are names such as `jobset.x-k8s.io/jobset`, `own` what users have described beside them. In
     `excluded_namespaces` nothing is queued. Raises InvalidObject for a name that is not known.
     """
@@ -80,6 +83,7 @@ def all_kinds(
         excluded_namespaces=excluded_namespaces,
         queue_labels=queue_labels,
         priority_labels=priority_labels,
+        group_labels=group_labels,
     )
     kinds: list[Kind] = []
     known = forms()
@@ -93,5 +97,7 @@ def all_kinds(
             near = difflib.get_close_matches(name, frameworks_known(), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
             raise InvalidObject([(f"frameworks[{number}]", f'"{name}" is no kind that Sluice knows; {hint}')])
-    composed = [PodGroupKind(conventions)] if any(isinstance(kind, PodKind) for kind in kinds) else []
-    return Kinds([*kinds, *(DeclaredKind(conventions, form) for form in own)], composed)
+    kinds += [DeclaredKind(conventions, form) for form in own]
+    if not any(isinstance(kind, PodKind) for kind in kinds):
+        return Kinds(kinds)
+    return Kinds(kinds, [PodGroupKind(conventions)], size_kinds(conventions))

@@ -59,6 +59,8 @@ class Conventions:
     time_labels: tuple[str, ...] = (MAX_EXEC_TIME, f"{KUEUE}max-exec-time-seconds")
     excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
     """Nothing in them is queued, whatever its labels say: the webhook never sees it."""
+    group_labels: tuple[str, ...] = ()
+    """Labels or annotations of other systems that name a pod's group (see `foreign_groups`)."""
 
     @classmethod
     def of(
@@ -68,6 +70,7 @@ class Conventions:
         excluded_namespaces: Iterable[str],
         queue_labels: Iterable[str] = (),
         priority_labels: Iterable[str] = (),
+        group_labels: Iterable[str] = (),
     ) -> Conventions:
         """Our own labels and, if wanted, Kueue's after them; after those the given ones of other systems."""
         known = cls() if kueue_labels else cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,))
@@ -76,6 +79,7 @@ class Conventions:
             (*known.priority_labels, *priority_labels),
             known.time_labels,
             frozenset(excluded_namespaces),
+            tuple(group_labels),
         )
 
 

@@ -147,7 +147,7 @@ class GroupedKind(UnchangedKind):
 
 def belongs_to_groups(kind: Kind, obj: Object) -> bool:
     """Whether an object is no workload by itself: a pod that is in a group, or one whose pods are queued in groups."""
-    return isinstance(kind, GroupedKind) or ((kind.group, kind.kind) == POD and bool(group_of(obj)))
+    return isinstance(kind, GroupedKind) or ((kind.group, kind.kind) == POD and bool(group_of(obj, kind.conventions)))
 
 
 def _marks_of(template: Object) -> Object:

@@ -1,4 +1,4 @@
-"""What a pod says of its group: by Kueue's labels and annotations, our own, or those of its controller."""
+"""What a pod says of its group: by Kueue's labels and annotations, our own, those of its controller or of others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import orjson
 from admission.kinds import templates
 from admission.kinds.base import KUEUE
 from admission.kinds.common import NOTHING, first
+from admission.kinds.foreign_groups import declared, declared_faults
 from admission.kinds.gates import SchedulingGate
 from admission.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.kinds.base import Object
+    from admission.kinds.base import Conventions, Object
+    from admission.kinds.foreign_groups import Declared
 
 GATE: Final = SchedulingGate("sluice.dev/admission")
 GROUP_NAME: Final = ("sluice.dev/pod-group-name", f"{KUEUE}pod-group-name")
@@ -36,8 +38,18 @@ _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/"
 _ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 
-def group_of(pod: Object) -> str:
-    """The name of the group that a pod is in; empty: it is queued by itself.
+def group_of(pod: Object, conventions: Conventions) -> str:
+    """The name of the group that a pod is in; empty: it is queued by itself."""
+    return _own_group_of(pod) or (told.name if (told := foreign_group_of(pod, conventions)) is not None else "")
+
+
+def foreign_group_of(pod: Object, conventions: Conventions) -> Declared | None:
+    """What a pod says of its group in the way of another system; None: that is none, or does not count."""
+    return None if _own_group_of(pod) else declared(pod, conventions.group_labels)
+
+
+def _own_group_of(pod: Object) -> str:
+    """By Sluice's and Kueue's labels, or those of its controller.
 
     What the webhook has marked in the template of a kind that has its pods grouped (`grouped`) is in the group of which
     its controller's labels tell: there the object's name may not have been known yet.
@@ -70,7 +82,7 @@ def total_of(pod: Object) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
 
 
-def group_faults(pod: Object) -> list[tuple[str, str]]:
+def group_faults(pod: Object, conventions: Conventions) -> list[tuple[str, str]]:
     """(field path, message) of what is wrong in what a pod says of its group."""
     labels = pod["metadata"].get("labels") or NOTHING
     faults = [
@@ -78,10 +90,11 @@ def group_faults(pod: Object) -> list[tuple[str, str]]:
         for label in GROUP_NAME
         if label in labels and not names.is_dns_subdomain(labels[label])
     ]
-    if group_of(pod) and not total_of(pod):
+    own = _own_group_of(pod)
+    if own and not total_of(pod):
         told = "must say how many pods the group has, from 1 to 99999: it waits for all of them"
         faults.append((f"metadata.annotations[{TOTAL[0]}]", told))
-    return faults
+    return faults if own else [*faults, *declared_faults(pod, conventions.group_labels)]
 
 
 def role_of(pod: Object) -> str:

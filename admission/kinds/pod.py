@@ -91,7 +91,7 @@ class PodKind(UnchangedKind):
         except Misconfigured as error:
             path, _, message = str(error).partition(": ")
             faults.append((path, message))
-        faults += group_faults(obj)
+        faults += group_faults(obj, self.conventions)
         return [*faults, _BOUND] if obj["spec"].get("nodeName") else faults
 
     def gate(self, obj: Object) -> list[Object]:

@@ -5,6 +5,7 @@
     metadata: as of an object; annotations are those of the oldest pod, labels those of the oldest that names a queue
     spec:
       total: how many pods there are to be
+      unsaid: why that is not known, as a sentence; empty: it is
       fast: whether it may start before all of them are there
       unretriable: whether no pod is made again in place of one that has failed
       faults: what is wrong in its pods, as text
@@ -154,6 +155,8 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _missing(spec: Mapping[str, Any], there: int) -> str:
+    if spec["unsaid"] and not spec["admitted"]:
+        return str(spec["unsaid"])
     if spec["admitted"] or there >= spec["total"] or (spec["fast"] and there):
         return ""
     return child_sentences.group_incomplete(there, spec["total"])

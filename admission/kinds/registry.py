@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from admission.kinds.base import Kind
+    from admission.kinds.group_sizes import GroupSizeKind
     from admission.model.workload import Workload
 
 
@@ -31,11 +32,19 @@ class Kinds:
     Which version of a custom resource the API server serves is only known at run time: `serve` notes it.
     """
 
-    def __init__(self, kinds: Iterable[Kind], composed: Iterable[Kind] = ()) -> None:
-        """`composed` are those of which the API server has no objects: they are put together of others."""
+    def __init__(
+        self, kinds: Iterable[Kind], composed: Iterable[Kind] = (), sizes: Iterable[GroupSizeKind] = ()
+    ) -> None:
+        """`composed` are those of which the API server has no objects: they are put together of others.
+
+        `sizes` are read beside all these, and neither gated nor queued: their objects tell of the groups of pods.
+        """
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
         self._composed = {(kind.group, kind.kind): kind for kind in composed}
-        self._versions = {key: kind.versions[0] for key, kind in (*self._kinds.items(), *self._composed.items())}
+        self.sizes = {(kind.group, kind.kind): kind for kind in sizes}
+        """By API group and kind."""
+        everything = (*self._kinds.items(), *self._composed.items(), *self.sizes.items())
+        self._versions = {key: kind.versions[0] for key, kind in everything}
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds.values())

@@ -57,6 +57,16 @@ def group_incomplete(there: int, total: int) -> str:
     return f"It starts as a whole, and {there} of its {total} pods are there."
 
 
+def group_without_object(kind: str, name: str, api_group: str) -> str:
+    """Why a group of another system is not tried yet: `PodGroup`, `pg-1`, `scheduling.x-k8s.io`."""
+    return f"It starts as a whole. How many pods that takes, says {kind} {name} of {api_group}, which is not there."
+
+
+def group_without_number(annotation: str) -> str:
+    """Why a group of another system is not tried yet."""
+    return f"It starts as a whole. How many pods that takes, says annotation {annotation}, which none of its pods has."
+
+
 def beyond_group(group: str, count: int) -> str:
     """Why a pod of a group that is admitted keeps its gate. `count`: pods like it that the group has quota for."""
     if not count:

@@ -58,7 +58,14 @@ def test_a_priority_label_of_another_system_names_a_workload_priority_class():
 
 
 def test_the_gate_knows_them_and_writes_none():
-    order = Order("certificates", ("sluice",), kueue_labels=True, log_level="INFO", queue_labels=(KAI,))
+    order = Order(
+        "certificates",
+        ("sluice",),
+        kueue_labels=True,
+        log_level="INFO",
+        queue_labels=(KAI,),
+        group_labels=("applicationId",),
+    )
     assert Order.load(order.dump()) == order
     review = {
         "request": {
@@ -103,6 +110,11 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
         ),
         ("{queueLabels: [queue, queue]}", 'queueLabels[1] in {file}:1: "queue" is read already: leave it out'),
         ("{priorityLabels: [a b]}", "priorityLabels[0] in {file}:1: "),
+        (
+            "{frameworks: [pod], groupLabels: [team]}",
+            'groupLabels[0] in {file}:1: "team" is not known to name a group;',
+        ),
+        ("{groupLabels: [applicationId]}", "groupLabels in {file}:1: groups are made of pods: add pod to frameworks"),
     ],
 )
 def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):

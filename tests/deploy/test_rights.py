@@ -23,6 +23,7 @@ from ports import free_port
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
 from admission.kinds import all_kinds, frameworks_known, parse_form
+from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.grouped import GroupedKind
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
@@ -45,9 +46,15 @@ GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "syst
 MANIFESTS = Path(__file__).parents[1] / "kinds" / "manifests"
 FRAMEWORKS = frameworks_known()
 RULE = {"queue": "lq", "namespaces": ["default"], "kinds": ["batch/job"], "matchLabels": {"team": "a"}}
-INTEGRATIONS = {"frameworks": [*FRAMEWORKS], "kinds": [TRAINING_RUN_FORM], "rules": [RULE]}
-"""All kinds, one of a user's own, and a rule for Jobs without a queue label."""
-DEFINED = [kind for kind in all_kinds(frameworks=FRAMEWORKS, own=[parse_form(TRAINING_RUN_FORM)]) if kind.is_custom]
+INTEGRATIONS = {
+    "frameworks": [*FRAMEWORKS],
+    "kinds": [TRAINING_RUN_FORM],
+    "rules": [RULE],
+    "groupLabels": [*FOREIGN],
+}
+"""All kinds, one of a user's own, a rule for Jobs without a queue label, and groups of other systems."""
+KINDS = all_kinds(frameworks=FRAMEWORKS, own=[parse_form(TRAINING_RUN_FORM)], group_labels=FOREIGN)
+DEFINED = [*(kind for kind in KINDS if kind.is_custom), *KINDS.sizes.values()]
 CUSTOM = [kind for kind in DEFINED if not isinstance(kind, GroupedKind)]
 """What has its pods grouped is only watched."""
 OTHER_GATES = (

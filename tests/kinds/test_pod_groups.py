@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from admission.kinds.grouping import role_of
+import pytest
+
+from admission.kinds import Conventions, all_kinds
+from admission.kinds.foreign_groups import FOREIGN, TASK_GROUPS, declared
+from admission.kinds.grouping import group_faults, role_of
+
+KOORDINATOR = "gang.scheduling.koordinator.sh/"
+LIGHT = "pod-group.scheduling.sigs.k8s.io"
 
 
 def test_no_two_of_very_many_sizes_have_one_role():
@@ -12,3 +19,71 @@ def test_no_two_of_very_many_sizes_have_one_role():
 
 def _pod(cpu):
     return {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "told"),
+    [
+        ({}, {f"{KOORDINATOR}name": "g", f"{KOORDINATOR}min-available": "2"}, ("g", 2)),
+        (
+            {},
+            {f"{KOORDINATOR}name": "g", f"{KOORDINATOR}min-available": "2", f"{KOORDINATOR}total-number": "3"},
+            ("g", 3),
+        ),
+        ({f"{LIGHT}/name": "g", f"{LIGHT}/min-available": "4"}, {}, ("g", 4)),
+        ({LIGHT: "g"}, {}, ("g", 0)),
+        ({"scheduling.x-k8s.io/pod-group": "g"}, {}, ("g", 0)),
+        (
+            {"applicationId": "g"},
+            {TASK_GROUPS: '[{"name": "a", "minMember": 1}, {"name": "b", "minMember": 3}]'},
+            ("g", 4),
+        ),
+        ({"applicationId": "g"}, {"yunikorn.apache.org/task-group-name": "a"}, ("g", 0)),
+        ({"applicationId": "g"}, {}, None),
+        ({LIGHT: "second", "applicationId": "third"}, {f"{KOORDINATOR}name": "first"}, ("first", 0)),
+    ],
+)
+def test_a_group_of_another_system_is_named_and_counted_in_its_way(labels, annotations, told):
+    found = declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, FOREIGN)
+    assert (found and (found.name, found.needed)) == told
+    assert declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "obj", "needed"),
+    [
+        ("PodGroup", {"schedulingGroup": {"podGroupName": "w"}}, {"schedulingPolicy": {"gang": {"minCount": 2}}}, 2),
+        ("PodGroup", {"schedulingGroup": {"podGroupName": "w"}}, {"schedulingPolicy": {"basic": {}}}, 0),
+        (
+            "Workload",
+            {"workloadRef": {"name": "w", "podGroup": "workers", "podGroupReplicaKey": "0"}},
+            {"podGroups": [{"name": "head"}, {"name": "workers", "policy": {"gang": {"minCount": 5}}}]},
+            5,
+        ),
+    ],
+)
+def test_a_native_group_is_in_the_object_that_a_field_of_the_pod_names(kind, spec, obj, needed):
+    size = declared({"metadata": {}, "spec": spec}, ()).size
+    assert size[:3] == ("scheduling.k8s.io", kind, "w")
+    assert all_kinds(frameworks=["pod"]).sizes[size[:2]].needed({"spec": obj}, size.part) == needed
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "fault"),
+    [
+        ({}, {f"{KOORDINATOR}name": "g"}, f"metadata.annotations[{KOORDINATOR}min-available]: must say how many"),
+        ({f"{LIGHT}/name": "g"}, {}, f"metadata.labels[{LIGHT}/min-available]: must say how many"),
+        ({"scheduling.x-k8s.io/pod-group": "A_b"}, {}, "metadata.labels[scheduling.x-k8s.io/pod-group]: is no name"),
+        (
+            {"applicationId": "g"},
+            {TASK_GROUPS: '[{"name": "a"}]'},
+            f"metadata.annotations[{TASK_GROUPS}]: must be a JSON",
+        ),
+        ({"applicationId": "g"}, {TASK_GROUPS: "no JSON"}, f"metadata.annotations[{TASK_GROUPS}]: must be a JSON"),
+    ],
+)
+def test_a_mistake_in_a_group_of_another_system_is_told_by_its_place(labels, annotations, fault):
+    conventions = Conventions.of(kueue_labels=True, excluded_namespaces=(), group_labels=FOREIGN)
+    pod = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}
+    ((path, message),) = group_faults(pod, conventions)
+    assert f"{path}: {message}".startswith(fault)

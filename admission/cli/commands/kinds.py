@@ -133,7 +133,7 @@ def rbac(config: Path | None, service_account: str) -> None:
 def _rules(registry: Kinds) -> list[dict[str, Any]]:
     """One for each API group."""
     plurals: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for kind in registry:
+    for kind in (*registry, *registry.sizes.values()):
         if (kind.group, kind.kind) != ("batch", "Job"):
             plurals.setdefault((kind.group, verbs(kind)), []).append(kind.plural)
     return [

@@ -120,6 +120,7 @@ def webhook(
         kinds=integrations.kinds,
         queue_labels=integrations.queue_labels,
         priority_labels=integrations.priority_labels,
+        group_labels=integrations.group_labels,
         rules=integrations.queue_rules(),
         opentelemetry=opentelemetry,
     )

@@ -18,6 +18,7 @@ from admission.kinds import (
     frameworks_known,
     parse_form,
 )
+from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.rules import QueueRule
 from admission.model.base import FieldFaultsError, Labels, Model, Name, Namespace, QualifiedName
 from admission.model.errors import InvalidObject
@@ -53,6 +54,12 @@ class IntegrationsSettings(Model):
         (), description="Labels of other systems that name a WorkloadPriorityClass, in this order."
     )
 
+    group_labels: tuple[str, ...] = Field(
+        (),
+        description="Labels or annotations of other systems that name a pod's group where Sluice's and Kueue's do not, "
+        f"in this order: {', '.join(FOREIGN)}.",
+    )
+
     rules: tuple[QueueRuleSettings, ...] = Field(
         (), description="Which LocalQueue what is created without a queue label is for; the first rule that matches."
     )
@@ -70,9 +77,16 @@ class IntegrationsSettings(Model):
     @model_validator(mode="after")
     def _each_label_once(self) -> IntegrationsSettings:
         known = Conventions()
+        for position, label in enumerate(self.group_labels):
+            if label not in FOREIGN:
+                message = f'"{label}" is not known to name a group; there are {", ".join(FOREIGN)}'
+                raise FieldFaultsError([(f"groupLabels[{position}]", message)])
+            if "pod" not in self.frameworks:
+                raise FieldFaultsError([("groupLabels", "groups are made of pods: add pod to frameworks")])
         for name, read, given in (
             ("queueLabels", known.queue_labels, self.queue_labels),
             ("priorityLabels", known.priority_labels, self.priority_labels),
+            ("groupLabels", (), self.group_labels),
         ):
             for position, label in enumerate(given):
                 if label in (*read, *given[:position]):
@@ -113,6 +127,7 @@ class IntegrationsSettings(Model):
             own=own,
             queue_labels=self.queue_labels,
             priority_labels=self.priority_labels,
+            group_labels=self.group_labels,
             **options,
         )
 

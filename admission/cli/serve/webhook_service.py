@@ -71,6 +71,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         kinds=settings.integrations.kinds,
         queue_labels=settings.integrations.queue_labels,
         priority_labels=settings.integrations.priority_labels,
+        group_labels=settings.integrations.group_labels,
         rules=settings.integrations.queue_rules(),
         log_level=settings.log_level,
         log_format=settings.log_format,

@@ -50,7 +50,7 @@ class ClusterWatches:
         self.context = Context()
         self.kinds = kinds
         self._client = client
-        self._custom = [kind for kind in kinds if kind.is_custom]
+        self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
         self._objects = {kind: _informer(client, kinds, kind) for kind in kinds if not kind.is_custom}
         """Of the kinds that are watched now."""
         self._tasks: dict[Kind, asyncio.Task[None]] = {}

@@ -9,12 +9,13 @@ from admission.controller.workloads.group_plan import admitted_counts
 from admission.kinds import templates
 from admission.kinds.base import HOLD
 from admission.kinds.common import first
+from admission.kinds.foreign_groups import TASK_GROUPS
 from admission.kinds.grouping import FAST, RETRIABLE, group_faults, total_of
 from admission.model import child_sentences
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_owners import GroupOwner
@@ -29,11 +30,14 @@ def assembled(
     owner: GroupOwner | None,
     excess: Container[Member],
     conventions: Conventions,
+    *,
+    needed: frozenset[int] | None = None,
 ) -> Object:
     """The group of this namespace and name; it has no resourceVersion yet.
 
     `members`: its pods, the oldest first, at least one; `tracked`: its workload, if it has one; `owner`: the object
-    whose pods they are, if it is of a kind that is queued by groups; `excess`: those that run without quota.
+    whose pods they are, if it is of a kind that is queued by groups; `excess`: those that run without quota; `needed`:
+    of a group that another system declares, how many pods have to start together; empty: nobody says.
     """
     pods = [member.object for member in members]
     oldest, namespace, name = pods[0], *key
@@ -42,6 +46,12 @@ def assembled(
     labels = [pod["metadata"].get("labels") or {} for pod in pods]
     queued = next((each for each in labels if first(each, conventions.queue_labels)), labels[0])
     held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
+    admitted = admitted_counts(tracked) if holds and tracked is not None else {}
+    totals = {total_of(pod) for pod in pods} if needed is None else needed
+    if needed is None:
+        total = total_of(oldest) if owner is None else owner.total
+    else:
+        total = sum(admitted.values()) or min(needed, default=len(members))
     return _object(
         {
             "namespace": namespace,
@@ -52,11 +62,13 @@ def assembled(
             "annotations": annotations[0],
         },
         {
-            "total": total_of(oldest) if owner is None else owner.total,
+            "total": total,
+            "unsaid": _unsaid(members) if needed is not None and not needed else "",
             "fast": first(annotations[0], FAST) == "true",
-            "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations),
-            "faults": _faults(members, pods),
-            "admitted": admitted_counts(tracked) if holds and tracked is not None else {},
+            "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations)
+            or (needed is not None and not any(member.owned for member in members)),
+            "faults": _faults(members, group_faults(oldest, conventions), totals),
+            "admitted": admitted,
             "runs": tracked is not None and tracked.record.state is State.ADMITTED,
             "expected": {},
             "over": None if owner is None else owner.over,
@@ -101,11 +113,20 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
     )
 
 
-def _faults(members: Sequence[Member], pods: Sequence[Object]) -> list[str]:
-    faults = [": ".join(fault) for fault in group_faults(pods[0])]
+def _faults(members: Sequence[Member], of_oldest: Iterable[tuple[str, str]], totals: Collection[int]) -> list[str]:
+    faults = [": ".join(fault) for fault in of_oldest]
     faults += [child_sentences.GROUP_OF_SEVERAL_QUEUES] if len({member.queue for member in members}) > 1 else []
-    faults += [child_sentences.GROUP_OF_SEVERAL_TOTALS] if len({total_of(pod) for pod in pods}) > 1 else []
+    faults += [child_sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
     return faults
+
+
+def _unsaid(members: Sequence[Member]) -> str:
+    """Who would have to say how many pods the group needs."""
+    sizes = (member.declared.size for member in members if member.declared is not None)
+    size = next((each for each in sizes if each is not None), None)
+    if size is None:
+        return child_sentences.group_without_number(TASK_GROUPS)
+    return child_sentences.group_without_object(size.kind, size.name, size.group)
 
 
 def _object(metadata: dict[str, Any], spec: Object, owner: GroupOwner | None) -> Object:

@@ -1,4 +1,7 @@
-"""The objects whose pods are queued in groups: how many pods there are to be, who asked, and whether it is over."""
+"""The objects whose pods are queued in groups: how many pods there are to be, who asked, and whether it is over.
+
+And those of other systems that say how many pods a group needs, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from admission.kinds.base import HOLD, SUBMITTED_BY
 from admission.kinds.grouped import GroupedKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from admission.kinds.base import Object
+    from admission.kinds.foreign_groups import Declared
     from admission.kinds.registry import Kinds
 
 _Key: TypeAlias = tuple[GroupedKind, str, str]
@@ -73,6 +79,7 @@ class GroupOwners:
 
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = [kind for kind in kinds if isinstance(kind, GroupedKind)]
+        self._sizes = kinds.sizes
         self._known: dict[_Key, _Known] = {}
         self._keys: dict[str, _Key] = {}
         """By uid."""
@@ -99,6 +106,22 @@ class GroupOwners:
         if key is not None:
             del self._known[key]
         return key
+
+    def needed(self, namespace: str, told: Iterable[Declared | None]) -> frozenset[int] | None:
+        """How many pods have to start together, as those of a group say; 0: they need not; empty: nobody says.
+
+        None: it is no group of another system.
+        """
+        declared = {each for each in told if each is not None}
+        numbers = (self._number(namespace, each) for each in declared)
+        return frozenset(number for number in numbers if number is not None) if declared else None
+
+    def _number(self, namespace: str, told: Declared) -> int | None:
+        if told.size is None:
+            return told.needed or None
+        kind = self._sizes.get((told.size.group, told.size.kind))
+        known = None if kind is None else self._known.get((kind, namespace, told.size.name))
+        return None if kind is None or known is None else kind.needed(orjson.loads(known.raw), told.size.part)
 
     def of(self, group: tuple[str, str]) -> GroupOwner | None:
         """The object whose group this is, by namespace and name; None: there is none."""

@@ -11,15 +11,17 @@ import orjson
 from admission.controller.state.tracked import packed
 from admission.kinds import templates
 from admission.kinds.children import controller_of
-from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, role_of
+from admission.kinds.common import first
+from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, foreign_group_of, role_of
 from admission.kinds.pod_group import ENDED
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from admission.controller.state.tracked import Tracked
-    from admission.kinds.base import Object
+    from admission.kinds.base import Conventions, Object
+    from admission.kinds.foreign_groups import Declared
     from admission.kinds.limits import NamespaceContext
 
 _SIZE: Final = 32
@@ -48,6 +50,8 @@ class Member:
     """The LocalQueue that it names."""
     owned: bool
     """Whether a controller has made it."""
+    declared: Declared | None
+    """What it says of its group in the way of another system; None: it has one of ours."""
 
     @property
     def object(self) -> Object:
@@ -69,8 +73,8 @@ class Member:
         return self.phase == "Succeeded" or (self.is_alive and not self.deleting)
 
 
-def member_of(obj: Object, known: Member | None, *, queue: str) -> Member:
-    """A pod as it is now, that names this LocalQueue; `known`: as it was before."""
+def member_of(obj: Object, known: Member | None, *, conventions: Conventions) -> Member:
+    """A pod as it is now; `known`: as it was before."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     conditions, annotations = status.get("conditions") or (), metadata.get("annotations") or {}
     role = role_of(obj)
@@ -89,8 +93,9 @@ def member_of(obj: Object, known: Member | None, *, queue: str) -> Member:
         phase=status.get("phase") or "Pending",
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
         group=annotations.get(STARTED_WITH, ""),
-        queue=queue,
+        queue=first(metadata.get("labels"), conventions.queue_labels),
         owned=controller_of(obj) is not None,
+        declared=foreign_group_of(obj, conventions) if known is None else known.declared,
     )
 
 
@@ -121,7 +126,7 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
 
     As many of each role run as it was admitted with. What runs beyond that has let itself run, or has grown. Of those
     that are gated, as in Kueue, the newest that are more than the group is to have are deleted; but what a controller
-    has made stays, as it would only be made again.
+    has made stays, as it would only be made again, and what is beside a group of another system queues by itself.
     """
     admitted = admitted_counts(tracked)
     room = Counter(admitted)
@@ -140,11 +145,26 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
         if waits and room[each.role] > 0:
             room[each.role] -= 1
             started.append(each)
-    kept = [each for each in members if each.counts and each not in excess and not (each.gated and each.owned)]
+    kept = [
+        each
+        for each in members
+        if each.counts and each not in excess and not (each.gated and (each.owned or each.declared))
+    ]
     gated = [each for each in kept if each.gated and each not in started]
     excess += [*reversed(gated)][: max(len(kept) - sum(admitted.values()), 0)]
     left = [each for each in members if each.gated and each.is_alive and not each.deleting]
     return Plan(started, excess, [each for each in left if each not in started and each not in excess])
+
+
+def room_in(tracked: Tracked, members: Iterable[Member]) -> int:
+    """How many pods a group that holds quota lacks; less than 0: it has more than it needs."""
+    return sum(admitted_counts(tracked).values()) - sum(each.counts for each in members)
+
+
+def beyond(tracked: Tracked, members: Sequence[Member], plan: Plan) -> list[Member]:
+    """Those of a group of another system that it does not need, and that may queue by themselves, the newest."""
+    number = max(-room_in(tracked, members), 0)
+    return [each for each in plan.beside if each.declared][-number:] if number else []
 
 
 def _role(tracked: Tracked, each: Member, context: NamespaceContext) -> str:

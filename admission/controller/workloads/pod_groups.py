@@ -17,25 +17,28 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
+from admission.cluster.informer import Change
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.tracked import StoredObject, is_older
 from admission.controller.workloads.group_object import assembled, without_pods
 from admission.controller.workloads.group_owners import GroupOwners
-from admission.controller.workloads.group_plan import Member, admitted_counts, member_of, planned, queue_of
+from admission.controller.workloads.group_plan import (
+    Member,
+    admitted_counts,
+    beyond,
+    member_of,
+    planned,
+    queue_of,
+    room_in,
+)
 from admission.controller.workloads.lost_labels import deleted
 from admission.controller.workloads.triggers import ObjectGone
 from admission.kinds.base import POD
-from admission.kinds.common import first
+from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind
-from admission.kinds.grouping import (
-    GATE,
-    ROLE,
-    STARTED_WITH,
-    before_deletion,
-    group_of,
-)
+from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, before_deletion, foreign_group_of, group_of
 from admission.kinds.patches import pointer
 from admission.kinds.pod_group import PodGroupKind
 from admission.model import child_sentences, sentences
@@ -43,7 +46,7 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
@@ -90,17 +93,17 @@ class PodGroups:
         if self._kind is None or (kind.group, kind.kind) != POD or self._registry.get(uid) is not None:
             return False
         if uid not in self._group_of:
-            starter, group = self._starter(obj), group_of(obj)
+            starter, group = self._starter(obj), group_of(obj, self._conventions)
             if starter is not None:
                 group = starter.record.workload.name
-            elif not group or not kind.queue_name(obj):
+            elif not group or not kind.queue_name(obj) or self._queues_beside(obj):
                 return False
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
         members = self._groups.setdefault(key, {})
         known = members.get(uid)
         if known is None or not is_older(metadata["resourceVersion"], known.version):
-            members[uid] = member_of(obj, known, queue=first(metadata.get("labels"), self._conventions.queue_labels))
+            members[uid] = member_of(obj, known, conventions=self._conventions)
             self._changed[key] = None
         return True
 
@@ -140,6 +143,12 @@ class PodGroups:
         }
 
     def _owner_changed(self, kind: GroupedKind, namespace: str, name: str) -> None:
+        if isinstance(kind, GroupSizeKind):
+            for key, members in self._groups.items():
+                sizes = {each.declared.size for each in members.values() if each.declared is not None}
+                if key[0] == namespace and any(size is not None and size.name == name for size in sizes):
+                    self._changed[key] = None
+            return
         if kind.owner_of(name) == name:
             self._changed[namespace, name] = None
             return
@@ -162,10 +171,11 @@ class PodGroups:
     def _tell_of(self, key: tuple[str, str]) -> None:
         assert self._kind is not None
         tracked, owner = self._registry.named(self._kind, *key), self._owners.of(key)
-        if members := self._present(key, tracked):
+        if members := self._kept(key, tracked, self._present(key, tracked)):
             holds = tracked is not None and tracked.holds_quota
             excess = self._plan(tracked, members).excess if holds and tracked is not None else ()
-            self._see(assembled(key, members, tracked, owner, excess, self._conventions))
+            needed = self._owners.needed(key[0], (each.declared for each in members))
+            self._see(assembled(key, members, tracked, owner, excess, self._conventions, needed=needed))
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._changed[key] = None  # it is over: those of its pods that wait are another group
             return
@@ -178,6 +188,38 @@ class PodGroups:
         if tracked is not None:
             with self._reconciler.isolation.of(tracked.uid):
                 self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+
+    # --- groups of other systems, beside which their pods may queue alone
+
+    def _queues_beside(self, obj: Object) -> bool:
+        """Whether a pod that names a group of another system is a workload of its own.
+
+        What runs without having been started with the group is; and what comes when that has all of its pods, or when
+        it is known to be no gang.
+        """
+        told = foreign_group_of(obj, self._conventions)
+        if told is None or not GATE.is_closed(obj):
+            return told is not None
+        key = obj["metadata"]["namespace"], told.name
+        assert self._kind is not None
+        tracked = self._registry.named(self._kind, *key)
+        if tracked is not None and tracked.holds_quota:
+            return room_in(tracked, self._belonging(key, tracked)) <= 0
+        return self._owners.needed(key[0], [told]) == _NO_GANG
+
+    def _kept(self, key: tuple[str, str], tracked: Tracked | None, members: list[Member]) -> list[Member]:
+        """Have those pods of a group of another system queue by themselves that it does not need; the others."""
+        if (needed := self._owners.needed(key[0], (each.declared for each in members))) is None:
+            return members
+        if tracked is not None and tracked.holds_quota:
+            leaving = beyond(tracked, members, self._plan(tracked, members))
+        else:
+            leaving = [each for each in members if each.declared and each.gated and needed == _NO_GANG]
+        for each in leaving:
+            del self._groups[key][each.uid], self._group_of[each.uid]
+            change = Change("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
+            self._inbox.put(ObjectsChanged(self._pod_kind, [change]))
+        return [each for each in members if each not in leaving]
 
     def _see(self, group: Object) -> None:
         assert self._kind is not None
@@ -253,7 +295,7 @@ class PodGroups:
         """Whether a pod without the label by which it is watched is one of a group on record."""
         if self._kind is None or self._starter(obj) is not None:
             return self._kind is not None
-        group = group_of(obj)
+        group = group_of(obj, self._conventions)
         named = self._registry.named(self._kind, obj["metadata"]["namespace"], group) if group else None
         return named is not None and GATE.is_closed(obj)
 
@@ -263,12 +305,12 @@ class PodGroups:
 
     def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
         """The pods that make up the group that has the name now, the oldest first."""
-        members = [
-            member
-            for member in self._groups.get(key, {}).values()
-            if member.is_alive or (tracked is not None and member.group in ("", tracked.uid))
-        ]
-        return sorted(members, key=lambda member: (member.created, member.name))
+        return sorted(self._belonging(key, tracked), key=lambda member: (member.created, member.name))
+
+    def _belonging(self, key: tuple[str, str], tracked: Tracked | None) -> Iterator[Member]:
+        for member in self._groups.get(key, {}).values():
+            if member.is_alive or (tracked is not None and member.group in ("", tracked.uid)):
+                yield member
 
     def _ungated(self, tracked: Tracked, member: Member) -> Patch:
         record, pod, kind = tracked.record, member.object, self._pod_kind
@@ -347,6 +389,7 @@ class PodGroups:
             self._writer.submit(deletion, partial(done, deletion))
 
 
+_NO_GANG: Final = frozenset({0})
 _PAUSE: Final = 2.0
 """Seconds in which the watch is to tell of pods that have got their label back."""
 _NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})

@@ -1,0 +1,115 @@
+"""Objects of other systems that say how many pods of a group have to start together (see `foreign_groups`).
+
+They are read only: nothing in them is Sluice's, and no webhook is called for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from admission.kinds.common import NOTHING
+from admission.kinds.foreign_groups import FOREIGN, NATIVE, number_of_pods
+from admission.kinds.grouped import GroupedKind, GroupTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.kinds.base import Conventions, Object, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizeKind(GroupedKind):
+    """What they have in common (see `Kind`): no pod templates, and no pods of their own."""
+
+    number: ClassVar[tuple[str, ...]]
+    """The path of the number, from the spec or a part of it."""
+    parts: ClassVar[str] = ""
+    """The list of named parts in the spec; empty: there is one, the spec itself."""
+
+    def needed(self, obj: Object, part: str) -> int:
+        """How many pods have to start together; 0: they need not."""
+        found: Any = obj.get("spec") or NOTHING
+        if self.parts:
+            found = next((each for each in found.get(self.parts) or () if each.get("name") == part), NOTHING)
+        for step in self.number:
+            found = found.get(step) if isinstance(found, dict) else None
+        return number_of_pods(found)
+
+    def group_templates(self, obj: Object) -> list[GroupTemplate]:
+        """None."""
+        return []
+
+    def pods_of_a_group(self, obj: Object) -> int:
+        """None: see `needed`."""
+        return 0
+
+    def starts_by_the_first(self, obj: Object) -> bool:
+        """No."""
+        return False
+
+    def owner_of(self, group: str) -> str:
+        """None: pods of a group are made by others."""
+        return ""
+
+    def has_group(self, obj: Object, group: str) -> bool:
+        """It asks for none."""
+        return False
+
+    def outcome(self, obj: Object) -> Outcome | None:
+        """It never ends."""
+        return None
+
+    def form_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
+        """None."""
+        return iter(())
+
+
+class SchedulerPluginsPodGroup(GroupSizeKind):
+    """The PodGroup of scheduler-plugins."""
+
+    group = "scheduling.x-k8s.io"
+    versions = ("v1alpha1",)
+    plural = "podgroups"
+    kind = "PodGroup"
+    number = ("minMember",)
+
+
+class SigsPodGroup(GroupSizeKind):
+    """The PodGroup of Koordinator, and of earlier scheduler-plugins."""
+
+    group = "scheduling.sigs.k8s.io"
+    versions = ("v1alpha1",)
+    plural = "podgroups"
+    kind = "PodGroup"
+    number = ("minMember",)
+
+
+class NativePodGroup(GroupSizeKind):
+    """The PodGroup of Kubernetes from 1.36 on."""
+
+    group = NATIVE
+    versions = ("v1beta1", "v1alpha2")
+    plural = "podgroups"
+    kind = "PodGroup"
+    number = ("schedulingPolicy", "gang", "minCount")
+
+
+class NativeWorkload(GroupSizeKind):
+    """The Workload of Kubernetes 1.35, which has its groups in itself."""
+
+    group = NATIVE
+    versions = ("v1alpha1",)
+    plural = "workloads"
+    kind = "Workload"
+    number = ("policy", "gang", "minCount")
+    parts = "podGroups"
+
+
+_ALL: Final = (NativePodGroup, NativeWorkload, SchedulerPluginsPodGroup, SigsPodGroup)
+
+
+def size_kinds(conventions: Conventions) -> list[GroupSizeKind]:
+    """Those of Kubernetes itself, and of the labels that are read."""
+    read = {FOREIGN[key].told_by for key in conventions.group_labels}
+    return [each(conventions) for each in _ALL if each.group == NATIVE or (each.group, each.kind) in read]

@@ -1,0 +1,128 @@
+"""Groups that pods name in the way of other systems: they start as a whole, and nothing of those systems is changed."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import definition
+from grouped_kinds import pods_until
+from job_examples import cluster_queue, flavor, local_queue
+from pod_examples import GATE, gated, pod
+
+from admission.kinds import all_kinds
+from admission.kinds.foreign_groups import FOREIGN
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"), group_labels=FOREIGN)
+PLUGINS = ("scheduling.x-k8s.io", "PodGroup")
+NATIVE = ("scheduling.k8s.io", "PodGroup")
+SERVED = {PLUGINS: "v1alpha1", NATIVE: "v1alpha2"}
+KOORDINATOR = "gang.scheduling.koordinator.sh/"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 4 CPUs, and PodGroups; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    for key, version in SERVED.items():
+        await world.user.create("customresourcedefinitions", "", definition(KINDS.sizes[key], version))
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def of_plugins(name, **options):
+    each = pod(name, schedulerName="scheduler-plugins-scheduler", **options)
+    each["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "pg"
+    return each
+
+
+def of_koordinator(name, **options):
+    each = pod(name, **options)
+    each["metadata"]["annotations"] |= {f"{KOORDINATOR}name": "gang", f"{KOORDINATOR}min-available": "2"}
+    return each
+
+
+async def create(cluster, *manifests):
+    for each in manifests:
+        await cluster.user.create("pods", "team-a", each)
+
+
+async def size(cluster, key, name, spec):
+    kind = KINDS.sizes[key]
+    obj = {"apiVersion": f"{kind.group}/{SERVED[key]}", "kind": kind.kind, "metadata": {"name": name}}
+    await cluster.user.create(f"{kind.plural}.{kind.group}", "team-a", {**obj, "spec": spec})
+
+
+async def says(cluster, name, message):
+    async def look():
+        return (await cluster.record(name, "pending")).message == message
+
+    await cluster.eventually(look)
+
+
+def ungated(*names):
+    def until(found):
+        return {name for name, obj in found.items() if GATE not in obj["spec"].get("schedulingGates", ())} == {*names}
+
+    return until
+
+
+async def end(cluster, name, phase):
+    await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
+
+
+async def test_a_pod_group_of_scheduler_plugins_starts_when_its_minimum_is_there(cluster):
+    await create(cluster, of_plugins("p-0"), of_plugins("p-1"))
+    await says(
+        cluster,
+        "pg",
+        "It starts as a whole. How many pods that takes, says PodGroup pg of scheduling.x-k8s.io, which is not there.",
+    )
+    await size(cluster, PLUGINS, "pg", {"minMember": 3})
+    await says(cluster, "pg", "It starts as a whole, and 2 of its 3 pods are there.")
+    await create(cluster, of_plugins("p-2"))
+    started = await pods_until(cluster.user, "team-a", ungated("p-0", "p-1", "p-2"))
+    for obj in started.values():
+        assert obj["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "pg"
+        assert obj["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
+    await create(cluster, of_plugins("p-3"), of_plugins("p-4"))  # beyond the minimum each queues by itself
+    assert (await cluster.record("p-3", "admitted")).workload.kind == "Pod"
+    await cluster.record("p-4", "pending", reason="WaitingForQuota")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    for name in ("p-0", "p-1", "p-2"):
+        await end(cluster, name, "Succeeded")
+    over = await cluster.record("pg", "finished")
+    assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 3/3.")
+    await pods_until(cluster.user, "team-a", ungated("p-0", "p-1", "p-2", "p-3", "p-4"))
+
+
+async def test_pods_that_waited_beside_a_group_queue_alone_when_it_has_started(cluster):
+    await create(cluster, pod("large", cpu="4"))
+    await cluster.record("large", "admitted")
+    await create(cluster, *(of_koordinator(f"k-{number}") for number in range(3)))
+    await cluster.record("gang", "pending", reason="WaitingForQuota")
+    await cluster.user.delete("pods", "team-a", "large")
+    await pods_until(cluster.user, "team-a", ungated("k-0", "k-1", "k-2"))
+    assert sum(each.count for each in (await cluster.record("gang", "admitted")).workload.pod_sets) == 2
+    assert (await cluster.record("k-2", "admitted")).workload.kind == "Pod"
+    await end(cluster, "k-0", "Succeeded")
+    await end(cluster, "k-1", "Failed")  # nobody makes it again
+    over = await cluster.record("gang", "finished")
+    assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
+
+
+async def test_a_native_pod_group_is_read_in_the_version_that_is_served(cluster):
+    def native(name, group):
+        return pod(name, schedulingGroup={"podGroupName": group})
+
+    await size(cluster, NATIVE, "gang", {"schedulingPolicy": {"gang": {"minCount": 2}}})
+    await create(cluster, native("n-0", "gang"))
+    await says(cluster, "gang", "It starts as a whole, and 1 of its 2 pods are there.")
+    await create(cluster, native("b-0", "any"))
+    await cluster.record("any", "pending")
+    await size(cluster, NATIVE, "any", {"schedulingPolicy": {"basic": {}}})
+    assert (await cluster.record("b-0", "admitted")).workload.kind == "Pod"
+    await create(cluster, native("n-1", "gang"))
+    found = await pods_until(cluster.user, "team-a", ungated("n-0", "n-1", "b-0"))
+    assert found["n-0"]["spec"]["schedulingGroup"] == {"podGroupName": "gang"}
+    assert (await cluster.record("gang", "admitted")).workload.kind == "PodGroup"
