@@ -1,0 +1,80 @@
+"""Runs `sluice` for the shells of pages, in processes forked from one that has imported it; the argument is a path.
+
+To import it takes 0.3 s of processor time, and the pages have hundreds of commands. A shell's `sluice` (the script
+beside this file) sends its arguments, directory, environment and streams to the socket at the path, and ends as the
+process does that is forked for it. `test_readme.py` and `test_getting_started.py` start the command that is installed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+
+from admission.cli.main import _COMMANDS, main
+
+
+def serve(path: str) -> None:
+    """Until it is terminated. Returns in a process of its own for each command, which then runs it."""
+    for command in _COMMANDS.values():
+        with suppress(ModuleNotFoundError):
+            import_module(command.module)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(64)
+        print("ready", flush=True)
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                return _answer(connection)
+            connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    """Returns in the process that is to run the command, when all is as its shell has it."""
+    length, streams, _, _ = socket.recv_fds(connection, 4, 3)
+    with connection.makefile("rb") as reading:
+        arguments, directory, environment = json.loads(reading.read(int.from_bytes(length, "big")))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if pid := os.fork():
+        for stream in streams:
+            os.close(stream)
+        _watch(connection, pid)
+    connection.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["sluice", *arguments]
+
+
+def _watch(connection: socket.socket, pid: int) -> None:
+    """Tell how it ends; it is killed with its shell."""
+    connection.sendall(pid.to_bytes(4, "big"))
+    ended = os.pidfd_open(pid)
+    readable, _, _ = select.select([connection, ended], [], [])
+    if ended not in readable:
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with suppress(BrokenPipeError):
+        connection.sendall(bytes([code if code >= 0 else 128 - code]))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
+    main()
