@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.kinds.base import KUEUE, SUBMITTED_BY
+from admission.kinds.grouping import GROUP_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,12 +102,16 @@ def made_by_users(kinds: Iterable[Kind]) -> str:
     """Whether a pod is made by somebody who may be anybody.
 
     A DaemonSet's pods and those that a node mirrors are not for a queue, and those of a Job count with it, where Jobs
-    are queued. In clusters whose controllers share one user name the controller looks at the owner instead.
+    are queued, but for those that are in a group with other pods. In clusters whose controllers share one user name the
+    controller looks at the owner instead.
     """
-    job = ["job-controller"] if any((kind.group, kind.kind) == ("batch", "Job") for kind in kinds) else []
-    names = ", ".join(f"'system:serviceaccount:kube-system:{name}'" for name in ("daemon-set-controller", *job))
+    daemons, job = (f"'system:serviceaccount:kube-system:{name}-controller'" for name in ("daemon-set", "job"))
     by_node = "has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups"
-    return f"!(request.userInfo.username in [{names}]) && !({by_node})"
+    made = f"request.userInfo.username != {daemons} && !({by_node})"
+    if not any((kind.group, kind.kind) == ("batch", "Job") for kind in kinds):
+        return made
+    grouped = " || ".join(f"{label('object', key)} != ''" for key in GROUP_NAME)
+    return f"{made} && (request.userInfo.username != {job} || {grouped})"
 
 
 def decisive(kind: Kind) -> str:

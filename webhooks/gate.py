@@ -96,7 +96,7 @@ class Order:
         labels = ("queue_labels", "priority_labels", "group_labels")
         sequences = ("own_usernames", "descriptors", "frameworks", "kinds", *labels)
         content["rules"] = tuple(
-            QueueRule(rule["queue"], tuple(rule["namespaces"]), tuple(rule["kinds"]), rule["labels"])
+            QueueRule(**rule | {field: tuple(rule[field]) for field in ("namespaces", "kinds", "group_name_from")})
             for rule in content["rules"]
         )
         return cls(**content | {field: tuple(content[field]) for field in sequences})

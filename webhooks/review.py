@@ -187,6 +187,9 @@ def _keep_queued_by_rule(
 ) -> Object:
     """What names no queue is for the one that it was for, or for that of the rule. The object with its labels."""
     by = f"rule {number + 1} of integrations.rules"
+    if old is None and not kind.queue_name(new) and (given := rule.group_labels(kind, _labels(new))):
+        answer.patch += [_set("labels", label, value) for label, value in given.items()]
+        new = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **given}}}
     queued = _keep_queued(new, old, kind, answer, queue=rule.queue, why=f"it is queued by {by}")
     if old is None and queued is not new:
         answer.warnings.append(f'it has no queue label, and is queued in LocalQueue "{rule.queue}" by {by}')

@@ -11,9 +11,11 @@ import orjson
 from admission.kinds import templates
 from admission.kinds.base import KUEUE
 from admission.kinds.common import NOTHING, first
+from admission.kinds.declared_pods import POD_SET, POD_SETS, declared_pod_sets, declares, pod_set_named
 from admission.kinds.foreign_groups import declared, declared_faults
 from admission.kinds.gates import SchedulingGate
 from admission.model import names
+from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,10 +93,31 @@ def group_faults(pod: Object, conventions: Conventions) -> list[tuple[str, str]]
         if label in labels and not names.is_dns_subdomain(labels[label])
     ]
     own = _own_group_of(pod)
-    if own and not total_of(pod):
+    if declares(pod):
+        faults += _declaration_faults(pod)
+    elif own and not total_of(pod) and not pod_set_named(pod):
         told = "must say how many pods the group has, from 1 to 99999: it waits for all of them"
         faults.append((f"metadata.annotations[{TOTAL[0]}]", told))
     return faults if own else [*faults, *declared_faults(pod, conventions.group_labels)]
+
+
+def _declaration_faults(pod: Object) -> list[tuple[str, str]]:
+    """Of what a pod says of the pods that its group will have."""
+    try:
+        known = [each.name for each in declared_pod_sets(pod)]
+    except Misconfigured as error:
+        path, _, message = str(error).partition(": ")
+        return [(path, message)]
+    if not _own_group_of(pod):
+        return [(f"metadata.annotations[{POD_SETS}]", f"is for pods of a group: name it in the label {GROUP_NAME[0]}")]
+    if pod_set_named(pod) not in known:
+        return [(f"metadata.labels[{POD_SET}]", f"must name the pod set that the pod is in: {', '.join(known)}")]
+    return []
+
+
+def is_role(name: str) -> bool:
+    """Whether a pod set is called so because its pods are alike (`role_of`), and not because somebody named it."""
+    return _ROLE.fullmatch(name) is not None
 
 
 def role_of(pod: Object) -> str:

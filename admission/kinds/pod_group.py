@@ -5,7 +5,8 @@
     metadata: as of an object; annotations are those of the oldest pod, labels those of the oldest that names a queue
     spec:
       total: how many pods there are to be
-      unsaid: why that is not known, as a sentence; empty: it is
+      pod_sets: what its pods have declared that it will have, as rows of `pod_set`; empty: they have not
+      unsaid: why what it will have is not known, as a sentence; empty: it is
       fast: whether it may start before all of them are there
       unretriable: whether no pod is made again in place of one that has failed
       faults: what is wrong in its pods, as text
@@ -30,6 +31,7 @@ from admission.kinds.base import SUBMITTED_BY, KindStatus, Object, Outcome, PodC
 from admission.kinds.unchanged import UnchangedKind
 from admission.model import child_sentences
 from admission.model.errors import Misconfigured
+from admission.model.pod_set_documents import pod_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,6 +105,8 @@ class PodGroupKind(UnchangedKind):
         spec = obj["spec"]
         if faults := [*(": ".join(fault) for fault in self.metadata_faults(obj)), *spec["faults"]]:
             raise Misconfigured("; ".join(faults))
+        if spec["pod_sets"]:
+            return tuple(map(pod_set, spec["pod_sets"]))
         counts = _counts(spec)
         if len(counts) > _MOST_ROLES:
             raise Misconfigured(f"the group has pods of {len(counts)} different forms, but {_MOST_ROLES} is the most")
@@ -145,8 +149,10 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
     """How many pods there are, or are to be, of each role."""
     if spec["admitted"]:
         return dict(spec["admitted"])
+    if spec["pod_sets"]:
+        return {each["name"]: each["count"] for each in spec["pod_sets"]}
     counted = [pod["role"] for pod in spec["pods"] if pod["phase"] != "Failed" and not pod["deleting"]]
-    counts = Counter(counted[: spec["total"]])
+    counts = Counter(counted[: spec["total"] or len(counted)])
     if not counted:
         return dict(spec["expected"])
     if spec["fast"]:
@@ -157,7 +163,7 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
 def _missing(spec: Mapping[str, Any], there: int) -> str:
     if spec["unsaid"] and not spec["admitted"]:
         return str(spec["unsaid"])
-    if spec["admitted"] or there >= spec["total"] or (spec["fast"] and there):
+    if spec["admitted"] or spec["pod_sets"] or there >= spec["total"] or (spec["fast"] and there):
         return ""
     return child_sentences.group_incomplete(there, spec["total"])
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from admission.kinds.base import POD
+from admission.kinds.common import first
+from admission.kinds.declared_pods import POD_SET
+from admission.kinds.grouping import GROUP_NAME
+from admission.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +29,10 @@ class QueueRule:
     """By group and name, as in the setting `integrations`."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """All of them have to be there, with these values."""
+    group_name_from: tuple[str, ...] = ()
+    """Labels of a pod by which those are one group that have the same values; without one of them it is in none."""
+    pod_set_from: str = ""
+    """The label of a pod that names its pod set in that group."""
 
     def is_for(self, kind: Kind) -> bool:
         """Whether it is for objects of this kind."""
@@ -33,6 +45,27 @@ class QueueRule:
             and (not self.namespaces or namespace in self.namespaces)
             and self.labels.items() <= labels.items()
         )
+
+    def group_labels(self, kind: Kind, labels: Mapping[str, str]) -> dict[str, str]:
+        """The labels that put a pod that it is for into its group; empty: it is in none, or says itself in which."""
+        values = [labels.get(key, "") for key in self.group_name_from]
+        if (kind.group, kind.kind) != POD or not values or not all(values) or first(labels, GROUP_NAME):
+            return {}
+        given = {GROUP_NAME[0]: ".".join(map(_as_name, values))}
+        if (pod_set := labels.get(self.pod_set_from)) and POD_SET not in labels:
+            given[POD_SET] = _plain(pod_set)
+        return given
+
+
+def _as_name(value: str) -> str:
+    """A label's value as part of an object's name: as it is, or so changed that no two values become the same."""
+    if names.is_dns_label(value):
+        return value
+    return f"{_plain(value)}-{sha256(value.encode()).hexdigest()[:8]}".lstrip("-")
+
+
+def _plain(value: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", value.lower()).strip("-")
 
 
 def first_match(

@@ -5,10 +5,21 @@ See `admission.model.sentences`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 GROUP_OF_SEVERAL_QUEUES: Final = "metadata.labels: the pods of a group must all be for the same queue"
 GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
+GROUP_OF_SEVERAL_DECLARATIONS: Final = (
+    "metadata.annotations[sluice.dev/pod-group-pod-sets]: the pods of a group that say which pods it will have must "
+    "all say the same"
+)
+GROUP_UNDECLARED: Final = (
+    "It starts as a whole, and no pod of it says in the annotation sluice.dev/pod-group-pod-sets which pods it will "
+    "have: annotate its controller, or the first pod that is made."
+)
 MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
 PODS_BEYOND_GROUP: Final = (
     "Its group has all of the pods that it was admitted with: the newest beyond those are deleted."
@@ -65,6 +76,17 @@ def group_without_object(kind: str, name: str, api_group: str) -> str:
 def group_without_number(annotation: str) -> str:
     """Why a group of another system is not tried yet."""
     return f"It starts as a whole. How many pods that takes, says annotation {annotation}, which none of its pods has."
+
+
+def pod_sets_unknown(missing: Sequence[str]) -> str:
+    """Why a group that declares pod sets is not tried yet."""
+    named = ", ".join(missing)
+    return f"It starts as a whole, and of {named} neither requests are declared nor a pod is there."
+
+
+def declarer_ended(pod: str, phase: str) -> str:
+    """How a group has ended whose pods one of them has declared."""
+    return f"Pod {pod}, which declares the group, has {phase.lower()}, and no other pod of it is left."
 
 
 def beyond_group(group: str, count: int) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.kinds import Kinds
+    from admission.kinds.rules import QueueRule
 
 Object = dict[str, Any]
 GATE = {"name": "sluice.dev/admission"}
@@ -47,15 +48,19 @@ def pod(name: str, *, queue: str | None = "lq", cpu: str = "1", seconds: int = 1
 
 @asynccontextmanager
 async def gated(
-    user: Any, kinds: Kinds, directory: Path, managed: tuple[Object, ...] | None = None
+    user: Any,
+    kinds: Kinds,
+    directory: Path,
+    managed: tuple[Object, ...] | None = None,
+    rules: tuple[QueueRule, ...] = (),
 ) -> AsyncIterator[None]:
     """The webhook answers, and is registered, for the time of the block."""
     certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
     certificates.renew()
     (socket,) = await open_sockets("127.0.0.1", 0)
     context = DoorContext(directory / "tls.crt", directory / "tls.key")
-    async with answering(Reviewer(kinds, own_usernames=["sluice"]), [socket], ssl_context=context):
+    async with answering(Reviewer(kinds, own_usernames=["sluice"], rules=rules), [socket], ssl_context=context):
         url = f"https://127.0.0.1:{socket.getsockname()[1]}"
-        registration = Registration(tuple(kinds), url, Scope(("sluice",), managed=managed))
+        registration = Registration(tuple(kinds), url, Scope(("sluice",), managed=managed, rules=rules))
         await user.create("mutatingwebhookconfigurations", "", registration.configuration(certificates.ca_bundle))
         yield

@@ -20,12 +20,21 @@ from admission.kinds import (
 )
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.rules import QueueRule
-from admission.model.base import FieldFaultsError, Labels, Model, Name, Namespace, QualifiedName
+from admission.model.base import FieldFaultsError, Labels, Model, Name, Namespace, OptionalQualifiedName, QualifiedName
 from admission.model.errors import InvalidObject
 from admission.model.manifests import faults, parse_documents
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class RuledGroupSettings(Model):
+    """How the pods that a rule is for are put into groups."""
+
+    name_from: tuple[QualifiedName, ...] = Field(
+        min_length=1, description="Labels of a pod: pods with the same values are one group."
+    )
+    pod_set_from: OptionalQualifiedName = Field("", description="The label of a pod that names its pod set.")
 
 
 class QueueRuleSettings(Model):
@@ -35,6 +44,7 @@ class QueueRuleSettings(Model):
     namespaces: tuple[Namespace, ...] = Field((), description="Names of the namespaces that it is for.")
     kinds: tuple[str, ...] = Field((), description="Names of the kinds that it is for, as in frameworks.")
     match_labels: Labels = Field({}, description="Labels that the object must have, with these values.")
+    pod_group: RuledGroupSettings | None = Field(None, description="Which groups pods are in; left out: in none.")
 
 
 class IntegrationsSettings(Model):
@@ -72,6 +82,9 @@ class IntegrationsSettings(Model):
                 if kind not in on:
                     message = f'"{kind}" is not on: add it to frameworks or leave it out; on are {", ".join(on)}'
                     raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
+            if rule.pod_group is not None and "pod" not in (rule.kinds or on):
+                message = "is for pods: add pod to frameworks, and to kinds where those are said"
+                raise FieldFaultsError([(f"rules[{number}].podGroup", message)])
         return self
 
     @model_validator(mode="after")
@@ -117,7 +130,17 @@ class IntegrationsSettings(Model):
 
     def queue_rules(self) -> tuple[QueueRule, ...]:
         """The rules, for those who apply them."""
-        return tuple(QueueRule(each.queue, each.namespaces, each.kinds, dict(each.match_labels)) for each in self.rules)
+        return tuple(
+            QueueRule(
+                each.queue,
+                each.namespaces,
+                each.kinds,
+                dict(each.match_labels),
+                group_name_from=each.pod_group.name_from if each.pod_group else (),
+                pod_set_from=each.pod_group.pod_set_from if each.pod_group else "",
+            )
+            for each in self.rules
+        )
 
     def registry(self, **options: Any) -> Kinds:
         """The kinds that are on; `options` are those of `all_kinds`. Raises InvalidObject."""

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
 from admission.controller.workloads.group_plan import admitted_counts
+from admission.controller.workloads.group_pod_sets import over
 from admission.kinds import templates
 from admission.kinds.base import HOLD
 from admission.kinds.common import first
 from admission.kinds.foreign_groups import TASK_GROUPS
 from admission.kinds.grouping import FAST, RETRIABLE, group_faults, total_of
 from admission.model import child_sentences
+from admission.model.pod_set_documents import pod_set_document
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_owners import GroupOwner
     from admission.controller.workloads.group_plan import Member
+    from admission.controller.workloads.group_pod_sets import GroupPodSets
     from admission.kinds.base import Conventions, Object
 
 
@@ -30,26 +33,34 @@ def assembled(
     owner: GroupOwner | None,
     excess: Container[Member],
     conventions: Conventions,
+    known: GroupPodSets,
     *,
     needed: frozenset[int] | None = None,
 ) -> Object:
     """The group of this namespace and name; it has no resourceVersion yet.
 
     `members`: its pods, the oldest first, at least one; `tracked`: its workload, if it has one; `owner`: the object
-    whose pods they are, if it is of a kind that is queued by groups; `excess`: those that run without quota; `needed`:
-    of a group that another system declares, how many pods have to start together; empty: nobody says.
+    whose pods they are, if it is of a kind that is queued by groups; `excess`: those that run without quota; `known`:
+    the pod sets that it has declared; `needed`: of a group that another system declares, how many pods have to start
+    together; empty: nobody says.
     """
     pods = [member.object for member in members]
-    oldest, namespace, name = pods[0], *key
+    # Who declares the others speaks for them: those may be made by a controller that nobody knows as a user.
+    speaker = next((pod for pod, member in zip(pods, members, strict=True) if member.declares), pods[0])
+    namespace, name = key
     holds = tracked is not None and tracked.holds_quota
     annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
     labels = [pod["metadata"].get("labels") or {} for pod in pods]
-    queued = next((each for each in labels if first(each, conventions.queue_labels)), labels[0])
+    own = speaker["metadata"].get("labels") or {}
+    queued = next((each for each in (own, *labels) if first(each, conventions.queue_labels)), own)
     held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
-    totals = {total_of(pod) for pod in pods} if needed is None else needed
-    if needed is None:
-        total = total_of(oldest) if owner is None else owner.total
+    untold = [pod for pod, member in zip(pods, members, strict=True) if not member.pod_set]
+    totals = {total_of(pod) for pod in untold} if needed is None else needed
+    if known.pod_sets:
+        total = sum(pod_set.count for pod_set in known.pod_sets)
+    elif needed is None:
+        total = total_of(speaker) if owner is None else owner.total
     else:
         total = sum(admitted.values()) or min(needed, default=len(members))
     return _object(
@@ -59,37 +70,42 @@ def assembled(
             "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
             "creationTimestamp": members[0].created,
             "labels": {**queued, **({HOLD: "true"} if held else {})},
-            "annotations": annotations[0],
+            "annotations": speaker["metadata"].get("annotations") or {},
         },
         {
             "total": total,
-            "unsaid": _unsaid(members) if needed is not None and not needed else "",
+            "pod_sets": [
+                {"name": one.name, "count": one.count, "min_count": None, "spec": pod_set_document(one)}
+                for one in known.pod_sets
+            ],
+            "unsaid": _unsaid(members) if needed is not None and not needed else known.unsaid,
             "fast": first(annotations[0], FAST) == "true",
             "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations)
             or (needed is not None and not any(member.owned for member in members)),
-            "faults": _faults(members, group_faults(oldest, conventions), totals),
+            "faults": [*_faults(members, group_faults(speaker, conventions), totals), *filter(None, [known.fault])],
             "admitted": admitted,
             "runs": tracked is not None and tracked.record.state is State.ADMITTED,
             "expected": {},
-            "over": None if owner is None else owner.over,
+            "over": over(tracked, members) if owner is None else owner.over,
             "roles": {
                 member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
                 for member, pod in zip(members, pods, strict=True)
             },
-            "pods": [
-                {
-                    "role": member.role,
-                    "gated": member.gated,
-                    "deleting": member.deleting,
-                    "phase": member.phase,
-                    "ready": member.ready,
-                    "excess": member in excess,
-                }
-                for member in members
-            ],
+            "pods": [_pod(member, is_excess=member in excess) for member in members],
         },
         owner,
     )
+
+
+def _pod(member: Member, *, is_excess: bool) -> Object:
+    return {
+        "role": member.role,
+        "gated": member.gated,
+        "deleting": member.deleting,
+        "phase": member.phase,
+        "ready": member.ready,
+        "excess": is_excess,
+    }
 
 
 def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:

@@ -12,6 +12,7 @@ from admission.controller.state.tracked import packed
 from admission.kinds import templates
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
+from admission.kinds.declared_pods import declares, pod_set_named
 from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, foreign_group_of, role_of
 from admission.kinds.pod_group import ENDED
 from admission.model.errors import Misconfigured
@@ -52,6 +53,10 @@ class Member:
     """Whether a controller has made it."""
     declared: Declared | None
     """What it says of its group in the way of another system; None: it has one of ours."""
+    pod_set: str
+    """The pod set that it says it is in; empty: it does not say."""
+    declares: bool
+    """Whether it says which pods its group will have."""
 
     @property
     def object(self) -> Object:
@@ -96,6 +101,8 @@ def member_of(obj: Object, known: Member | None, *, conventions: Conventions) ->
         queue=first(metadata.get("labels"), conventions.queue_labels),
         owned=controller_of(obj) is not None,
         declared=foreign_group_of(obj, conventions) if known is None else known.declared,
+        pod_set=pod_set_named(obj),
+        declares=declares(obj),
     )
 
 

@@ -33,6 +33,7 @@ from admission.controller.workloads.group_plan import (
     queue_of,
     room_in,
 )
+from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group, on_record
 from admission.controller.workloads.lost_labels import deleted
 from admission.controller.workloads.triggers import ObjectGone
 from admission.kinds.base import POD
@@ -42,7 +43,7 @@ from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, before_deletion, 
 from admission.kinds.patches import pointer
 from admission.kinds.pod_group import PodGroupKind
 from admission.model import child_sentences, sentences
-from admission.model.errors import ClusterError
+from admission.model.errors import ClusterError, Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Conventions, Kind, Object
+    from admission.kinds.limits import NamespaceContext
 
 
 class PodGroups:
@@ -175,7 +177,10 @@ class PodGroups:
             holds = tracked is not None and tracked.holds_quota
             excess = self._plan(tracked, members).excess if holds and tracked is not None else ()
             needed = self._owners.needed(key[0], (each.declared for each in members))
-            self._see(assembled(key, members, tracked, owner, excess, self._conventions, needed=needed))
+            known = of_group(tracked, members, self._context_of(key[0]))
+            if not holds:
+                members = in_pod_sets(members, known.pod_sets, self._context_of(key[0]))
+            self._see(assembled(key, members, tracked, owner, excess, self._conventions, known, needed=needed))
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._changed[key] = None  # it is over: those of its pods that wait are another group
             return
@@ -233,8 +238,10 @@ class PodGroups:
         return self._kind.conventions
 
     def _plan(self, tracked: Tracked, members: list[Member]) -> Plan:
-        namespace = tracked.record.workload.namespace
-        return planned(tracked, members, self._reconciler.environment.context.of_namespace(namespace))
+        return planned(tracked, members, self._context_of(tracked.record.workload.namespace))
+
+    def _context_of(self, namespace: str) -> NamespaceContext:
+        return self._reconciler.environment.context.of_namespace(namespace)
 
     # --- what is asked for
 
@@ -245,7 +252,14 @@ class PodGroups:
         """
         members = self._members(tracked)
         plan, queue = self._plan(tracked, members), queue_of(members)
-        requests: list[Patch | Deletion] = [self._ungated(tracked, member) for member in plan.started]
+        requests: list[Patch | Deletion] = []
+        for member in plan.started:
+            try:
+                requests.append(self._ungated(tracked, member))
+            except Misconfigured as error:
+                if tracked.start_patch is not None:
+                    raise
+                self._tell(tracked, member, "Pending", str(error))  # others of its group run already
         for member in plan.excess:
             note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
             requests.append(self._deletion(tracked, member, note))
@@ -305,7 +319,8 @@ class PodGroups:
 
     def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
         """The pods that make up the group that has the name now, the oldest first."""
-        return sorted(self._belonging(key, tracked), key=lambda member: (member.created, member.name))
+        members = sorted(self._belonging(key, tracked), key=lambda member: (member.created, member.name))
+        return in_pod_sets(members, on_record(tracked), self._context_of(key[0]))
 
     def _belonging(self, key: tuple[str, str], tracked: Tracked | None) -> Iterator[Member]:
         for member in self._groups.get(key, {}).values():

@@ -13,7 +13,7 @@ from admission.store.database.tables import head, pod_sets, transitions, workloa
 from admission.store.errors import StaleEpoch
 from admission.store.ledger import entries
 from admission.store.workloads import checks
-from admission.store.workloads.pod_set_documents import shape_rows
+from admission.store.workloads.pod_set_rows import shape_rows
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -11,12 +11,12 @@ import orjson
 from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, func, select, type_coerce
 
 from admission.engine.vocabulary import MISCONFIGURED
+from admission.model.pod_set_documents import pod_set
 from admission.model.text import clean
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import among
 from admission.store.database.tables import Instant, admissions, pod_sets, transitions, workloads
 from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
-from admission.store.workloads.pod_set_documents import pod_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

@@ -1,23 +1,18 @@
-"""Pod sets as JSON documents, and back; equal ones become one object."""
+"""A pod set as a JSON document, and back: what of it has no column in the database, and no place in an object."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from admission.model.workload import PodSet, Requirement, Toleration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from admission.store.records import Document
+    from collections.abc import Mapping
 
 
-def pod_set_document(pod_set: PodSet) -> Document:
+def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
     """What of a pod set has no column of its own; what is empty is left out."""
-    document: Document = {"requests": dict(pod_set.requests)}
+    document: dict[str, Any] = {"requests": dict(pod_set.requests)}
     if pod_set.node_selector:
         document["nodeSelector"] = dict(pod_set.node_selector)
     if pod_set.tolerations:
@@ -30,7 +25,7 @@ def pod_set_document(pod_set: PodSet) -> Document:
 
 
 def pod_set(row: Mapping[str, Any]) -> PodSet:
-    """The pod set of a row of the table `pod_sets`."""
+    """The pod set with this `name`, `count` and `min_count`, and this document as its `spec`."""
     spec = row["spec"]
     affinity = spec.get("affinity")
     return PodSet(
@@ -45,19 +40,3 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         else tuple(tuple(Requirement(key, op, tuple(values)) for key, op, values in term) for term in affinity),
         group=spec.get("group", ""),
     )
-
-
-def shape_rows(pod_sets: Iterable[PodSet]) -> tuple[str, list[Document]]:
-    """The name under which these pod sets are kept, the same for equal ones, and their rows."""
-    rows: list[Document] = [
-        {
-            "position": position,
-            "name": one.name,
-            "count": one.count,
-            "min_count": one.min_count,
-            "spec": pod_set_document(one),
-        }
-        for position, one in enumerate(pod_sets)
-    ]
-    shape = hashlib.blake2b(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
-    return shape, [{"shape": shape, **row} for row in rows]

@@ -1,0 +1,133 @@
+"""AReaL's client, as its KubernetesScheduler does it: a Service and a StatefulSet for each role, one after the other.
+
+What it sends, and what of pods it takes for a failure, is that of AReaL's pull request 1316.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kubernetes_asyncio.client import ApiClient, ApiException, AppsV1Api, CoreV1Api
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+Object = dict[str, Any]
+FAILURES = {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"}
+
+
+class WorkerFailed(Exception):
+    """What ends an experiment of AReaL."""
+
+
+class Areal:
+    """One trial of an experiment, which waits for each role before it makes the next."""
+
+    def __init__(self, api: ApiClient, namespace: str, experiment: str, trial: str = "t0") -> None:
+        self._core, self._apps = CoreV1Api(api), AppsV1Api(api)
+        self._namespace, self._experiment, self._trial = namespace, experiment, trial
+        self.looks = 0
+        """How often pods were looked at while a role was waited for."""
+
+    def name(self, role: str) -> str:
+        return f"areal-{self._experiment}-{self._trial}-{role}"
+
+    async def create_workers(self, role: str, replicas: int, cpu: str = "1") -> None:
+        """GET, then PATCH or POST, of both objects."""
+        service, statefulset = self._manifests(role, replicas, cpu)
+        core, apps = self._core, self._apps
+        await self._apply(
+            core.read_namespaced_service, core.patch_namespaced_service, core.create_namespaced_service, service
+        )
+        await self._apply(
+            apps.read_namespaced_stateful_set,
+            apps.patch_namespaced_stateful_set,
+            apps.create_namespaced_stateful_set,
+            statefulset,
+        )
+
+    async def _apply(self, read: Any, patch: Any, create: Callable[..., Awaitable[Any]], body: Object) -> None:
+        name = body["metadata"]["name"]
+        try:
+            await read(name=name, namespace=self._namespace)
+            await patch(name=name, namespace=self._namespace, body=body)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            await create(namespace=self._namespace, body=body)
+
+    async def get_workers(self, role: str, replicas: int) -> None:
+        """Returns when all of them are ready. Raises WorkerFailed for what AReaL takes for a failure."""
+        while True:
+            self.looks += 1
+            pods = await self.check_health(role)
+            if sum(bool(pod.status.container_statuses) for pod in pods) == replicas:
+                return
+            await asyncio.sleep(0.2)
+
+    async def check_health(self, role: str) -> list[Any]:
+        """Its pods, by the fields that AReaL reads, in the names of the Python client."""
+        selector = ",".join(f"{key}={value}" for key, value in self._labels(role).items())
+        pods = (await self._core.list_namespaced_pod(self._namespace, label_selector=selector)).items
+        for pod in pods:
+            for status in pod.status.container_statuses or []:
+                state = status.state
+                if state.waiting is not None and state.waiting.reason in FAILURES:
+                    raise WorkerFailed(f"{pod.metadata.name}: {state.waiting.reason}")
+                if state.terminated is not None and state.terminated.exit_code != 0:
+                    raise WorkerFailed(f"{pod.metadata.name} exited")
+            if pod.status.phase == "Failed":
+                raise WorkerFailed(f"{pod.metadata.name}: phase=Failed")
+        return list(pods)
+
+    async def delete_workers(self, *roles: str) -> None:
+        for role in roles:
+            await self._apps.delete_namespaced_stateful_set(self.name(role), self._namespace)
+            await self._core.delete_namespaced_service(self.name(role), self._namespace)
+
+    def _labels(self, role: str) -> dict[str, str]:
+        return {
+            "app.kubernetes.io/name": "areal",
+            "app.kubernetes.io/managed-by": "areal-scheduler",
+            "app.kubernetes.io/instance": self.name(role),
+            "areal.openpsi.io/experiment": self._experiment,
+            "areal.openpsi.io/trial": self._trial,
+            "areal.openpsi.io/role": role,
+        }
+
+    def _manifests(self, role: str, replicas: int, cpu: str) -> tuple[Object, Object]:
+        name, labels = self.name(role), self._labels(role)
+        container = {
+            "name": "worker",
+            "image": "ghcr.io/inclusionai/areal-runtime:latest",
+            "command": ["bash", "-lc", "exec python -m areal.infra.rpc.rpc_server --host 0.0.0.0 --port 8000"],
+            "env": [{"name": "AREAL_ROLE", "value": role}],
+            "ports": [{"name": "rpc", "containerPort": 8000}],
+            "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": cpu, "memory": "1Gi"}},
+        }
+        pods = {
+            "serviceAccountName": "default",
+            "terminationGracePeriodSeconds": 60,
+            "restartPolicy": "Always",
+            "containers": [container],
+        }
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"clusterIP": "None", "selector": labels, "ports": [{"name": "rpc", "port": 8000}]},
+        }
+        statefulset = {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "serviceName": name,
+                "podManagementPolicy": "Parallel",
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pods},
+            },
+        }
+        return service, statefulset

@@ -1,0 +1,237 @@
+"""Experiments of AReaL: their client makes role after role, and they start, are evicted and end as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import closing
+from itertools import chain
+
+import orjson
+import pytest
+from areal import Areal
+from job_examples import cluster_queue, flavor, local_queue
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import load_kube_config
+from pod_examples import GATE, gated, pod
+
+from admission.kinds import all_kinds
+from admission.kinds.rules import QueueRule
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+AREAL = "areal.openpsi.io/"
+RULE = QueueRule(
+    "lq",
+    kinds=("pod",),
+    labels={"app.kubernetes.io/managed-by": "areal-scheduler"},
+    group_name_from=(f"{AREAL}experiment", f"{AREAL}trial"),
+    pod_set_from=f"{AREAL}role",
+)
+ROLES = {"actor": 2, "rollout": 2}
+REQUESTS = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+def queue(**spec):
+    """Room for 8 pods."""
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "8"), ("memory", "8Gi"))]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": resources}]}]
+    return cluster_queue(resourceGroups=groups, **spec)
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster with a queue of 8 CPUs, in which there is room for one experiment; Sluice runs."""
+    await world.apply(flavor(), queue(), local_queue())
+    async with gated(world.user, KINDS, tmp_path / "certificates", rules=(RULE,)):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+@pytest.fixture
+async def client(world, tmp_path):
+    """The connections of AReaL's client."""
+    path, configuration = tmp_path / "areal.kubeconfig", Configuration()
+    world.sandbox.write_kubeconfig(path, "admin")
+    await load_kube_config(str(path), client_configuration=configuration)
+    async with ApiClient(configuration) as api:
+        yield api
+
+
+def controller(experiment, **declared):
+    """The Job of AReaL's controller, which is tried twice: its pod declares those of the roles."""
+    pod_sets = [{"name": "controller", "count": 1}]
+    pod_sets += [{"name": role, "count": count, "requests": REQUESTS} for role, count in ROLES.items()]
+    template = pod("template")
+    metadata = {
+        "labels": {
+            "sluice.dev/queue-name": "lq",
+            "sluice.dev/pod-group-name": f"{experiment}.t0",
+            "sluice.dev/pod-set-name": "controller",
+        },
+        "annotations": {
+            **template["metadata"]["annotations"],
+            "sluice.dev/pod-group-pod-sets": orjson.dumps(declared.get("pod_sets", pod_sets)).decode(),
+        },
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        # Without a label of its own it would be given those of its template, and be queued by itself.
+        "metadata": {
+            "name": f"areal-{experiment}",
+            "namespace": "team-a",
+            "labels": {f"{AREAL}experiment": experiment},
+        },
+        "spec": {"backoffLimit": 1, "template": {"metadata": metadata, "spec": template["spec"]}},
+    }
+
+
+def runs(obj):
+    return obj["status"].get("phase") == "Running" and "deletionTimestamp" not in obj["metadata"]
+
+
+def is_started(obj):
+    is_over = obj["status"].get("phase") in ("Succeeded", "Failed")
+    return GATE not in obj["spec"].get("schedulingGates", ()) and not is_over
+
+
+def group(obj):
+    return obj["metadata"]["labels"]["sluice.dev/pod-group-name"].partition(".")[0]
+
+
+async def pods_until(cluster, until):
+    """All pods of each experiment, as soon as they are as they should be; quota is looked at all the time."""
+    with closing(cluster.user.watch("pods")) as changes:
+        async for _ in changes:
+            found = defaultdict(list)
+            for obj in cluster.user.list("pods", "team-a"):
+                found[group(obj)].append(obj)
+            assert sum(map(is_started, chain(*found.values()))) <= 8
+            if until(found):
+                return found
+    raise AssertionError("the watch ended")
+
+
+def running(experiment, number):
+    return lambda found: sum(map(runs, found[experiment])) == number
+
+
+async def holds(cluster, **cpus):
+    """What each group holds."""
+
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        held = {
+            each.workload.name.partition(".")[0]: sum(one.usage["cpu"] for one in each.admission.pod_sets)
+            for each in found
+            if each.admission is not None
+        }
+        return held == cpus
+
+    await cluster.eventually(look)
+
+
+async def has_ended(cluster, name, outcome):
+    """A group was over like this; one whose pods were all gone for a moment, when they were evicted, was so before."""
+
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        return (name, "finished", outcome) in {(each.workload.name, each.state, each.outcome) for each in found}
+
+    await cluster.eventually(look)
+
+
+async def trained(areal):
+    """What AReaL's trainer does: each role is made, perhaps twice, and waited for before the next."""
+    for role, count in ROLES.items():
+        for _ in range(2):
+            await areal.create_workers(role, count)
+        await areal.get_workers(role, count)
+
+
+async def ended(cluster, experiment, outcome="Succeeded"):
+    """The controller of an experiment ends."""
+    pods = [obj for obj in cluster.user.list("pods", "team-a") if group(obj) == experiment]
+    (name,) = (obj["metadata"]["name"] for obj in pods if "job-name" in obj["metadata"]["labels"] and runs(obj))
+    await cluster.user.patch("pods", "team-a", name, {"status": {"phase": outcome}}, subresource="status")
+
+
+async def test_two_experiments_that_make_role_after_role_run_one_after_the_other(cluster, client):
+    first, second = (Areal(client, "team-a", name) for name in ("e1", "e2"))
+    await cluster.user.create("jobs", "team-a", controller("e1"))
+    await pods_until(cluster, running("e1", 1))
+    await holds(cluster, e1=5000)  # all of it, before any other pod is there
+    await cluster.user.create("jobs", "team-a", controller("e2"))
+    waiting = await cluster.record("e2.t0", "pending", reason="WaitingForQuota")
+    assert [(each.name, each.count) for each in waiting.workload.pod_sets] == [("controller", 1), *ROLES.items()]
+    # Whose client does not wait for its controller finds gated pods, in which AReaL sees no failure.
+    impatient = asyncio.create_task(trained(second))
+    await pods_until(cluster, lambda found: len(found["e2"]) == 3)
+    assert {each.status.phase for each in await second.check_health("actor")} == {"Pending"}
+    await trained(first)
+    found = await pods_until(cluster, running("e1", 5))
+    assert not any(map(runs, found["e2"]))
+    await first.delete_workers(*ROLES)
+    await pods_until(cluster, lambda found: len(found["e1"]) == 1)
+    await holds(cluster, e1=5000)  # the client may make its roles anew
+    await ended(cluster, "e1")
+    await has_ended(cluster, "e1.t0", "Succeeded")
+    await impatient
+    assert second.looks > 2
+    await pods_until(cluster, running("e2", 5))
+    await holds(cluster, e2=5000)
+
+
+async def test_an_experiment_is_evicted_as_a_whole_between_two_roles_and_comes_back_as_a_whole(cluster, client):
+    areal = Areal(client, "team-a", "e1")
+    await cluster.user.create("jobs", "team-a", controller("e1"))
+    await pods_until(cluster, running("e1", 1))
+    await areal.create_workers("actor", 2)
+    await areal.get_workers("actor", 2)
+    await cluster.end()  # killed, and started again: what is reserved for rollout is on record
+    await cluster.start(kinds=KINDS)
+    await areal.create_workers("rollout", 2)
+    await areal.get_workers("rollout", 2)
+    await holds(cluster, e1=5000)
+    await cluster.apply(queue(stopPolicy="HoldAndDrain"))
+
+    def waits(found):
+        alive = [obj for obj in found["e1"] if obj["status"].get("phase") != "Failed"]
+        return len(alive) == 5 and all("schedulingGates" in obj["spec"] for obj in alive)
+
+    await pods_until(cluster, waits)
+    await holds(cluster)
+    await cluster.apply(queue())
+    await trained(areal)
+    await holds(cluster, e1=5000)
+    # A controller that is given up leaves its workers, and their quota, to whoever wants to look at them.
+    await pods_until(cluster, running("e1", 5))
+    await ended(cluster, "e1", "Failed")
+    await pods_until(cluster, running("e1", 4))
+    await holds(cluster, e1=5000)
+    await areal.delete_workers(*ROLES)
+    await has_ended(cluster, "e1.t0", "Failed")
+
+
+async def test_what_does_not_fit_what_was_declared_does_not_run(cluster, client):
+    areal = Areal(client, "team-a", "e1")
+    await areal.create_workers("actor", 2)
+    await cluster.record("e1.t0", "pending", reason="PendingEvaluation")
+    assert "no pod of it says in the annotation" in (await cluster.record("e1.t0", "pending")).message
+    await cluster.user.create("jobs", "team-a", controller("e1"))
+    await pods_until(cluster, running("e1", 3))
+    await areal.create_workers("rollout", 3)  # one more
+    await pods_until(cluster, lambda found: running("e1", 5)(found) and len(found["e1"]) == 6)
+    await areal.create_workers("critic", 1)  # never heard of
+    await pods_until(cluster, lambda found: running("e1", 5)(found) and len(found["e1"]) == 7)
+    await areal.delete_workers("rollout")
+    await pods_until(cluster, running("e1", 3))
+    await areal.create_workers("rollout", 2, cpu="2")  # larger
+    await pods_until(cluster, lambda found: running("e1", 3)(found) and len(found["e1"]) == 6)
+    await holds(cluster, e1=5000)
