@@ -87,3 +87,34 @@ def test_a_mistake_in_a_group_of_another_system_is_told_by_its_place(labels, ann
     pod = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}
     ((path, message),) = group_faults(pod, conventions)
     assert f"{path}: {message}".startswith(fault)
+
+
+def _declaring(text, pod_set="a"):
+    metadata = {
+        "labels": {"sluice.dev/pod-group-name": "g", "sluice.dev/pod-set-name": pod_set},
+        "annotations": {"sluice.dev/pod-group-pod-sets": text},
+    }
+    return {"metadata": metadata, "spec": {"containers": []}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("{}", "must be a list of 1 to 32 pod sets"),
+        ("[1]", "[0]: must be an object"),
+        ('[{"name": "a", "count": 1, "cpu": "1"}]', "[0].cpu: is not known; known are name, count, requests"),
+        ('[{"name": "a", "count": "1"}]', "[0].count: has the wrong type"),
+        ('[{"name": "a", "count": true}]', "[0].count: has the wrong type"),
+        ('[{"name": "a", "count": 0}]', "[0].count: must be a number of pods from 1 to 99999"),
+        ('[{"name": "A", "count": 1}]', "[0].name: must be lower-case letters"),
+        ('[{"name": "a", "count": 1, "requests": {"cpu": "much"}}]', "[0].requests.cpu: "),
+        ('[{"name": "a", "count": 1, "requests": {"cpu": "-1"}}]', "[0].requests.cpu: must not be negative"),
+        ('[{"name": "a", "count": 1, "tolerations": [1]}]', "[0].tolerations: must be a list of tolerations"),
+        ('[{"name": "a", "count": 1}, {"name": "a", "count": 1}]', "two pod sets have the same name"),
+        ('[{"name": "b", "count": 1}]', "metadata.labels[sluice.dev/pod-set-name]: must name the pod set"),
+    ],
+)
+def test_a_mistake_in_what_a_pod_declares_is_told_by_its_place(text, message):
+    (fault,) = group_faults(_declaring(text), Conventions())
+    assert message in ": ".join(fault)

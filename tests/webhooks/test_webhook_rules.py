@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 
 from admission.cli.configuration.settings import load_settings
@@ -147,6 +149,29 @@ async def test_nobody_leaves_the_queue_of_a_rule_by_taking_labels_away(alice, re
     assert moved["metadata"]["labels"][QUEUE] == "other"
 
 
+@pytest.mark.parametrize(
+    ("labels", "given"),
+    [
+        ({"exp": "gsm8k", "trial": "t0", "role": "actor"}, ("gsm8k.t0", "actor")),
+        ({"exp": "gsm8k.t0", "trial": "t0", "role": "Eval_Rollout"}, ("gsm8k-t0-a1c57662.t0", "eval-rollout")),
+        ({"exp": "gsm8k", "trial": "t0", "sluice.dev/pod-set-name": "ref"}, ("gsm8k.t0", "ref")),
+        ({"exp": "gsm8k", "role": "actor"}, (None, None)),
+        ({"exp": "e", "trial": "t", "kueue.x-k8s.io/pod-group-name": "g", "sluice.dev/pod-set-name": "s"}, (None, "s")),
+    ],
+)
+def test_a_rule_puts_pods_into_groups_by_their_labels(labels, given):
+    rule = QueueRule("q", group_name_from=("exp", "trial"), pod_set_from="role")
+    kinds = all_kinds(frameworks=("pod",))
+    new = {"metadata": {"name": "p", "namespace": "a", "labels": labels}, "spec": {"containers": []}}
+    request = {"uid": "u", "operation": "CREATE", "namespace": "a", "object": new, "oldObject": None}
+    request |= {"resource": {"group": "", "version": "v1", "resource": "pods"}, "userInfo": {"username": "alice"}}
+    answer = Reviewer(kinds, own_usernames=[SLUICE], rules=[rule]).review({"request": request})["response"]
+    patch = {each["path"]: each["value"] for each in orjson.loads(base64.b64decode(answer.get("patch", "")) or b"[]")}
+    assert patch[f"/metadata/labels/{QUEUE.replace('/', '~1')}"] == "q"
+    has = {**labels, **{path.split("/")[-1].replace("~1", "/"): value for path, value in patch.items()}}
+    assert (has.get("sluice.dev/pod-group-name"), has.get("sluice.dev/pod-set-name")) == given
+
+
 def test_each_kind_is_sent_only_if_a_rule_is_for_it():
     rules = (QueueRule("sets", kinds=("jobset.x-k8s.io/jobset",)),)
     registered = Registration(tuple(KINDS), "https://127.0.0.1:1", Scope((SLUICE,), rules=rules)).configuration(b"")
@@ -156,9 +181,13 @@ def test_each_kind_is_sent_only_if_a_rule_is_for_it():
 
 def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
     file = tmp_path / "sluice.yaml"
-    file.write_text("integrations: {rules: [{queue: q, namespaces: [a], kinds: [batch/job], matchLabels: {b: c}}]}")
+    file.write_text("""integrations:
+  frameworks: [pod]
+  rules:
+  - {queue: q, namespaces: [a], kinds: [pod], matchLabels: {b: c}, podGroup: {nameFrom: [d, e], podSetFrom: f}}
+""")
     rules = load_settings({}, config=file).integrations.queue_rules()
-    assert rules == (QueueRule("q", ("a",), ("batch/job",), {"b": "c"}),)
+    assert rules == (QueueRule("q", ("a",), ("pod",), {"b": "c"}, ("d", "e"), "f"),)
     order = Order("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=rules)
     assert Order.load(order.dump()) == order
 
@@ -175,6 +204,10 @@ def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
         (
             "integrations: {rules: [{queue: a}]}\nadmission: auto",
             "integrations.rules in {file}:1: are applied by the webhooks alone",
+        ),
+        (
+            "integrations: {rules: [{queue: a, podGroup: {nameFrom: [b]}}]}",
+            "integrations.rules[0].podGroup in {file}:1: is for pods: add pod to frameworks",
         ),
     ],
 )
