@@ -13,7 +13,7 @@ from admission.model.queues import ClusterQueue, Cohort
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from admission.engine.tree import FlavorResource
+    from admission.engine.tree import FlavorResource, Node
     from admission.model.queues import QueueObject
 
 INFINITE: Final = 2**63 - 1
@@ -28,26 +28,36 @@ class WeightedShares:
         self._forest.specs = {item.name: item.spec for item in queues if isinstance(item, ClusterQueue)}
         self._forest.cohorts = {item.name: item.spec for item in cohorts if isinstance(item, Cohort)}
         self._forest.refresh()
+        self._usage: dict[str, Mapping[FlavorResource, int]] = {}
+        self._shares = {
+            (kind, name): _whole(share(node, domain.tree).value)
+            for domain in self._forest.domains.values()
+            for kind, nodes in ((ClusterQueue.kind, domain.tree.queues), (Cohort.kind, domain.tree.cohorts))
+            for name, node in nodes.items()
+        }
+        """At `_usage`, as the trees are."""
 
     def at(self, usage: Mapping[str, Mapping[FlavorResource, int]]) -> dict[tuple[str, str], int]:
         """By (kind, name), rounded up as in Kueue.
 
         `usage`: what is held of each ClusterQueue, by (flavor, resource).
         """
-        found: dict[tuple[str, str], int] = {}
         for domain in self._forest.domains.values():
             tree = domain.tree
-            for node in (*tree.queues.values(), *tree.cohorts.values()):
-                node.usage = [0] * len(node.usage)
+            changed: dict[Node, None] = {}
             for name, node in tree.queues.items():
-                for fr, amount in usage.get(name, {}).items():
+                before, now = self._usage.get(name, {}), usage.get(name, {})
+                if before == now:
+                    continue
+                for fr in before.keys() | now.keys():
                     if fr in tree.index:
-                        add_usage(node, tree.index[fr], amount)
-            found.update(
-                ((ClusterQueue.kind, name), _whole(share(node, tree).value)) for name, node in tree.queues.items()
-            )
-            found.update(((Cohort.kind, name), _whole(share(node, tree).value)) for name, node in tree.cohorts.items())
-        return found
+                        add_usage(node, tree.index[fr], now.get(fr, 0) - before.get(fr, 0))
+                changed.update(dict.fromkeys((node, *node.path)))
+            for node in changed:
+                kind = ClusterQueue.kind if node.leaf else Cohort.kind
+                self._shares[kind, node.name] = _whole(share(node, tree).value)
+        self._usage = dict(usage)
+        return dict(self._shares)
 
 
 def _whole(value: float) -> int:

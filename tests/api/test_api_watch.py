@@ -10,7 +10,7 @@ from api_client import on_both_databases, serving
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import record
 
-from admission.api.watch import changes, shared_watch, watch_request
+from admission.api.watch import broadcast, changes, shared_watch, watch_request
 from admission.store.records import State
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -217,6 +217,29 @@ async def test_a_condition_that_changed_between_list_and_watch_is_told(api):
     async with api.watch("clusterqueues", resourceVersion=start) as watch:
         event = await watch.next()
     assert event["object"]["status"]["conditions"][0]["status"] == "True"
+
+
+async def test_numbers_are_told_as_a_list_has_them_also_by_a_watch_that_begins_anew(api, commit, monkeypatch):
+    """What was the same when the last watch looked need not be what the new one has told."""
+    monkeypatch.setattr(broadcast, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(changes, "STATUS_SECONDS", 0.05)
+    await api.post("resourceflavors", flavor("default"))
+    for name in ("one", "two"):
+        await api.post("clusterqueues", cluster_queue(name))
+        await api.post("namespaces/a/localqueues", local_queue(name, "a", name))
+    waiting, over = record("1", "train", queue="one"), record("1", "train", State.FINISHED, queue="one")
+    for begins, *then in ((0, 1, 0, 1), (0, 1)):
+        async with api.watch("clusterqueues") as watch:
+            told = [(await watch.next())["object"] for _ in range(2)]
+            assert [each["status"]["pendingWorkloads"] for each in told] == [begins, 0]
+            for number in then:
+                await commit(waiting if number else over)
+                told = (await watch.next())["object"]
+                assert (told["metadata"]["name"], told["status"]["pendingWorkloads"]) == ("one", number)
+                assert told["status"] == (await api.get("clusterqueues/one")).body["status"]
+        while any(task.get_name() == "watch" for task in asyncio.all_tasks()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await commit(over)
 
 
 @on_both_databases

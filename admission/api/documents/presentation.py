@@ -20,16 +20,11 @@ if TYPE_CHECKING:
 
 async def documents(store: Store, objects: Sequence[QueueObject]) -> list[Document]:
     """The objects, all of one kind, as JSON documents. A fixed number of queries, however many there are."""
-    found = await statuses(store, objects)
-    if found is None:
+    of_kind = KINDS[objects[0].kind].status if objects else None
+    if of_kind is None:
         return [_manifest(item) for item in objects]
-    return [_manifest(item) | {"status": status} for item, status in zip(objects, found, strict=True)]
-
-
-async def statuses(store: Store, objects: Sequence[QueueObject]) -> list[Document] | None:
-    """The status of each of the objects, all of one kind; None if the kind has none."""
-    of_kind = KINDS[objects[0].kind].statuses if objects else None
-    return None if of_kind is None else [*await of_kind(store, objects)]
+    facts = await of_kind.facts(store, objects)
+    return [_manifest(item) | {"status": of_kind.shown(item, each)} for item, each in zip(objects, facts, strict=True)]
 
 
 def _manifest(item: QueueObject) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.api.kinds.columns import ACTIVE, Column, at
-from admission.api.kinds.descriptor import ObjectKind
+from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import AdmissionCheckStatus
 from admission.api.kinds.queue_status import admission_check_status, is_answered_by_kueue
 from admission.model.queues import AdmissionCheck
@@ -13,14 +13,13 @@ from admission.model.queues import AdmissionCheck
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.api.http.responses import Document
     from admission.api.kinds.descriptor import Namespaces
     from admission.store.store import Store
 
 
-async def _statuses(store: Store, checks: Sequence[AdmissionCheck]) -> list[Document]:
+async def _facts(store: Store, checks: Sequence[AdmissionCheck]) -> list[bool]:
     answered = await store.orders.answered()
-    return [admission_check_status(check, answered) for check in checks]
+    return [check.name in answered for check in checks]
 
 
 async def _warnings(store: Store, written: AdmissionCheck, namespaces: Namespaces) -> list[str]:
@@ -36,6 +35,6 @@ ADMISSION_CHECK: Final = ObjectKind(
     columns=(Column("Controller", at("spec", "controllerName"), "Who answers the check", wide=True), ACTIVE),
     selectable={"spec.controllerName": lambda check: check.spec.controller_name},
     status_schema=AdmissionCheckStatus,
-    statuses=_statuses,
+    status=Status(_facts, admission_check_status),
     warnings=_warnings,
 )

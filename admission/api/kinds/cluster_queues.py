@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.api.kinds.columns import ACTIVE, WORKLOADS, Column, at
-from admission.api.kinds.descriptor import ObjectKind
-from admission.api.kinds.fair_sharing import fair_sharing
+from admission.api.kinds.descriptor import ObjectKind, Status
+from admission.api.kinds.fair_sharing import fair_sharing, weighted_shares
 from admission.api.kinds.object_schemas import ClusterQueueStatus
 from admission.api.kinds.queue_status import (
     NO_WORKLOADS,
@@ -22,16 +22,25 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
     from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.queue_status import Surroundings
+    from admission.store.records import QueueStatus
     from admission.store.store import Store
 
 
-async def _statuses(store: Store, queues: Sequence[ClusterQueue]) -> list[Document]:
+class _Facts(NamedTuple):
+    numbers: QueueStatus
+    surroundings: Surroundings
+    share: int
+
+
+async def _facts(store: Store, queues: Sequence[ClusterQueue]) -> list[_Facts]:
     surroundings, numbers = await surroundings_of(store), await store.workloads.cluster_queue_status()
-    shares = await fair_sharing(store, numbers)
-    return [
-        cluster_queue_status(queue, numbers.get(queue.name, NO_WORKLOADS), surroundings) | shares(queue)
-        for queue in queues
-    ]
+    share = await weighted_shares(store, numbers)
+    return [_Facts(numbers.get(queue.name, NO_WORKLOADS), surroundings, share(queue)) for queue in queues]
+
+
+def _status(queue: ClusterQueue, facts: _Facts) -> Document:
+    return cluster_queue_status(queue, facts.numbers, facts.surroundings) | fair_sharing(facts.share)
 
 
 async def _warnings(store: Store, written: ClusterQueue, namespaces: Namespaces) -> list[str]:
@@ -58,6 +67,6 @@ CLUSTER_QUEUE: Final = ObjectKind(
     ),
     selectable={"spec.cohortName": lambda queue: queue.spec.cohort_name},
     status_schema=ClusterQueueStatus,
-    statuses=_statuses,
+    status=Status(_facts, _status),
     warnings=_warnings,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.api.kinds.columns import Column, at
-from admission.api.kinds.descriptor import ObjectKind
-from admission.api.kinds.fair_sharing import fair_sharing
+from admission.api.kinds.descriptor import ObjectKind, Status
+from admission.api.kinds.fair_sharing import fair_sharing, weighted_shares
 from admission.api.kinds.object_schemas import CohortStatus
 from admission.model.names import listed
 from admission.model.queues import Cohort
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-async def _statuses(store: Store, cohorts: Sequence[Cohort]) -> list[Document]:
-    shares = await fair_sharing(store, await store.workloads.cluster_queue_status())
-    return [shares(cohort) for cohort in cohorts]
+async def _facts(store: Store, cohorts: Sequence[Cohort]) -> list[int]:
+    share = await weighted_shares(store, await store.workloads.cluster_queue_status())
+    return [share(cohort) for cohort in cohorts]
+
+
+def _status(cohort: Cohort, share: int) -> Document:
+    del cohort
+    return fair_sharing(share)
 
 
 async def _deletion_warnings(store: Store, gone: Sequence[Cohort]) -> list[str]:
@@ -47,6 +52,6 @@ COHORT: Final = ObjectKind(
     columns=(Column("Parent", at("spec", "parentName"), "Cohort that the Cohort belongs to"),),
     selectable={"spec.parentName": lambda cohort: cohort.spec.parent_name},
     status_schema=CohortStatus,
-    statuses=_statuses,
+    status=Status(_facts, _status),
     deletion_warnings=_deletion_warnings,
 )

@@ -37,6 +37,19 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
+class Status:
+    """The status of the objects of a kind. It may depend on workloads, so a watch looks again when anything is written.
+
+    It is made in two steps, for of very many objects few have changed since the last look.
+    """
+
+    facts: Callable[[Store, Sequence[Any]], Awaitable[Iterable[Any]]]
+    """What the status of each object says beside the object itself, in order, in a fixed number of queries."""
+    shown: Callable[[Any, Any], Document]
+    """The status of an object; equal facts about the same object give an equal one."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectKind:
     """A kind of queue object. The functions are given objects of `model` only."""
 
@@ -47,11 +60,8 @@ class ObjectKind:
     """What a field selector can name beside name and namespace: path to the value of an object."""
     status_schema: type[Model] = QueueObjectStatus
     """The schema of `status` in OpenAPI."""
-    statuses: Callable[[Store, Sequence[Any]], Awaitable[Iterable[Document]]] | None = None
-    """The status of each object, in order, in a fixed number of queries; None: the kind has no status.
-
-    It may depend on workloads, so a watch computes it again when anything is committed.
-    """
+    status: Status | None = None
+    """None: the kind has none."""
     warnings: Callable[[Store, Any, Namespaces], Awaitable[list[str]]] | None = None
     """Sentences for the author of an object that was accepted and will not work as it is, or not yet."""
     deletion_warnings: Callable[[Store, Sequence[Any]], Awaitable[list[str]]] | None = None

@@ -20,8 +20,13 @@ _TREES: WeakKeyDictionary[Store, tuple[Any, Any, WeightedShares]] = WeakKeyDicti
 """The trees of each store, and the objects that they were made of: making them takes longer than all the rest."""
 
 
-async def fair_sharing(store: Store, numbers: Mapping[str, QueueStatus]) -> Callable[[QueueObject], Document]:
-    """Gives this part of the status of each object. `numbers` say what is held of each ClusterQueue.
+def fair_sharing(share: int) -> Document:
+    """This part of the status of an object with this share."""
+    return {"fairSharing": {"weightedShare": share}}
+
+
+async def weighted_shares(store: Store, numbers: Mapping[str, QueueStatus]) -> Callable[[QueueObject], int]:
+    """Gives the share of each object. `numbers` say what is held of each ClusterQueue.
 
     The share of an object that was (or, in a dry run, would be) deleted is 0.
     """
@@ -30,4 +35,4 @@ async def fair_sharing(store: Store, numbers: Mapping[str, QueueStatus]) -> Call
     if made is None or made[0] is not queues or made[1] is not cohorts:
         made = _TREES[store] = queues, cohorts, WeightedShares(queues, cohorts)
     shares = made[2].at({name: status.usage or {} for name, status in numbers.items()})
-    return lambda item: {"fairSharing": {"weightedShare": shares.get((item.kind, item.name), 0)}}
+    return lambda item: shares.get((item.kind, item.name), 0)

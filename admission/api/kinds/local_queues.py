@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.api.kinds.columns import ACTIVE, WORKLOADS, Column, at
-from admission.api.kinds.descriptor import ObjectKind
+from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import LocalQueueStatus
 from admission.api.kinds.queue_status import NO_WORKLOADS, local_queue_status, surroundings_of
 from admission.model.queues import ClusterQueue, LocalQueue
@@ -15,18 +15,26 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
     from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.queue_status import Surroundings
     from admission.model.queues import QueueObject
+    from admission.store.records import QueueStatus
     from admission.store.store import Store
 
 
-async def _statuses(store: Store, queues: Sequence[LocalQueue]) -> list[Document]:
+class _Facts(NamedTuple):
+    numbers: QueueStatus
+    surroundings: Surroundings
+
+
+async def _facts(store: Store, queues: Sequence[LocalQueue]) -> list[_Facts]:
     targets = await store.queues.list(ClusterQueue.kind)
     surroundings = await surroundings_of(store, (queue for queue in targets if isinstance(queue, ClusterQueue)))
     numbers = await store.workloads.local_queue_status()
-    return [
-        local_queue_status(queue, numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), surroundings)
-        for queue in queues
-    ]
+    return [_Facts(numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), surroundings) for queue in queues]
+
+
+def _status(queue: LocalQueue, facts: _Facts) -> Document:
+    return local_queue_status(queue, *facts)
 
 
 async def _warnings(store: Store, written: LocalQueue, namespaces: Namespaces) -> list[str]:
@@ -55,6 +63,6 @@ LOCAL_QUEUE: Final = ObjectKind(
     columns=(Column("ClusterQueue", at("spec", "clusterQueue"), "Backing ClusterQueue"), *WORKLOADS, ACTIVE),
     selectable={"spec.clusterQueue": lambda queue: queue.spec.cluster_queue},
     status_schema=LocalQueueStatus,
-    statuses=_statuses,
+    status=Status(_facts, _status),
     warnings=_warnings,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from admission.model.names import STOP_REASON
 from admission.model.quantity import format_amount
@@ -11,7 +12,7 @@ from admission.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor
 from admission.store.records import QueueStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from admission.api.http.responses import Document
@@ -34,11 +35,20 @@ class Surroundings:
     """All of them, by name; only LocalQueues ask."""
 
 
+_LAST: WeakKeyDictionary[Store, dict[bool, Surroundings]] = WeakKeyDictionary()
+"""Of each store, with and without ClusterQueues: equal ones are the same, so that a thousand queues compare quickly."""
+
+
 async def surroundings_of(store: Store, cluster_queues: Iterable[ClusterQueue] = ()) -> Surroundings:
     """What is in the database now, with the ClusterQueues that were read already."""
     flavor, check = ResourceFlavor.kind, AdmissionCheck.kind
     names = await store.queues.names(flavor, check)
-    return Surroundings(names[flavor], names[check], {queue.name: queue for queue in cluster_queues})
+    found = Surroundings(names[flavor], names[check], {queue.name: queue for queue in cluster_queues})
+    last = _LAST.setdefault(store, {})
+    key = bool(found.cluster_queues)
+    if found != last.get(key):
+        last[key] = found
+    return last[key]
 
 
 def missing_flavors(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
@@ -90,10 +100,10 @@ def is_answered_by_kueue(check: AdmissionCheck) -> bool:
     return check.spec.controller_name.startswith("kueue.x-k8s.io/")
 
 
-def admission_check_status(check: AdmissionCheck, answered: Collection[str]) -> Document:
-    """The status of an AdmissionCheck; `answered` are the names of those whose controllers were heard of."""
+def admission_check_status(check: AdmissionCheck, answered: bool) -> Document:
+    """The status of an AdmissionCheck; `answered`: whether its controller was heard of."""
     controller, generation = check.spec.controller_name, check.metadata.generation
-    if check.name in answered:
+    if answered:
         condition = _condition("Active", True, "Active", f"{controller} answers it", generation)
     elif is_answered_by_kueue(check):
         text = f"{controller} is a part of Kueue and does not answer to Sluice; workloads would wait for ever"

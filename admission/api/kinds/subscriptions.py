@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.api.kinds.columns import Column, at, condition
-from admission.api.kinds.descriptor import ObjectKind, Right
+from admission.api.kinds.descriptor import ObjectKind, Right, Status
 from admission.api.kinds.object_schemas import Condition, Impact, Time
 from admission.model.base import Model
 from admission.model.queues import Subscription
@@ -38,15 +38,15 @@ class SubscriptionStatus(Model):
     """In the answer to a dry run: what would follow for workloads, which is nothing."""
 
 
-async def _statuses(store: Store, subscriptions: Sequence[Subscription]) -> list[Document]:
+async def _facts(store: Store, subscriptions: Sequence[Subscription]) -> list[tuple[SubscriptionState, int]]:
+    """What became of the notifications of each, and how many wait."""
     states, waiting = await store.notifications.states(), await store.notifications.undelivered()
-    return [
-        _status(each, states.get(each.metadata.uid, SubscriptionState()), waiting.get(each.metadata.uid, 0))
-        for each in subscriptions
-    ]
+    uids = (each.metadata.uid for each in subscriptions)
+    return [(states.get(uid, SubscriptionState()), waiting.get(uid, 0)) for uid in uids]
 
 
-def _status(subscription: Subscription, state: SubscriptionState, waiting: int) -> Document:
+def _status(subscription: Subscription, facts: tuple[SubscriptionState, int]) -> Document:
+    state, waiting = facts
     if state.failed_at is not None:
         holds, reason, message, since = "False", "Failed", state.error, state.failed_at
     elif state.delivered_at is not None:
@@ -94,6 +94,6 @@ SUBSCRIPTION: Final = ObjectKind(
     ),
     selectable={"spec.receiver": lambda subscription: subscription.spec.receiver},
     status_schema=SubscriptionStatus,
-    statuses=_statuses,
+    status=Status(_facts, _status),
     rights=_rights,
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from admission.api.auth.authentication import Door, identity
 from admission.api.errors import TooManyRequests
-from admission.api.watch.changes import QueueObjectSource, WorkloadSource
+from admission.api.watch.changes import QueueObjectSource, StatusPace, WorkloadSource
 from admission.api.watch.shared_watch import Group
 from admission.api.watch.watch_request import Watcher, WatchOptions
 from admission.model.errors import StoreError
@@ -52,6 +52,7 @@ class Watches:
         self._store = store
         self._now = now
         self._streams: dict[str, Stream] = {}
+        self._pace = StatusPace(time.monotonic)
         self._of_users: Counter[str] = Counter()
         self._quarter = ConnectionLimits.for_this_process().total // 4
 
@@ -101,7 +102,7 @@ class Watches:
     def _source(self, resource: Resource) -> Source:
         if resource.model is None:
             return WorkloadSource(self._store, now=self._now)
-        return QueueObjectSource(self._store, resource.kind, clock=time.monotonic)
+        return QueueObjectSource(self._store, resource.kind, self._pace)
 
 
 class Stream:

@@ -6,10 +6,11 @@ a workload only the newest state is known: several changes may show as one.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from admission.api.documents.presentation import documents, statuses, workload_documents
+from admission.api.documents.presentation import documents, workload_documents
 from admission.api.documents.selection import WorkloadSelection
 from admission.api.errors import Expired
 from admission.api.kinds.all_kinds import KINDS
@@ -17,7 +18,7 @@ from admission.model.manifests import to_manifest
 from admission.store.records import WorkloadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from admission.api.documents.representation import Form
     from admission.api.documents.selection import Selection, Subject
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 STATUS_SECONDS = 1.0
 """The numbers in the status of queues are looked at so often, as long as somebody watches them ..."""
-STATUS_SHARE = 0.04
+STATUS_SHARE = 0.02
 """... but more seldom where that would take more than this part of the time, as there are very many queues ..."""
 STATUS_SECONDS_AT_MOST = 5.0
 """... though not more seldom than that."""
@@ -100,36 +101,71 @@ class Source(Protocol):
         """The keys of all that is selected, and the revision as of which they are."""
 
 
-class QueueObjectSource:
-    """The changes of one kind of queue object, those of its status included. `clock` gives seconds, ever more."""
+class StatusPace:
+    """When the numbers in the status of queue objects are looked at: in rounds, those of all kinds at one moment.
 
-    def __init__(self, store: Store, kind: str, *, clock: Callable[[], float]) -> None:
+    So the database counts once for all of them. `clock` gives seconds, ever more.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began = -STATUS_SECONDS_AT_MOST
+        self._every = STATUS_SECONDS
+        self._longest = 0.0
+        self.round = 0
+
+    def is_due(self, looked: int) -> bool:
+        """Whether it is time for who has `looked` last in that round; perhaps the next round begins with it."""
+        if self.pause() <= 0.0:
+            self.round, self._began, self._longest = self.round + 1, self._clock(), 0.0
+        return self.round > looked
+
+    def pause(self) -> float:
+        """Seconds until the next round."""
+        return max(0.0, self._began + self._every - self._clock())
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """For a look in this round: how long the longest takes, which the others mostly wait for, decides the pace."""
+        began = self._clock()
+        yield
+        self._longest = max(self._longest, self._clock() - began)
+        self._every = min(max(STATUS_SECONDS, self._longest / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
+
+
+class QueueObjectSource:
+    """The changes of one kind of queue object, those of its status included."""
+
+    def __init__(self, store: Store, kind: str, pace: StatusPace) -> None:
         self._store = store
         self._kind = kind
-        self._has_status = KINDS[kind].statuses is not None
-        """Whether the objects have a status, which follows from workloads."""
-        self._clock = clock
+        self._status = KINDS[kind].status
+        """What follows from workloads, if anything does."""
+        self._pace = pace
         self._known: dict[str, Item] = {}
-        self._looked_at = 0.0
-        self._every = STATUS_SECONDS
+        self._facts: dict[str, tuple[Subject, Any]] = {}
+        """By key: the object and the facts that were last looked at."""
+        self._looked = 0
+        """In which round of the pace."""
         self._may_differ = False
 
     async def begin(self) -> int:
         objects, revision = await self._store.queues.snapshot(self._kind)
+        self._facts.clear()
         self._known = {_key(item.subject): item for item in await self._items(objects)}
-        self._looked_at = self._clock()
+        self._looked = self._pace.round
         return revision
 
     def pause(self) -> float | None:
-        return max(0.0, self._looked_at + self._every - self._clock()) if self._may_differ else None
+        return self._pace.pause() if self._may_differ else None
 
     async def live(self, since: int) -> tuple[list[Change], int]:
         newest = self._store.revisions.newest
         versions = await self._store.queues.changes_since(since, kind=self._kind)
         upto = max([since, newest, *(version.revision for version in versions)])
-        self._may_differ |= self._has_status and upto > since
+        self._may_differ |= self._status is not None and upto > since
         changes = await self._versions(versions, self._known)
-        if self._may_differ and self._clock() >= self._looked_at + self._every:
+        if self._may_differ and self._pace.is_due(self._looked):
             # First, so that who has got the rest, whose revisions are true ones, has got these, too.
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
@@ -142,7 +178,7 @@ class QueueObjectSource:
         upto = max([revision, newest, *(version.revision for version in versions)])
         known = await self._as_of(revision, versions)
         changes = await self._versions(versions, known)
-        if self._has_status and upto > revision:
+        if self._status is not None and upto > revision:
             # What the numbers were then is not known.
             told = {change.key for change in changes}
             objects = [item.subject for key, item in self._known.items() if key not in told]
@@ -183,17 +219,23 @@ class QueueObjectSource:
         The numbers have no revision of their own. All but the last of them say `since`, so that who was told of some
         only and resumes is told again.
         """
-        self._looked_at, self._may_differ = self._clock(), False
-        changes = []
-        known = [*self._known.values()]
-        subjects = [item.subject for item in known if not isinstance(item.subject, WorkloadRecord)]
-        for before, status in zip(known, await statuses(self._store, subjects) or (), strict=True):
-            key = _key(before.subject)
+        assert self._status is not None
+        self._looked, self._may_differ = self._pace.round, False
+        changes: list[Change] = []
+        looked_at: dict[str, tuple[Subject, Any]] = {}
+        known = [*self._known.items()]
+        with self._pace.look():
+            facts = await self._status.facts(self._store, [item.subject for _, item in known]) if known else ()
+        for (key, before), fact in zip(known, facts, strict=True):
+            looked_at[key] = before.subject, fact
+            subject, same = self._facts.get(key, (None, None))
+            if subject is before.subject and same == fact:
+                continue  # nearly all, where there are many
+            status = self._status.shown(before.subject, fact)
             if status != before.document["status"]:
                 self._known[key] = Item(before.subject, {**before.document, "status": status}).at(since)
                 changes.append(Change(key, upto, before, self._known[key]))
-        took = self._clock() - self._looked_at
-        self._every = min(max(STATUS_SECONDS, took / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
+        self._facts = looked_at
         if changes and is_all:
             last = changes[-1]
             self._known[last.key] = item = self._known[last.key].at(upto)

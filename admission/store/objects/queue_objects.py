@@ -28,7 +28,7 @@ from admission.store.workloads.commit import next_revision
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import ColumnElement, RowMapping
+    from sqlalchemy import ColumnElement, Connection, RowMapping
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.queues import QueueObject
@@ -78,14 +78,18 @@ class Queues:
         The objects are read when one was written since: the same tuple again says that nothing has changed.
         """
         columns = queue_objects.c
-        async with self._database.read() as connection:
-            revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
-            newest = (await connection.execute(_NEWEST)).one_or_none()
-            of, found = self._read.get(kind, (None, ()))
-            if newest is not None and of != newest:
-                statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
-                found = tuple(map(_object, (await connection.execute(statement)).mappings()))
-                self._read[kind] = newest, found
+        last = self._read.get(kind, (None, ()))
+
+        def look(connection: Connection) -> tuple[int, tuple[object, tuple[QueueObject, ...]]]:
+            revision: int = connection.execute(select(head.c.revision)).scalar_one()
+            newest = connection.execute(_NEWEST).one_or_none()
+            if newest is None or newest == last[0]:
+                return revision, last
+            statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
+            return revision, (newest, tuple(map(_object, connection.execute(statement).mappings())))
+
+        revision, self._read[kind] = await self._database.look(look)
+        found = self._read[kind][1]
         if namespace is not None:
             found = tuple(item for item in found if item.metadata.namespace == namespace)
         return found, revision
@@ -93,12 +97,10 @@ class Queues:
     async def names(self, *kinds: str) -> dict[str, set[str]]:
         """The names of all objects of some kinds, by kind."""
         columns = queue_objects.c
+        statement = select(columns.kind, columns.name).where(columns.kind.in_(kinds))
         found: dict[str, set[str]] = {kind: set() for kind in kinds}
-        async with self._database.read() as connection:
-            for kind, name in await connection.execute(
-                select(columns.kind, columns.name).where(columns.kind.in_(kinds))
-            ):
-                found[kind].add(name)
+        for kind, name in await self._database.look(lambda connection: connection.execute(statement).all()):
+            found[kind].add(name)
         return found
 
     async def members(self, cohort: str) -> tuple[str, ...]:
@@ -229,8 +231,7 @@ class Queues:
     async def _versions(self, condition: ColumnElement[bool]) -> tuple[QueueObjectVersion, ...]:
         columns = queue_object_versions.c
         statement = select(queue_object_versions).where(condition, columns.kind.in_(_MODELS)).order_by(columns.id)
-        async with self._database.read() as connection:
-            rows = (await connection.execute(statement)).mappings().all()
+        rows = await self._database.look(lambda connection: connection.execute(statement).mappings().all())
         return tuple(
             QueueObjectVersion(_object(row), row["operation"], row["author"], row["reason"], row["at"], row["revision"])
             for row in rows

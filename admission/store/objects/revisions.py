@@ -18,11 +18,18 @@ from admission.store.database.tables import head
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sqlalchemy import Connection
+
     from admission.store.database.connection import Database
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+
+
+def _newest(connection: Connection) -> int:
+    revision: int = connection.execute(select(head.c.revision)).scalar_one()
+    return revision
 
 
 class Revisions:
@@ -78,8 +85,7 @@ class Revisions:
     async def _ask(self) -> None:
         while self._waiters:
             try:
-                async with self._database.read() as connection:
-                    revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
+                revision = await self._database.look(_newest)
             except StoreError as error:
                 log.debug("cannot see what others write: %s", error)  # /readyz tells of the outage itself
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -93,6 +94,9 @@ class Workloads:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._counted: tuple[int, dict[str, QueueStatus]] | None = None
+        """The last numbers of ClusterQueues, and the revision as of which they are."""
+        self._counting = asyncio.Lock()
 
     async def list(
         self,
@@ -245,19 +249,33 @@ class Workloads:
         return await waiting(self._database)
 
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
-        """By name, for each ClusterQueue where something waits or that something is held of."""
-        async with self._database.read() as connection:
-            return await queue_counts.by_cluster_queue(connection)
+        """By name, for each ClusterQueue where something waits or that something is held of.
+
+        As long as nothing is written they are counted once: several watches look at the same moment.
+        """
+        async with self._counting:
+            known = self._counted
+
+            def look(connection: Connection) -> tuple[int, dict[str, QueueStatus]]:
+                revision: int = connection.execute(select(head.c.revision)).scalar_one()
+                if known is not None and known[0] == revision:
+                    return known
+                return revision, queue_counts.by_cluster_queue(connection)
+
+            self._counted = await self._database.look(look)
+            return self._counted[1]
 
     async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
         """All unfinished workloads, counted, and all that they hold, added up: one moment of the database."""
-        async with self._database.read() as connection:
-            return await queue_counts.unfinished_counts(connection), await queue_counts.held_amounts(connection)
+
+        def look(connection: Connection) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
+            return queue_counts.unfinished_counts(connection), queue_counts.held_amounts(connection)
+
+        return await self._database.look(look)
 
     async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
         """By (namespace, name), for each LocalQueue where something waits or through which something is held."""
-        async with self._database.read() as connection:
-            return await queue_counts.by_local_queue(connection)
+        return await self._database.look(queue_counts.by_local_queue)
 
 
 def _escaped(text: str) -> str:

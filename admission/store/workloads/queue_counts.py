@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, func, select
+from sqlalchemy import and_, case, func, literal, select
 
 from admission.model.quantity import UNLIMITED
 from admission.model.queues import LocalQueue
@@ -13,8 +13,7 @@ from admission.store.records import HeldAmount, QueueStatus, State, UnfinishedCo
 from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Select
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
 
 _HALF = 2**32
 """Upper and lower half of the bits of amounts are added up apart: the sum of whole ones may have more than 64."""
@@ -25,40 +24,49 @@ _STATE = case(
 ).label("state")
 
 
-async def by_cluster_queue(connection: AsyncConnection) -> dict[str, QueueStatus]:
+def by_cluster_queue(connection: Connection) -> dict[str, QueueStatus]:
     """What waits for each ClusterQueue, by way of whichever LocalQueue, and what is held of it."""
-    columns = workloads.c
-    counted = (
-        select(columns.namespace, columns.local_queue, _STATE, columns.cluster_queue, func.count().label("number"))
-        .where(UNFINISHED)
-        .group_by(columns.namespace, columns.local_queue, _STATE, columns.cluster_queue)
-        .subquery()
-    )
+    columns, door = workloads.c, queue_objects.c
     # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
-    door = queue_objects.c
+    waiting = _pending(columns.namespace, columns.local_queue).subquery()
     leads_there = and_(
-        door.kind == LocalQueue.kind, door.namespace == counted.c.namespace, door.name == counted.c.local_queue
+        door.kind == LocalQueue.kind, door.namespace == waiting.c.namespace, door.name == waiting.c.local_queue
     )
-    where = case((counted.c.state == State.PENDING, door.cluster_queue), else_=counted.c.cluster_queue)
     counts = (
-        select(where, counted.c.state, func.sum(counted.c.number))
-        .select_from(counted.outerjoin(queue_objects, leads_there))
-        .where(where.is_not(None))
-        .group_by(where, counted.c.state)
+        select(door.cluster_queue, literal(State.PENDING.value), func.sum(waiting.c.number))
+        .select_from(waiting.join(queue_objects, leads_there))
+        .group_by(door.cluster_queue)
+        .union_all(_holding(columns.cluster_queue))
     )
-    found = await _numbers(connection, counts, (admissions.c.cluster_queue,))
+    found = _numbers(connection, counts, (admissions.c.cluster_queue,))
     return {name: status for (name,), status in found.items()}
 
 
-async def by_local_queue(connection: AsyncConnection) -> dict[tuple[str, str], QueueStatus]:
+def by_local_queue(connection: Connection) -> dict[tuple[str, str], QueueStatus]:
     """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
     where = workloads.c.namespace, workloads.c.local_queue
-    counts = select(*where, _STATE, func.count()).where(UNFINISHED).group_by(*where, _STATE)
-    found = await _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
+    pending = _pending(*where).subquery()
+    columns = pending.c.namespace, pending.c.local_queue
+    counts = select(*columns, literal(State.PENDING.value), pending.c.number).union_all(_holding(*where))
+    found = _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
     return {(namespace, name): status for (namespace, name), status in found.items()}
 
 
-async def unfinished_counts(connection: AsyncConnection) -> list[UnfinishedCount]:
+def _pending(*where: ColumnElement[str]) -> Select[Any]:
+    """How many wait, by LocalQueue. Nearly all that is unfinished waits, and an index has all that this needs."""
+    waits = workloads.c.state == State.PENDING
+    columns: list[Any] = [*where, func.count().label("number")]
+    return select(*columns).where(UNFINISHED, waits).group_by(*where)
+
+
+def _holding(*where: ColumnElement[str]) -> Select[Any]:
+    """How many hold quota, by state."""
+    holds = workloads.c.state != State.PENDING
+    columns: list[Any] = [*where, _STATE, func.count()]
+    return select(*columns).where(UNFINISHED, holds).group_by(*where, _STATE)
+
+
+def unfinished_counts(connection: Connection) -> list[UnfinishedCount]:
     """All unfinished workloads, counted by where and why they are in their state."""
     columns, door = workloads.c, queue_objects.c
     place = columns.namespace, columns.local_queue, columns.cluster_queue
@@ -80,11 +88,11 @@ async def unfinished_counts(connection: AsyncConnection) -> list[UnfinishedCount
             row.reason,
             int(row.number),
         )
-        for row in await connection.execute(statement)
+        for row in connection.execute(statement)
     ]
 
 
-async def held_amounts(connection: AsyncConnection) -> list[HeldAmount]:
+def held_amounts(connection: Connection) -> list[HeldAmount]:
     """The amounts that are held, summed by queue, flavor and resource."""
     columns = admissions.c
     place = columns.namespace, columns.local_queue, columns.cluster_queue, columns.flavor, columns.resource
@@ -98,15 +106,15 @@ async def held_amounts(connection: AsyncConnection) -> list[HeldAmount]:
     )
     return [
         HeldAmount(*row[:5], bool(row[5]), min(int(row.high) * _HALF + int(row.low), UNLIMITED))
-        for row in await connection.execute(statement)
+        for row in connection.execute(statement)
     ]
 
 
-async def _numbers(
-    connection: AsyncConnection, counts: Select[Any], held_by: tuple[ColumnElement[str], ...]
+def _numbers(
+    connection: Connection, counts: CompoundSelect[Any], held_by: tuple[ColumnElement[str], ...]
 ) -> dict[tuple[str, ...], QueueStatus]:
     states: dict[tuple[str, ...], dict[str, int]] = {}
-    for *key, state, count in await connection.execute(counts):
+    for *key, state, count in connection.execute(counts).all():
         states.setdefault(tuple(key), {})[state] = int(count)
     kinds = admissions.c.flavor, admissions.c.resource
     held = (
@@ -115,7 +123,7 @@ async def _numbers(
         .group_by(*held_by, *kinds)
     )
     usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
-    for *key, flavor, resource, high, low in await connection.execute(held):
+    for *key, flavor, resource, high, low in connection.execute(held).all():
         usage.setdefault(tuple(key), {})[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
     return {key: _status(states.get(key, {}), usage.get(key, {})) for key in {**states, **usage}}
 

@@ -12,6 +12,8 @@ from admission.store.database.tables import queue_objects, workloads
 from admission.store.records import State
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from admission.store.database.connection import Database
 
 
@@ -55,5 +57,8 @@ async def waiting(database: Database) -> tuple[WaitingRow, ...]:
         .select_from(counted.outerjoin(queue_objects, leads_there))
         .order_by(counted.c.oldest, counted.c.namespace, counted.c.local_queue, counted.c.reason)
     )
-    async with database.read() as connection:
-        return tuple(WaitingRow(*row) for row in await connection.execute(statement))
+
+    def look(connection: Connection) -> tuple[WaitingRow, ...]:
+        return tuple(WaitingRow(*row) for row in connection.execute(statement).all())
+
+    return await database.look(look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.api.kinds.columns import Column, at
-from admission.api.kinds.descriptor import ObjectKind
+from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.model.base import Model
 from admission.model.queues import ClusterQueue
 from tests.api.toy_kind.model import Budget
@@ -24,9 +24,14 @@ class BudgetStatus(Model):
     """What is left in this month."""
 
 
-async def _statuses(store: Store, budgets: Sequence[Budget]) -> list[dict[str, Any]]:
+async def _facts(store: Store, budgets: Sequence[Budget]) -> list[int]:
     del store
-    return [{"gpuHoursLeft": budget.spec.gpu_hours} for budget in budgets]
+    return [budget.spec.gpu_hours for budget in budgets]
+
+
+def _status(budget: Budget, left: int) -> dict[str, Any]:
+    del budget
+    return {"gpuHoursLeft": left}
 
 
 async def _warnings(store: Store, written: Budget, namespaces: Namespaces) -> list[str]:
@@ -44,6 +49,6 @@ BUDGET = ObjectKind(
     ),
     selectable={"spec.clusterQueue": lambda budget: budget.spec.cluster_queue},
     status_schema=BudgetStatus,
-    statuses=_statuses,
+    status=Status(_facts, _status),
     warnings=_warnings,
 )
