@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -60,6 +61,21 @@ class PostgreSQL:
     def kill(self) -> None:
         """It is gone, without a chance to write anything more."""
         self._control("--mode=immediate", "stop")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It keeps its connections, takes new ones, and answers nobody until the end of the block."""
+        postmaster = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+        tasks = Path(f"/proc/{postmaster}/task/{postmaster}/children")
+        os.kill(postmaster, signal.SIGSTOP)  # first: it starts no others then
+        processes = [postmaster, *map(int, tasks.read_text().split())]
+        for process in processes[1:]:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
 
     def _control(self, *arguments: str) -> None:
         control = [_BINARIES / "pg_ctl", f"--pgdata={self.folder / 'data'}", "--wait", "--silent"]

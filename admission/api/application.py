@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
@@ -20,6 +21,7 @@ from admission.api.errors import AddressUnusable
 from admission.api.http.bodies import READERS
 from admission.api.http.failures import RESOURCE, failures
 from admission.api.http.rate_limits import Limits
+from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import secure
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
@@ -128,6 +130,7 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster))
     deciding = deciding or NoController()
+    app.on_response_prepare.append(partial(_tell_standstill, deciding))
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
@@ -143,6 +146,12 @@ def _add_discovery(app: web.Application) -> None:
     app.router.add_get(PREFIX, discovery.resources)
     app.router.add_get("/openapi/v3", document.index)
     app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
+
+
+async def _tell_standstill(deciding: LocalController, request: web.Request, response: web.StreamResponse) -> None:
+    """Warn whoever asks for objects, or gives some, while nothing follows from them."""
+    if request.path.startswith(f"{PREFIX}/") and (text := deciding.standstill()):
+        add_warning(response, text)
 
 
 def _add_sessions(app: web.Application, store: Store, login: Login) -> None:

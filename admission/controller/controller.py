@@ -4,8 +4,7 @@ A step takes everything that arrived since the last one, so a burst of a thousan
 database does not answer no step is taken; what was decided but perhaps not written is then forgotten, and everything is
 derived again from the database and from what is known of the cluster, exactly as after a start.
 
-Of several replicas all watch the cluster and one decides, until another does: `ClusterWatches` lasts as long as the
-process, and what a leader began with is made anew for the next.
+All replicas watch the cluster (`ClusterWatches`) and one decides; what a leader begins with is made anew for the next.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import Due, Inbox
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
-from admission.controller.state.tracked import StoredObject
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.controller.workloads.renderings import sources_first
+from admission.model import sentences
 from admission.model.errors import SluiceError
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
-    from admission.controller.state.tracked import Registry
+    from admission.controller.state.tracked import Registry, StoredObject
     from admission.engine import Engine
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
@@ -131,6 +130,18 @@ class Controller:
         return None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
 
     @property
+    def decides(self) -> bool:
+        """Whether it leads, has recovered, and neither waits for API server or database nor begins anew."""
+        return self._recovered.is_set() and self.watches.pulse.failure is None and not self._doubtful
+
+    def standstill(self) -> str:
+        """What keeps it from deciding although it leads, as a sentence; empty: nothing does, or it follows."""
+        silent, unwritable = self.watches.pulse.failure, self._doubtful and self._store.write_failure
+        return (
+            sentences.standstill(silent=bool(silent), unwritable=bool(unwritable)) if self._recovered.is_set() else ""
+        )
+
+    @property
     def policy(self) -> EnginePolicy:
         """What the engine is told in general."""
         return self._policy.engine
@@ -145,11 +156,7 @@ class Controller:
 
     def time_limits(self) -> dict[str, float]:
         """Seconds for which each workload that has a limit may run, from its next or last start on, by uid."""
-        return {
-            tracked.uid: max(tracked.seen.max_seconds - tracked.record.past_seconds, 0.0)
-            for tracked in self._state.registry
-            if tracked.seen is not None and tracked.seen.max_seconds is not None
-        }
+        return self._state.registry.time_limits()
 
     async def audit(self, *, repair: bool) -> list[dict[str, str]] | None:
         """See `Auditor.documents`; None while this replica decides nothing."""
@@ -192,7 +199,7 @@ class Controller:
                 await self._loop()
         finally:
             self._recovered.clear()
-            self.watches.take_back(self._objects(), self.inbox)
+            self.watches.take_back(self._uncompared | self._leader.objects(), self.inbox)
             self._timer.cancel()
             self._committer.work_log.flush()
             for task in self._reads:
@@ -283,20 +290,10 @@ class Controller:
         self._leader.dispatcher.messages(self.inbox.take())
         self._set_aside()
 
-    def _objects(self) -> dict[str, StoredObject]:
-        """All that are known, by uid."""
-        seen = {
-            tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
-            for tracked in self._state.registry
-            if tracked.seen is not None and tracked.raw is not None
-            if not self._kinds.is_composed(tracked.record.workload)
-        }
-        return self._uncompared | self._leader.children.objects() | self._leader.groups.objects() | seen
-
     async def _begin_anew(self) -> None:
         """After a commit of unknown outcome: the state is what the database says, not what was decided here."""
         before = self._state.registry
-        self._uncompared = self._objects()
+        self._uncompared = self._uncompared | self._leader.objects()
         await asyncio.sleep(min(RETRY * 2**self._failures, LONGEST_RETRY))
         self._failures += 1
         await self._load()
@@ -353,7 +350,7 @@ class Controller:
         state, batching = self._state, self._committer.batching
         pause = batching.due_in(time.monotonic(), arrived=state.arrived, wanted=state.is_wanted)
         if pause > 0:
-            self._wake_in(pause)
+            self._timer.set(pause, self.inbox.wake)
         else:
             await self._step()
             self._failures = 0
@@ -371,7 +368,7 @@ class Controller:
             self.flapping += 1
             log.warning("%s", flap.message)
         if (pause := self._leader.scheduler.seconds_until_next()) is not None:
-            self._wake_in(pause)
+            self._timer.set(pause, self.inbox.wake)
         if not self._set_aside():
             return
         await self._commit()
@@ -389,10 +386,7 @@ class Controller:
             self._set_aside()
             raise
         if due_in is not None:
-            self._wake_in(due_in)
-
-    def _wake_in(self, seconds: float) -> None:
-        self._timer.set(seconds, self.inbox.wake)
+            self._timer.set(due_in, self.inbox.wake)
 
     async def _take_in_orders(self) -> None:
         """What others have written since the last look: before the Jobs that were submitted after it."""

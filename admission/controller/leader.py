@@ -8,6 +8,7 @@ from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.dispatch import Dispatcher
 from admission.controller.state.isolation import Isolation
 from admission.controller.state.leader_state import LeaderState
+from admission.controller.state.tracked import StoredObject
 from admission.controller.workloads.children import Children
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.lost_labels import LostLabels
@@ -52,6 +53,7 @@ class Leader:
         clock: Callable[[], float],
     ) -> None:
         self.inbox = inbox
+        self._kinds = kinds
         self.state = LeaderState(Engine(policy.engine), clock=clock)
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
         environment = Environment(kinds, context, policy.pods_ready)
@@ -81,3 +83,13 @@ class Leader:
         )
         self.dispatcher = Dispatcher(self.reconciler, self.children, self.groups, self.requests, faults)
         self.scheduler = Scheduler(self.reconciler)
+
+    def objects(self) -> dict[str, StoredObject]:
+        """All objects that were compared with the record, by uid."""
+        seen = {
+            tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
+            for tracked in self.state.registry
+            if tracked.seen is not None and tracked.raw is not None
+            if not self._kinds.is_composed(tracked.record.workload)
+        }
+        return self.children.objects() | self.groups.objects() | seen

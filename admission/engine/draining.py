@@ -26,7 +26,7 @@ def drain(registry: Registry) -> list[Evict]:
             reason, key = LOCAL_QUEUE_STOPPED, (LocalQueue.kind, *held.local_queue)
         else:
             continue
-        text = sentences.drained(key[0], key[2], registry.stop_reasons.get(key, ""))
+        text = sentences.drained(*key, registry.stop_reasons.get(key, ""))
         evicted.append(Evict(held.workload, reason, text))
         held.evicting = True
     return evicted

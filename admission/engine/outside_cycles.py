@@ -57,7 +57,7 @@ def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
 
 
 def _stopped(registry: Registry, kind: str, key: tuple[str, str], policy: str) -> str:
-    return sentences.stopped(kind, key[1], policy, registry.stop_reasons.get((kind, *key), ""))
+    return sentences.stopped(kind, *key, policy, registry.stop_reasons.get((kind, *key), ""))
 
 
 def _refusal(registry: Registry, item: Item, queue: ClusterQueue) -> tuple[str, str] | None:

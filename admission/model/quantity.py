@@ -25,6 +25,8 @@ _PATTERN: Final = re.compile(
 )
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_MISSPELT: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([KMGTP])(i?)B?", re.ASCII | re.IGNORECASE)
+"""Units as people write them elsewhere."""
 _MAX_LENGTH: Final = 64
 # A mantissa of 64 characters lies between 1e-63 and 1e64: beyond this exponent each value is below a nano-unit or above
 # 2**63, so that clamping the exponent changes no result and keeps the integers small.
@@ -43,11 +45,18 @@ def parse_quantity(value: str | float, *, field: str = "") -> Fraction:
     number = _parse(text) if len(text) <= _MAX_LENGTH else None
     if number is None:
         shown = text if len(text) <= _MAX_LENGTH else f"{text[:20]}..."
-        hint = "; write Ki or k" if text.endswith("K") else ""
-        if re.search("[KMGTPE]i?B$", text):
-            hint = f"; write {text[:-1].replace('K', 'k') if text[-2] != 'i' else text[:-1]}"
-        raise InvalidQuantity([(field, f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{hint}')])
+        said = f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{_meant(text)}'
+        raise InvalidQuantity([(field, said)])
     return number
+
+
+def _meant(text: str) -> str:
+    """What who writes `1gb`, `4K` or `10GiB` is told to write, as the end of a sentence; empty for anything else."""
+    match = _MISSPELT.fullmatch(text)
+    if match is None:
+        return ""
+    digits, unit, binary = match[1], match[2].upper(), match[3]
+    return f"; write {digits}{unit}i" + ("" if binary else f" or {digits}{'k' if unit == 'K' else unit}")
 
 
 def amount(resource: str, value: str | float, *, field: str = "") -> int:

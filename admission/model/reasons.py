@@ -34,7 +34,8 @@ WAITING: Final = (
            "LocalQueue"),
     Reason("Misconfigured", "It, its LocalQueue, or its namespace is not as it has to be; the message says what, and "
            "where", "What the message says; it is looked at again when it changes"),
-    Reason("Suspended", "Its LocalQueue or ClusterQueue is stopped, or not complete", "An admin opens or completes it"),
+    Reason("Suspended", "Its LocalQueue or ClusterQueue is stopped, or not complete",
+           "An admin opens it with `sluice resume`, or completes it"),
     Reason("OnHold", "Its user or an admin holds it; the message says who and why",
            "`sluice release`, by its user where `sluice.dev/hold` holds it, else by an admin"),
     Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice activate` by an "
@@ -51,8 +52,10 @@ EVICTED: Final = (
     Reason("PodsReadyTimeout", "Not all of its pods were ready in time (`waitForPodsReady`)",
            "It queues again after a pause; `kubectl describe pod` says what its pods waited for"),
     Reason("AdmissionCheck", "An admission check asked to try again later", "It queues again by itself"),
-    Reason("ClusterQueueStopped", "Its ClusterQueue was stopped with `HoldAndDrain`", "An admin opens it"),
-    Reason("LocalQueueStopped", "Its LocalQueue was stopped with `HoldAndDrain`", "An admin opens it"),
+    Reason("ClusterQueueStopped", "Its ClusterQueue was stopped with `HoldAndDrain`",
+           "An admin opens it with `sluice resume`"),
+    Reason("LocalQueueStopped", "Its LocalQueue was stopped with `HoldAndDrain`",
+           "An admin opens it with `sluice resume`"),
     Reason("OverQuota", "Quota was lowered below use, and its ClusterQueue converges to it (`overQuota`)",
            "It queues again by itself", own=True),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it asks now", own=True),

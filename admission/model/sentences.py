@@ -33,6 +33,17 @@ NOT_TRIED: Final = "It has only just come, or quota has only just become free: i
 ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue again."
 
 
+def standstill(*, silent: bool, unwritable: bool) -> str:
+    """The leader cannot decide: the API server is silent, or the database unwritable; empty: neither is."""
+    if not (silent or unwritable):
+        return ""
+    cause = "the API server does not answer" if silent else "the database does not answer, or takes no writes"
+    return (
+        f"Sluice decides nothing at the moment, because {cause}: nothing is started, and what is new may not be known "
+        "yet. It goes on by itself when that is over."
+    )
+
+
 def time(seconds: float) -> str:
     """A Unix time as the API prints it: `2026-01-02T12:05:30Z`."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -57,18 +68,25 @@ def no_cluster_queue(local_queue: str, name: str) -> str:
     )
 
 
-def stopped(kind: str, name: str, policy: str, reason: str = "") -> str:
+def stopped(kind: str, namespace: str, name: str, policy: str, reason: str = "") -> str:
     """A LocalQueue or ClusterQueue admits nothing, by its `stopPolicy`; `reason` was given by who has stopped it."""
-    why = _why(reason)
-    return f"{kind} {name} is stopped{why} (stopPolicy {policy}). An admin can open it by setting stopPolicy to None."
+    return (
+        f"{kind} {name} is stopped{_why(reason)} (stopPolicy {policy}). "
+        f"An admin can open it with {_resume(kind, namespace, name)}, or by setting stopPolicy to None."
+    )
 
 
-def drained(kind: str, name: str, reason: str = "") -> str:
+def drained(kind: str, namespace: str, name: str, reason: str = "") -> str:
     """A LocalQueue or ClusterQueue takes back the quota of what runs (`stopPolicy: HoldAndDrain`)."""
     return (
         f"{kind} {name} is stopped{_why(reason)} (stopPolicy HoldAndDrain). "
-        "It queues again when an admin sets stopPolicy to None."
+        f"It queues again when an admin opens that with {_resume(kind, namespace, name)}, or sets stopPolicy to None."
     )
+
+
+def _resume(kind: str, namespace: str, name: str) -> str:
+    place = f" -n {namespace}" if namespace else ""
+    return f"`sluice resume {kind.lower()}/{name}{place}`"
 
 
 def incomplete(cluster_queue: str, fault: str) -> str:

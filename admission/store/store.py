@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import select
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from admission.store.retention import Retention
 
 
+HEALTH_SECONDS: Final = 1.5
+"""For which `health` waits for the database: probes of Kubernetes give up after a second or two."""
+
+
 class Store:
     """One database. Reads and queue objects are for everybody; `commit` is for the one who has taken the lead."""
 
@@ -74,6 +79,8 @@ class Store:
         """What is to be sent to those who have subscribed to it."""
         self._writer = Writer(database, clock=self.now)
         self._leadership = Leadership(database)
+        self._probe: asyncio.Task[str | None] | None = None
+        """The last look at the database for `health`, which may be under way."""
 
     def use_password_of(self, url: str) -> None:
         """Show the password in `url` to the database from the next connection on. Raises InvalidDatabaseUrl."""
@@ -99,6 +106,7 @@ class Store:
             closing.push_async_callback(store._leadership.release)
             closing.push_async_callback(store._writer.close)
             closing.push_async_callback(store.revisions.close)
+            closing.push_async_callback(store._end_probe)
             await schema_version.check(database)
             if location.path is not None:
                 keep_private(location.path)  # not before: a mistyped path may be a folder, or anybody's file
@@ -207,6 +215,29 @@ class Store:
     async def health(self) -> str | None:
         """None if the database answers and can be written as far as is known, else the sentence that says why not.
 
+        It returns within HEALTH_SECONDS, whatever the database does: a look at it that takes longer goes on, is joined
+        by the next call, and is never cancelled, because a thread in SQLite that waits for a lock cannot be.
+        """
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._probed(), name="health of the database")
+        done, _ = await asyncio.wait({self._probe}, timeout=HEALTH_SECONDS)
+        if done:
+            return self._probe.result()
+        if self._database.write_failure is not None:
+            return str(self._database.write_failure)
+        return (
+            f"the database {self.location} does not answer: {HEALTH_SECONDS:g} s were not enough; "
+            "check that it runs, is reached by the network, and has a processor and a disk that are not used up"
+        )
+
+    @property
+    def write_failure(self) -> StoreError | None:
+        """Why the last attempt to write failed, if it did for a fault of the database."""
+        return self._database.write_failure
+
+    async def _probed(self) -> str | None:
+        """As `health`, however long it takes.
+
         Nothing is written to find out, unless the last attempt to write has failed: then a revision without content,
         once there is room for more than that.
         """
@@ -223,6 +254,11 @@ class Store:
         except StoreError as error:
             return str(error)
         return None
+
+    async def _end_probe(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.wait({self._probe})
 
     def pools(self) -> list[PoolUse]:
         """How many connections to the database are in use, and may be."""

@@ -9,7 +9,7 @@ from doors_world import ADMIN_TOKEN, world
 from queue_manifests import cluster_queue, flavor, local_queue
 from workload_records import NOW, record
 
-from admission.engine import Policy
+from admission.api.resources.explaining_engine import NoController
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet
 from admission.store.audit_log import Author
@@ -21,13 +21,8 @@ PREEMPTED = "Preempted to accommodate {} (UID: uid-secret) due to prioritization
 FOREIGN = "a workload of another namespace"
 
 
-class Replica:
+class Replica(NoController):
     """A replica that knows the cluster and does not decide, so that answers come from the database."""
-
-    policy = Policy()
-
-    def engine(self) -> None:
-        return None
 
     def namespaces(self) -> dict[str, dict[str, str]]:
         return {"team-a": {}, "team-b": {}}

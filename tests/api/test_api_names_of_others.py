@@ -22,7 +22,7 @@ from doors_world import PREFIX, RBAC, world
 from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import MAIN, NOW, record
 
-from admission.engine import Policy
+from admission.api.resources.explaining_engine import NoController
 from admission.engine.vocabulary import FOREIGN
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSetAssignment
@@ -77,13 +77,8 @@ class Team:
 TEAMS = Team("aardvark"), Team("zebra")
 
 
-class Replica:
+class Replica(NoController):
     """A replica that knows the cluster and does not decide, so that answers come from the database."""
-
-    policy = Policy()
-
-    def engine(self) -> None:
-        return None
 
     def namespaces(self) -> dict[str, dict[str, str]]:
         return {f"{team.name}-space": {} for team in TEAMS}

@@ -14,7 +14,7 @@ from workload_records import NOW, commit, record
 
 from admission.api.application import create_app, listening
 from admission.api.documents.workload_documents import workload_name
-from admission.engine import Policy
+from admission.api.resources.explaining_engine import NoController
 from admission.model.workload import PodSet
 from admission.store.records import Eviction, State
 
@@ -28,13 +28,8 @@ MERGE = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/merge-
 DRY = {"dryRun": "All"}
 
 
-class Replica:
+class Replica(NoController):
     """A replica that knows the cluster and does not decide, so that answers come from the database."""
-
-    policy = Policy()
-
-    def engine(self) -> None:
-        return None
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
         return {"a": {}, "b": {}}

@@ -9,7 +9,8 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from serve_processes import NODE, QUEUES, job, serving
+from command_runner import Sluice
+from serve_processes import NODE, QUEUES, TOKEN, job, serving
 
 from admission.cli.demo.stage import running_sandbox
 from admission.cluster.client import Client
@@ -84,6 +85,11 @@ async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_th
                     await asyncio.sleep(0.1)
                 assert "[-]cluster failed: https://" in answer[1]
                 assert "does not answer" in answer[1]
+                assert "\nsluice_deciding 0.0\n" in (await replica.get("/metrics"))[1]  # the alert SluiceNobodyDecides
+                asked = await Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN})("why", "new")
+                assert asked.exit_code == 1
+                assert asked.stderr.startswith("warning: Sluice decides nothing at the moment, because the API server")
+                assert asked.stderr.count("warning") == 1
                 _, text = await replica.get(QUEUE)
                 queue = json.loads(text)
                 queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = 8
@@ -93,6 +99,7 @@ async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_th
                     await asyncio.sleep(0.05)
                 assert (await replica.get("/livez"))[0] == 200
             await replica.until_ready()
+            assert "\nsluice_deciding 1.0\n" in (await replica.get("/metrics"))[1]
             await until(replica, running | {"e": "admitted"})
             while (await client.get(f"{JOBS}/e")).get("status", {}).get("ready") != 1:  # noqa: ASYNC110  the sandbox
                 await asyncio.sleep(0.05)

@@ -132,20 +132,23 @@ def test_a_backoff_that_is_over_wakes_nobody_who_left_or_sleeps_longer(world):
 
 
 @pytest.mark.parametrize(
-    ("stopped", "message"),
+    ("stopped", "name", "place"),
     [
-        (cluster_queue("cq", 3, stopPolicy="HoldAndDrain"), "ClusterQueue cq is stopped (stopPolicy HoldAndDrain)."),
-        (local_queue("cq", stopPolicy="HoldAndDrain"), "LocalQueue cq is stopped (stopPolicy HoldAndDrain)."),
+        (cluster_queue("cq", 3, stopPolicy="HoldAndDrain"), "ClusterQueue", "clusterqueue/cq"),
+        (local_queue("cq", stopPolicy="HoldAndDrain"), "LocalQueue", "localqueue/cq -n ns"),
     ],
 )
-def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, message):
-    for name, queue in (("stays", "other"), ("goes", "cq")):
-        world.submit(workload(name, queue))
-        assert world.admitted() == [name]
+def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, name, place):
+    for uid, queue in (("stays", "other"), ("goes", "cq")):
+        world.submit(workload(uid, queue))
+        assert world.admitted() == [uid]
     world.tell(stopped)
     (evict,) = world.engine.settle(world.now).evicted
     assert evict.workload.uid == "goes"
-    assert evict.message == f"{message} It queues again when an admin sets stopPolicy to None."
+    assert evict.message == (
+        f"{name} cq is stopped (stopPolicy HoldAndDrain). It queues again when an admin opens that with "
+        f"`sluice resume {place}`, or sets stopPolicy to None."
+    )
     assert [world.engine.explain(uid).state for uid in ("stays", "goes")] == ["Admitted", "Evicting"]
     world.tell(local_queue("new", to="cq"))
     assert victims(world) == []

@@ -106,6 +106,43 @@ async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def impatient_writer(store: Store) -> None:
+    """Have commits wait for a lock for a tenth of a second, instead of ten: `health` waits as ever."""
+    assert store._database._direct is not None
+    with store._database._direct.connect() as connection:
+        connection.exec_driver_sql("PRAGMA busy_timeout = 100")
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+async def test_health_answers_though_another_process_keeps_a_sqlite_locked(store: Store, tmp_path: Path):
+    epoch = await store.lead("test")
+    impatient_writer(store)
+    with closing(sqlite3.connect(tmp_path / "sluice.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseBusy, match="locked by another process"):
+            await store.commit(some("1"), epoch=epoch)
+        for _ in range(2):  # the second one finds the first look under way
+            async with asyncio.timeout(6):  # a look for itself waits for the lock for ten seconds
+                fault = str(await store.health())
+            assert "sluice.db is locked by another process (database is locked); stop that process" in fault
+        other.execute("ROLLBACK")
+    while await store.health() is not None:  # noqa: ASYNC110  the look under way has to see that the lock is gone
+        await asyncio.sleep(0.01)
+    await store.commit(some("1"), epoch=epoch)
+
+
+async def test_health_answers_though_the_server_is_frozen(own_postgresql: PostgreSQL):
+    async with Store.open(own_postgresql.url("sluice_template")) as store:
+        assert await store.health() is None
+        with own_postgresql.frozen():
+            async with asyncio.timeout(6):
+                fault = str(await store.health())
+            assert "/sluice_template does not answer: 1.5 s were not enough" in fault
+            assert own_postgresql.password not in fault
+        while await store.health() is not None:  # noqa: ASYNC110  the look under way ends with the answer to it
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("database_kind", ["sqlite"])
 async def test_a_write_that_is_cancelled_keeps_nobody_out(store: Store):
     loop = asyncio.get_running_loop()

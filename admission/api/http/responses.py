@@ -30,10 +30,15 @@ def reply(
     response = reply_written(written(document), code=code)
     response.headers.update(headers or {})
     for warning in islice(warnings, _MOST_WARNINGS):
-        printable = "".join(each if each.isprintable() else " " for each in warning[:_LONGEST_WARNING])
-        quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{quoted}"')
+        add_warning(response, warning)
     return response
+
+
+def add_warning(response: web.StreamResponse, text: str) -> None:
+    """Have kubectl and `sluice` show a text to the user, at most its first 256 characters."""
+    printable = "".join(each if each.isprintable() else " " for each in text[:_LONGEST_WARNING])
+    quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
+    response.headers.add("Warning", f'299 - "{quoted}"')
 
 
 def written(document: Mapping[str, Any]) -> bytes:

@@ -97,7 +97,14 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
     """
     from admission.client import Forbidden, NotFound
 
-    async with _sluice(connection, warn) as sluice:
+    told: set[str] = set()
+
+    def warn_once(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            warn(text)
+
+    async with _sluice(connection, warn_once) as sluice:
         try:
             yield sluice
         except Forbidden as error:

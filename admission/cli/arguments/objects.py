@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.client import Sluice
 
 
-_QUEUED: Final = ("job", "jobs", "job.batch", "jobs.batch", "pod", "pods")
+QUEUED: Final = ("job", "jobs", "job.batch", "jobs.batch", "pod", "pods")
 """Types of Kubernetes that users look for here."""
 
 
@@ -72,7 +72,7 @@ def resource_named(kind: str) -> Resource:
     if resource is None:
         known = [name for resource in RESOURCES for name in resource.names]
         near = difflib.get_close_matches(kind.lower(), known, n=1)
-        if kind.lower() in _QUEUED:
+        if kind.lower() in QUEUED:
             raise click.UsageError("what is queued is shown as workloads: write wl, or wl/NAME with a Job's name")
         hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(r.plural for r in RESOURCES)}."
         raise click.UsageError(f'"{kind}" is no type of object; {hint}')

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import namespace_option, resource_named, shown
+from admission.cli.arguments.objects import QUEUED, namespace_option, resource_named, shown
 from admission.cli.arguments.quota_flags import resource_groups
+from admission.cli.errors import BadFlag
 from admission.cli.output.printing import Writing, output_option, print_documents, print_outcome, writing_options
+from admission.model.errors import InvalidObject
 from admission.model.manifests import API_VERSION, parse_manifest, to_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.client.transport import Document
+    from admission.model.queues import QueueObject
+
+
+_SUBMIT: Final = "workloads are made by Sluice of what is queued: create a Job with `sluice submit`, or with kubectl"
 
 
 class _Types(click.Group):
@@ -26,9 +32,15 @@ class _Types(click.Group):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             return command
-        kind = resource_named(cmd_name).kind
+        if cmd_name.lower() in QUEUED:
+            raise click.UsageError(_SUBMIT, ctx)
+        resource = resource_named(cmd_name)
         by_kind = {"ResourceFlavor": "flavor", "WorkloadPriorityClass": "priorityclass"}
-        return super().get_command(ctx, by_kind.get(kind, kind.lower()))
+        command = super().get_command(ctx, by_kind.get(resource.kind, resource.kind.lower()))
+        if command is None:
+            by_file = f"{resource.kind} has no flags here: write its manifest, and `sluice apply -f FILE`"
+            raise click.UsageError(_SUBMIT if resource.model is None else by_file, ctx)
+        return command
 
 
 @click.group(cls=_Types)
@@ -192,10 +204,9 @@ def _create(
 
     async def run() -> Document | None:
         if writing.dry_run == "client":
-            item = parse_manifest(document, namespace=namespace or "default")
-            return to_manifest(item)
+            return to_manifest(_parsed(document, namespace or "default"))
         async with connect(connection) as sluice:
-            item = parse_manifest(document, namespace=namespace or sluice.namespace)
+            item = _parsed(document, namespace or sluice.namespace)
             return await sluice.documents(item.plural).create(to_manifest(item), options=writing.options)
 
     written = asyncio.run(run())
@@ -204,6 +215,14 @@ def _create(
         print_outcome(shown(kind.lower(), name), "created", writing, written)
     else:
         print_documents([written], output, singular=kind.lower(), as_list=False)
+
+
+def _parsed(document: Document, namespace: str) -> QueueObject:
+    """The object. Raises BadFlag."""
+    try:
+        return parse_manifest(document, namespace=namespace)
+    except InvalidObject as error:
+        raise BadFlag(str(error)) from error
 
 
 def _parts(text: str) -> list[str]:

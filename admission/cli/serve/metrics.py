@@ -63,8 +63,8 @@ class Numbers:
     def _of_role(self) -> Iterator[Metric]:
         epoch = self.role.epoch
         yield _gauge("sluice_leading", "1 for the replica that decides, else 0.", int(epoch is not None))
-        deciding = int(epoch is not None and self.controller.engine() is not None)
-        yield _gauge("sluice_deciding", "1 once the leader has recovered and decides.", deciding)
+        text = "1 for the leader while it decides: it has recovered, and API server and database do their part; else 0."
+        yield _gauge("sluice_deciding", text, int(epoch is not None and self.controller.decides))
         if epoch is not None:
             yield _gauge("sluice_leader_epoch", "The leader's epoch: grows with each change of leader.", epoch)
 

@@ -169,6 +169,14 @@ class Registry:
         """What is on record of each, by uid, as it is at this moment."""
         return {uid: tracked.record for uid, tracked in self._by_uid.items()}
 
+    def time_limits(self) -> dict[str, float]:
+        """Seconds for which each workload that has a limit may run, from its next or last start on, by uid."""
+        return {
+            tracked.uid: max(tracked.seen.max_seconds - tracked.record.past_seconds, 0.0)
+            for tracked in self
+            if tracked.seen is not None and tracked.seen.max_seconds is not None
+        }
+
     def get(self, uid: str) -> Tracked | None:
         return self._by_uid.get(uid)
 

@@ -123,7 +123,7 @@ class WorkloadChange:
         """A waiting workload looks different: edited, moved to another queue, put on hold or taken off it."""
         self.tracked.on_hold = on_hold
         self.tracked.change(workload=reading.workload, reason=reason, message=message)
-        self.write(message=message)
+        self.write(message=message or sentences.REQUEUED)
         self.tell_pending()
 
     def wait_for(self, reason: str, message: str) -> None:
