@@ -14,6 +14,7 @@ ApiError                    the request cannot be served; code and reason are th
     NotLeading              503, it is for the leader, which is another replica
     Unanswered              503, the cluster does not answer what it takes
     ReviewUnavailable       503, the cluster does not say who its user is, or what the user may
+    Starting                503, Sluice is being started, and waits
     IssuerUnavailable       503, the OIDC issuer does not do its part
 AddressUnusable             the API cannot listen where it was told to
 """
@@ -123,6 +124,13 @@ class Unanswered(ApiError):
 
 class ReviewUnavailable(ApiError):
     """The cluster does not say who the user is, or what the user may; so nothing is allowed."""
+
+    code, reason = 503, "ServiceUnavailable"
+    retry_after = 1
+
+
+class Starting(ApiError):
+    """Sluice has only just been started, and waits for its database or its cluster."""
 
     code, reason = 503, "ServiceUnavailable"
     retry_after = 1

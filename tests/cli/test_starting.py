@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+from command_runner import Sluice
 from ports import free_port
 
 from admission.cli.configuration.settings import load_settings
@@ -50,10 +51,12 @@ async def test_what_the_api_server_does_not_answer_is_asked_again(caplog: pytest
     await waits.done()
 
 
-async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards():
+async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards(monkeypatch: pytest.MonkeyPatch):
     port = free_port()
+    monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "a-token")
     waits = Starting(load_settings({"api_address": f"127.0.0.1:{port}"}), no_client)
     seen: list[int] = []
+    told = []
 
     async def attempt() -> None:
         if not seen:
@@ -63,9 +66,16 @@ async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards(
             for path in ("/livez", "/readyz", "/apis/sluice.dev/v1/clusterqueues"):
                 async with session.get(path) as response:
                     seen.append(response.status)
+        for token in ("a-token", "another"):
+            environment = {"SLUICE_SERVER": f"http://127.0.0.1:{port}", "SLUICE_TOKEN": token}
+            told.append(await Sluice(environment)("get", "cq"))
 
     await waits.patiently(attempt)
     assert seen == [0, 200, 503, 503]
+    assert [(done.exit_code, done.stderr) for done in told] == [
+        (1, "error: Sluice is being started, and waits: it is away\n"),
+        (1, "error: Sluice is being started, and waits: its log and /readyz say for what, to an admin\n"),
+    ]
     await waits.done()
     server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", port)
     server.close()

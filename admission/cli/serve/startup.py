@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiohttp import web
 
+from admission.api import errors
 from admission.api.application import listening
+from admission.api.http.failures import failures
 from admission.cli.serve.aggregation import api_address, has_tls
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.errors import AlreadyExists, Conflict, Misdirected, ServerError, TooManyRequests, Unreachable
@@ -110,9 +112,11 @@ class Starting:
         try:
             async with asyncio.timeout(LONGEST_PAUSE):
                 context = await self._tls() if has_tls(self._settings) else None
-            app = web.Application()
+            app = web.Application(middlewares=[failures])
             app.router.add_get("/livez", self._alive)
-            app.router.add_route("*", "/{path:.*}", self._not_ready)
+            for probe in ("/readyz", "/healthz"):
+                app.router.add_get(probe, self._not_ready)
+            app.router.add_route("*", "/{path:.*}", self._refuse)
             await self._listener.enter_async_context(listening(app, *api_address(self._settings), ssl_context=context))
         except (SluiceError, TimeoutError) as error:
             log.debug("no probes are answered yet: %r", error)
@@ -135,6 +139,11 @@ class Starting:
         fault = self._fault if self._is_admin(request) else "reason withheld"
         text = f"[+]ping ok\n[-]start failed: {fault}\n{request.path.strip('/')} check failed\n"
         return web.Response(text=text, status=503, headers={"Retry-After": "1", "Cache-Control": "no-cache, private"})
+
+    async def _refuse(self, request: web.Request) -> web.Response:
+        """Whatever else is asked, with a Status."""
+        fault = self._fault if self._is_admin(request) else "its log and /readyz say for what, to an admin"
+        raise errors.Starting(f"Sluice is being started, and waits: {fault}")
 
     def _is_admin(self, request: web.Request) -> bool:
         if self._settings.admin_token is None:
