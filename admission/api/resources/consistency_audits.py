@@ -48,6 +48,8 @@ class Audits:
         return await self._answer(repair=not dry_run(request))
 
     async def _answer(self, *, repair: bool) -> web.Response:
+        if self._deciding.standstill():  # which would hold up the answer for minutes
+            raise Unanswered("no audit can be made while the API server or the database does not do its part")
         try:
             items = await self._deciding.audit(repair=repair)
         except ClusterError as error:

@@ -77,6 +77,8 @@ def bundle(file: Path | None, connection: Connection) -> None:
     """
     target = file or Path(time.strftime("sluice-debug-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
     parts, errors = asyncio.run(_collect(connection))
+    if not parts:
+        raise CommandError(f"nothing could be had, and no file is written: {errors[0].partition(': ')[2]}")
     parts["versions.json"] = _versions()
     if errors:
         parts["errors.txt"] = "".join(f"{line}\n" for line in errors)

@@ -1,0 +1,223 @@
+"""The exit code of every command: done, refused, not found, wrongly written, and with nobody there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from command_runner import Sluice
+from test_cli_connection import kubeconfig
+from test_cli_examples import COMMANDS, QUEUES, world
+from test_cli_kinds import FORM
+
+NOWHERE = "http://127.0.0.1:1"
+DATABASE = "--database-url=postgresql://sluice@127.0.0.1:1/sluice"
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+LEAVES = {name for name, command in COMMANDS.items() if not isinstance(command, click.Group)} | {"sluice import"}
+
+__all__ = ["world"]
+
+DONE = {
+    "get": "get cq,wl -A",
+    "describe": "describe cq/team-a",
+    "why": "why train -n team-a",
+    "position": "position train -n team-a",
+    "top queues": "top queues",
+    "top users": "top users",
+    "tree": "tree research",
+    "history": "history cq/team-a",
+    "report usage": "report usage",
+    "export": "export --as sluice",
+    "apply": "apply -f queues.yaml",
+    "create clusterqueue": "create cq new",
+    "create cohort": "create cohort new",
+    "create flavor": "create flavor new",
+    "create localqueue": "create lq new --clusterqueue team-a -n team-a",
+    "create priorityclass": "create wpc new --value 1",
+    "edit": "edit cq/team-a",
+    "stop": "stop cq/team-a",
+    "resume": "resume cq/team-a",
+    "diff": "diff -f queues.yaml",
+    "rollback": "rollback cq/team-a",
+    "hold": "hold train -n team-a",
+    "release": "release train -n team-a",
+    "deactivate": "deactivate train -n team-a",
+    "activate": "activate train -n team-a",
+    "move": "move train --to express -n team-a",
+    "prioritize": "prioritize train --before other-job -n team-a",
+    "delete": "delete cq/new",
+    "debug bundle": "debug bundle --file bundle.tar.gz",
+    "migrate": "migrate --database-url sqlite:///new.db",
+    "simulate": "simulate queues.yaml",
+    "kinds check": "kinds check form.yaml",
+    "config example": "config example",
+    "config show": "config show",
+    "config check": "config check settings.yaml",
+    "completion": "completion bash",
+    "version": "version",
+}
+"""In the order in which they can be done in the world of the examples."""
+
+ELSEWHERE = {
+    **dict.fromkeys(("serve", "webhook", "sandbox", "demo"), "tests/cli/test_serve.py, test_gate.py, test_demo_run.py"),
+    **dict.fromkeys(("submit", "logs", "cancel"), "tests/cli/test_cli_jobs.py"),
+    **dict.fromkeys(("gate off", "gate on", "gate status", "uninstall"), "tests/deploy/test_switch_and_uninstall.py"),
+    **dict.fromkeys(
+        (f"import {name}" for name in ("volcano", "yunikorn", "koordinator", "scheduler-plugins", "kai", "mcad")),
+        "tests/cli/test_import_quota_systems.py",
+    ),
+    "audit": "tests/cli/test_cli_audit.py",
+    "import": "tests/store/test_store_dump.py, tests/cli/test_disaster_recovery.py",
+    "import kueue": "tests/cli/test_cli_import_kueue.py",
+    "kinds rbac": "tests/cli/test_cli_kinds.py",
+}
+"""Where commands succeed that take a cluster, or do not end."""
+
+REFUSED = {
+    "apply": ("apply -f cycle.yaml", "closes a cycle"),
+    "create cohort": ("create cohort research", "exists already"),
+    "create clusterqueue": ("create cq team-a", "exists already"),
+    "create flavor": ("create flavor default", "exists already"),
+    "create localqueue": ("create lq main -c team-a -n team-a", "exists already"),
+    "create priorityclass": ("create wpc new --value 1", "exists already"),
+    "delete": ("delete cq/team-a", "is in use by"),
+    "rollback": ("rollback cq/team-a --to-revision 99999", "has no revision 99999"),
+    "move": ("move train --to nowhere -n team-a", "nowhere"),
+    "prioritize": ("prioritize train --before runs -n team-a", "does not wait in the same ClusterQueue"),
+    "kinds check": ("kinds check queues.yaml", "queues.yaml"),
+    "config check": ("config check queues.yaml", "queues.yaml"),
+    "config show": ("config show --config queues.yaml", "queues.yaml"),
+    "serve": ("serve --config queues.yaml", "queues.yaml"),
+    "report usage": ("report usage --by nonsense", "nonsense"),
+    "migrate": ("migrate --database-url mysql://x/y", "mysql"),
+    "import": ("import queues.yaml --database-url sqlite:///new.db", "is no export of Sluice's"),
+    "export": (f"export backup.gz --database-url sqlite:///{'{none}'}.db", "none.db"),
+}
+"""What an API, a cluster or a database says no to, or what is wrong in a file of settings."""
+
+NOT_FOUND = {
+    "get": "get cq/nowhere",
+    "describe": "describe cq/nowhere",
+    "why": "why nowhere",
+    "position": "position nowhere",
+    "tree": "tree nowhere",
+    "history": "history cq/nowhere",
+    "edit": "edit cq/nowhere",
+    "delete": "delete cq/nowhere",
+    "rollback": "rollback cq/nowhere",
+    "stop": "stop cq/nowhere",
+    "resume": "resume cq/nowhere",
+    "hold": "hold nowhere",
+    "release": "release nowhere",
+    "activate": "activate nowhere",
+    "deactivate": "deactivate nowhere",
+    "move": "move nowhere --to main",
+    "prioritize": "prioritize nowhere --top",
+}
+
+UNREACHABLE = DONE | {
+    "apply": "apply -f queues.yaml --wait 0",
+    "submit": "submit -q main --image x",
+    "logs": "logs train",
+    "cancel": "cancel train",
+    "gate off": "gate off",
+    "gate on": "gate on",
+    "gate status": "gate status",
+    "uninstall": "uninstall",
+    "audit": "audit",
+    "import": f"import backup.gz {DATABASE}",
+    "export": f"export backup.gz {DATABASE}",
+    "migrate": f"migrate {DATABASE}",
+    "import kueue": "import kueue",
+}
+OFFLINE = {
+    *("serve", "webhook", "sandbox", "demo", "simulate", "completion", "version", "kinds check", "kinds rbac"),
+    *("config example", "config show", "config check"),
+    *(name for name in ELSEWHERE if name.startswith("import ") and name != "import kueue"),
+}
+"""These ask nobody, wait for whom they ask, or read files first."""
+
+
+def of(name: str) -> str:
+    return f"sluice {name}"
+
+
+def test_each_command_is_in_each_table_or_has_a_reason_not_to_be():
+    assert {of(name) for name in (*DONE, *ELSEWHERE)} == LEAVES
+    assert {of(name) for name in (*UNREACHABLE, *OFFLINE)} == LEAVES
+    root = PAGE.parents[1]
+    for place in ", ".join({*ELSEWHERE.values()}).split(", "):
+        assert (root / place).exists() or (root / "tests/cli" / place).exists(), place
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDITOR", "true")
+    cycle = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}, spec: {parentName: inner}}"
+    (tmp_path / "queues.yaml").write_text(QUEUES)
+    (tmp_path / "cycle.yaml").write_text(cycle)
+    (tmp_path / "form.yaml").write_text(FORM)
+    (tmp_path / "settings.yaml").write_text("logLevel: info\n")
+    (tmp_path / "backup.gz").write_bytes(b"")
+
+
+async def test_done_is_0_refused_and_not_found_are_1(sluice, world, files):
+    for line in DONE.values():
+        done = await sluice(*line.split())
+        expected = {0, 1} if line.startswith("diff") else {0}
+        assert done.exit_code in expected, (line, done.stderr)
+        assert "error" not in done.stderr, line
+    await sluice("create", "cohort", "inner", "--parent", "research")
+    for line, says in REFUSED.values():
+        done = await sluice(*line.format(none="none").split())
+        assert (done.exit_code, done.stderr.startswith("error: "), says in done.stderr) == (1, True, True), (
+            line,
+            done.stderr,
+        )
+    for line in NOT_FOUND.values():
+        done = await sluice(*line.split())
+        assert (done.exit_code, done.stdout) == (1, ""), line
+        assert re.search("not found|does not exist|has no ", done.stderr), (line, done.stderr)
+
+
+@pytest.fixture
+def nobody(tmp_path):
+    """Neither Sluice nor a cluster answers there."""
+    cluster = str(kubeconfig(tmp_path / "config", NOWHERE, token="t"))
+    return Sluice({"SLUICE_SERVER": NOWHERE, "SLUICE_TOKEN": "t", "KUBECONFIG": cluster})
+
+
+def test_what_is_wrongly_written_is_2_and_nobody_is_asked(nobody, files):
+    for name, command in COMMANDS.items():
+        words = name.split()[1:]
+        wrong = [[*words, "nonsense"]] if isinstance(command, click.Group) and name != "sluice import" else []
+        for arguments in ([*words, "--no-such-flag"], *wrong):
+            done = nobody.run(*arguments)
+            assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.stderr)
+            assert "No such option" in done.stderr or "is no " in done.stderr, (arguments, done.stderr)
+    for line in ("apply -f nowhere.yaml", "diff -f nowhere.yaml", "delete -f nowhere.yaml", "simulate nowhere.yaml",
+                 "submit -q main -f nowhere.yaml", "create cq a --nominal-quota x:cpu=lots", "stop rf/default",
+                 "submit -q main --image x --memory 1gb", "history cq/"):  # fmt: skip
+        done = nobody.run(*line.split())
+        assert (done.exit_code, done.stdout) == (2, ""), (line, done.stderr)
+
+
+def test_where_nobody_answers_it_is_1(nobody, files):
+    for name, line in UNREACHABLE.items():
+        if name in OFFLINE:
+            continue
+        done = nobody.run(*line.split())
+        assert done.exit_code == (2 if name == "diff" else 1), (line, done.stderr)
+        assert re.search("error: .*(cannot be reached|no connection|refused)", done.stderr), (line, done.stderr)
+
+
+def test_the_page_has_a_row_for_each_code_and_each_command_with_codes_of_its_own():
+    section = PAGE.read_text().partition("## Exit codes")[2]
+    assert re.findall(r"^\| (\d+) \|", section, re.MULTILINE) == ["0", "1", "2"]
+    named = {
+        of(name) for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall("`(.*?)`", row)
+    }
+    assert {name.partition(" --")[0] for name in named} <= LEAVES
