@@ -90,8 +90,8 @@ RUNNING: Final = (
     Reason("Admitted", "It holds quota and may run; the message says with how many pods, if with fewer than it asked "
            "for", ""),
     Reason("QuotaReserved", "It holds quota, and admission checks have not all answered", "`sluice why` lists them"),
-    Reason("PodsUnscheduled", "It is admitted, and pods of it find no node or do not start; the message has the words "
-           "of the scheduler or the kubelet", "What they say", own=True),
+    Reason("PodsUnscheduled", "It is admitted, and its start is refused, or pods of it find no node or do not start; "
+           "the message has the words of the API server, the scheduler or the kubelet", "What they say", own=True),
 )  # fmt: skip
 """Of one that holds quota."""
 

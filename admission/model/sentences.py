@@ -345,6 +345,11 @@ PODS_READY: Final = "All pods are ready, or have succeeded."
 POD_LOST: Final = "At least one pod is not ready any more."
 
 
+def start_refused(why: str) -> str:
+    """It is admitted, and the API server has refused the PATCH that starts it, for now; `why` are its own words."""
+    return f"The API server refuses to start it: {why.rstrip('.')}. It keeps its quota, and its start is tried again."
+
+
 def unscheduled(count: int, wanted: int, scheduler: str) -> str:
     """The Kubernetes scheduler finds no node for some of its pods; `scheduler` are its own words."""
     pods = f"{count} of {wanted} pods" if wanted > 1 else "Its pod"

@@ -218,11 +218,12 @@ class Store:
         It returns within HEALTH_SECONDS, whatever the database does: a look at it that takes longer goes on, is joined
         by the next call, and is never cancelled, because a thread in SQLite that waits for a lock cannot be.
         """
-        if self._probe is None or self._probe.done():
-            self._probe = asyncio.create_task(self._probed(), name="health of the database")
-        done, _ = await asyncio.wait({self._probe}, timeout=HEALTH_SECONDS)
+        probe = self._probe
+        if probe is None or probe.done():
+            probe = self._probe = asyncio.create_task(self._probed(), name="health of the database")
+        done, _ = await asyncio.wait({probe}, timeout=HEALTH_SECONDS)
         if done:
-            return self._probe.result()
+            return probe.result()
         if self._database.write_failure is not None:
             return str(self._database.write_failure)
         return (

@@ -103,6 +103,8 @@ STATES = {
     "runs": Said("admitted", "Admitted", "Admitted by ClusterQueue wide on default.", "", "Admitted"),
     "partial": Said("admitted", "Admitted", "It was given 2 of 3 pods, because there was no quota for more", "",
                     "Admitted"),
+    "refused": Said("admitted", "PodsUnscheduled", "The API server refuses to start it: ", "its start is tried again",
+                    "PodsUnscheduled"),
     "unscheduled": Said("admitted", "PodsUnscheduled", "Its pod cannot be scheduled: ", "", "PodsUnscheduled"),
     "unpullable": Said("admitted", "PodsUnscheduled", "Its pod does not start: container", "ImagePull",
                        "PodsUnscheduled"),
@@ -202,6 +204,7 @@ def those_that_are_admitted() -> list[dict[str, Any]]:
         labelled(job("ran-too-long", queue="wide"), max_exec_time_seconds="3000"),
         pods_that(job("unscheduled", queue="wide"), start="unscheduled"),
         pods_that(job("unpullable", queue="wide"), start="unpullable"),
+        job("refused", queue="wide"),
         job("rejected", queue="checked"),
         job("asked", queue="checked"),
         job("ended", queue="wide", seconds=1),
@@ -249,6 +252,8 @@ async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)
     await world.start()
+    match = {"verb": "patch", "resource": "jobs", "name": "refused"}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
     for obj in those_that_are_admitted():
         name = obj["metadata"]["name"]
         await world.submit(obj)
@@ -273,6 +278,8 @@ async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
     world.pass_time(3000)
     await world.record("ran-too-long", "pending")
     await check_all(world, sluice, caplog, STATES)
+    world.sandbox.faults.remove()
+    await world.record("refused", "admitted", reason="Admitted")
 
 
 async def test_what_waits_for_the_pods_of_another_says_so(world, sluice, caplog):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from admission.apimachinery.tables import duration
 from admission.cluster.client import PatchType
-from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
+from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Due, StepDone
@@ -20,9 +20,11 @@ from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     KindForbidden,
     ObjectGone,
+    PodProblem,
     StartImpossible,
     Stopped,
 )
+from admission.engine.vocabulary import PODS_UNSCHEDULED
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.text import clean
@@ -144,6 +146,8 @@ class Requests:
             self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
         if message.step is Step.START:
+            if tracked.record.reason == PODS_UNSCHEDULED:  # it was refused before
+                self._reconciler.handle(tracked, PodProblem(""))
             tracked.in_sync, tracked.start_patch = message.result["metadata"].get("generation") or 0, None
         self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
@@ -268,7 +272,12 @@ class Requests:
             self.look(tracked)
             return
         if tracked.attempts == 1 or isinstance(error, Forbidden):
-            log.warning("cannot %s %s: %s", step.value, tracked.record.workload.key, error)
+            what = "look at" if step is Step.WAIT else step.value
+            log.warning("cannot %s %s: %s", what, tracked.record.workload.key, error)
+        is_lasting = isinstance(error, Forbidden) or tracked.attempts > 2
+        if step is Step.START and is_lasting and isinstance(error, StatusError):
+            words = clean(str(error.status.get("message") or error))
+            self._reconciler.handle(tracked, PodProblem(sentences.start_refused(words)))
         pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tracked.attempts, LONGEST_PAUSE)
         asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
 
