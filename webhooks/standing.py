@@ -33,6 +33,15 @@ OVERLAP: Final = 5.0
 PERIOD: Final = 60.0
 """Seconds between two looks at what others may have changed, switched off or deleted."""
 
+CONTESTED: Final = 3
+"""Looks in a row that find the gate changed after which somebody else must be writing it, too."""
+
+_CONTESTED_TEXT: Final = (
+    "the gate was changed by somebody else each time that it was brought up to date, and Jobs may be refused: another "
+    "replica of Sluice with certificates of its own, another --webhook-url or other kinds? Replicas share certificates "
+    "by --certificate-secret, and have the same settings"
+)
+
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1"
 _PLURALS: Final = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
@@ -119,15 +128,18 @@ class Standing:
         self, *, refresh: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         """For ever: `refresh` the certificates in time, and keep the gate as it should be. Raises nothing."""
-        pause = OVERLAP
+        pause, rewritten = OVERLAP, 0
         while True:
             await sleep(pause)
             pause = PERIOD
             try:
                 await refresh()
-                if await self.ensure():
+                rewritten = rewritten + 1 if await self.ensure() else 0
+                if rewritten:
                     log.info("the gate was brought up to date")
                     pause = OVERLAP
+                    if rewritten == CONTESTED:
+                        log.warning(_CONTESTED_TEXT)
                 elif self.leads() and (removed := await self.clear()):
                     log.info("removed, because another gate is in force: %s", ", ".join(removed))
             except SluiceError as error:

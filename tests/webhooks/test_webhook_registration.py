@@ -22,7 +22,7 @@ from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
 from webhooks.server import answering
-from webhooks.standing import Standing
+from webhooks.standing import CONTESTED, Standing
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -167,6 +167,30 @@ async def test_registration_is_kept_up_for_ever(client, registration, certificat
     assert rounds == [[], ["jobs.mutate.sluice.dev"], ["jobs.mutate.sluice.dev"]]
     (hook,) = await configured(client)
     assert hook["clientConfig"] == registration.configuration(certificates.ca_bundle)["webhooks"][0]["clientConfig"]
+
+
+async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(client, registration, certificates, caplog):
+    class Stopped(Exception):
+        pass
+
+    rounds = 0
+
+    async def sleep(_):
+        nonlocal rounds
+        rounds += 1
+        assert ("--certificate-secret" in caplog.text) == (rounds > CONTESTED)
+        if rounds > CONTESTED + 2:
+            raise Stopped
+        await ensure_registered(client, registration.configuration(b"of another replica"))
+
+    async def refresh():
+        pass
+
+    scope = Scope((SLUICE,))
+    kept = Standing(client, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
+    with pytest.raises(Stopped):
+        await kept.keep(refresh=refresh, sleep=sleep)
+    assert caplog.text.count("--certificate-secret") == 1, "not with each round"
 
 
 async def configured(client):
