@@ -102,6 +102,9 @@ def pods_of(user: Any, obj: Object) -> list[Object]:
     return [
         each
         for each in pods
-        if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))
+        if (
+            any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))
+            or each["metadata"].get("labels", {}).get("sluice.dev/workload-uid") == uid
+        )
         and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
     ]

@@ -50,6 +50,8 @@ GOLDEN = {
         ("workers", 1, {"cpu": 1000, "memory": GI}),
     ],
     "appwrapper-v1beta2": [("component-0-0", 2, {"cpu": 1000, "memory": GI})],
+    "mcad-appwrapper-v1beta1": [("item-0", 2, {"cpu": 1000, "memory": GI})],
+    "mcad-torchx-ddp": [(f"item-{number}", 1, {"cpu": 15900, "memory": 64_512_000_000, GPU: 4}) for number in range(2)],
     "argo-workflow": [("workflow", 4, {"cpu": 1000, "memory": GI})],
     "sparkapplication": [
         ("driver", 1, {"cpu": 1000, "memory": (512 + 384) * MI}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import Conventions, Kind, Object, Observed, Outcome
@@ -13,6 +14,7 @@ from admission.kinds.group_sizes import size_kinds
 from admission.kinds.job import JobKind
 from admission.kinds.leaderworkerset import LeaderWorkerSetKind
 from admission.kinds.limits import NamespaceContext
+from admission.kinds.mcad import LEGACY
 from admission.kinds.pod import PodKind
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import Kinds
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = [
+    "APP_WRAPPER",
     "BATCH_JOB",
     "GROUPED",
     "JOB_SET",
+    "MCAD",
     "TRAIN_JOB",
     "Conventions",
     "DeclaredKind",
@@ -46,6 +50,9 @@ __all__ = [
 BATCH_JOB: Final = "batch/job"
 """The name of batch/v1 Job in the setting `integrations`, as in Kueue's configuration."""
 JOB_SET: Final = "jobset.x-k8s.io/jobset"
+APP_WRAPPER: Final = "workload.codeflare.dev/appwrapper"
+MCAD: Final = "mcad.ibm.com/appwrapper"
+"""AppWrappers of MCAD, in both of the groups that they have been in."""
 TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
 """The kinds that are part of Kubernetes, by their names in Kueue's configuration."""
@@ -86,13 +93,16 @@ def all_kinds(
         group_labels=group_labels,
     )
     kinds: list[Kind] = []
-    known = forms()
+    known, frameworks = forms(), tuple(frameworks)
     for number, name in enumerate(frameworks):
         if make := _BUILT_IN.get(name) or GROUPED.get(name):
             kinds.append(make(conventions))
         elif name in known:
             adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind
-            kinds.append(adapter(conventions, known[name]))
+            form = known[name]
+            if MCAD in frameworks and form.gate is not None and LEGACY not in form.versions:
+                form = replace(form, versions=(*form.versions, LEGACY))
+            kinds.append(adapter(conventions, form))
         else:
             near = difflib.get_close_matches(name, frameworks_known(), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"

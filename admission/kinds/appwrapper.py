@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.kinds import paths
+from admission.kinds import mcad, paths
 from admission.kinds.children import Child
 from admission.kinds.places import Place
 from admission.model.errors import Misconfigured
@@ -27,6 +27,8 @@ _INFERRED: Final[dict[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
 
 def places(obj: Object) -> list[Place]:
     """The pod sets of all components. Raises Misconfigured for a path that leads nowhere."""
+    if mcad.is_legacy(obj):
+        return mcad.places(obj)
     found: list[Place] = []
     for number, component in enumerate(obj["spec"].get("components") or ()):
         for index, (path, replicas) in enumerate(_pod_sets(component, number)):
@@ -44,6 +46,9 @@ def places(obj: Object) -> list[Place]:
 
 def wrapped(obj: Object) -> Iterator[Child]:
     """The objects that its components are."""
+    if mcad.is_legacy(obj):
+        yield from mcad.wrapped(obj)
+        return
     first = 0
     for number, component in enumerate(obj["spec"].get("components") or ()):
         pod_sets = tuple(range(first, first := first + len(list(_pod_sets(component, number)))))

@@ -18,6 +18,7 @@ from admission.kinds.patches import additions, merged, pointer
 from admission.kinds.places import PodSetForm, as_template, flattened
 from admission.kinds.predicates import Condition, first
 from admission.kinds.requests import check_resources
+from admission.kinds.restoring import keys_of, restored_place, set_back
 from admission.model.errors import Misconfigured
 from admission.model.quantity import UNLIMITED
 from admission.model.text import clean
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.children import Child, ChildForm
+    from admission.kinds.gates import Gate
     from admission.kinds.limits import NamespaceContext
     from admission.kinds.paths import Path
     from admission.kinds.places import Place
@@ -71,6 +73,10 @@ class Form:
     """The pod sets, where paths are not enough."""
     wrapped: Callable[[Object], Iterable[Child]] | None = None
     """The children, of any kinds, where the object itself says what they are."""
+    gate: Callable[[SuspendField], Gate] | None = None
+    """What keeps an object from running, where a version of it has no such field."""
+    annotations: tuple[str, ...] = ()
+    """Those that decide about that gate."""
     faults: Callable[[Object], list[tuple[str, str]]] | None = None
     """(field path, message) of what its controller would not run, beyond its resources."""
 
@@ -139,12 +145,13 @@ class DeclaredKind(CommonKind):
     @property
     def annotations(self) -> tuple[str, ...]:
         """The annotations that matter."""
-        return (SUBMITTED_BY, HOLD)
+        return (SUBMITTED_BY, HOLD, *self.form.annotations)
 
     @property
-    def gated_by(self) -> SuspendField:
-        """Its suspend field."""
-        return SuspendField(self.form.suspend, self.form.suspend_older)
+    def gated_by(self) -> Gate:
+        """Its suspend field, or what takes its place."""
+        field = SuspendField(self.form.suspend, self.form.suspend_older)
+        return field if self.form.gate is None else self.form.gate(field)
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether the field for another controller names one."""
@@ -267,7 +274,7 @@ class DeclaredKind(CommonKind):
         for place in after:
             had = before.get(place.name)
             if had is not None and place.pods > had.pods and place.into == had.into:
-                patch += filter(None, (_set_back(new, old, keys) for keys in place.numbers))
+                patch += filter(None, (set_back(new, old, keys) for keys in place.numbers))
         how = "suspend it in the same request to ask for more"
         return patch, f"a running {self.kind} gets no more pods than it has; {how}"
 
@@ -313,7 +320,7 @@ class DeclaredKind(CommonKind):
         """Whether all of it is there."""
         places: Mapping[str, Any] = original.get(_TEMPLATES) or {}
         return bool(places) and all(
-            isinstance(present := paths.at(obj, _keys(where)), dict) and merged(present, put_in["given"]) == present
+            isinstance(present := paths.at(obj, keys_of(where)), dict) and merged(present, put_in["given"]) == present
             for where, put_in in places.items()
         )
 
@@ -338,12 +345,12 @@ class DeclaredKind(CommonKind):
         patch: list[Object] = []
         whole: dict[tuple[str, ...], int] = {}
         for where, put_in in (original.get(_TEMPLATES) or {}).items():
-            keys = _keys(where)
+            keys = keys_of(where)
             present = paths.at(obj, keys)
             if put_in.get("whole") and present == put_in["given"]:
                 whole[keys[:-1]] = whole.get(keys[:-1], 0) + 1
             elif isinstance(present, dict):
-                patch += _restore(present, put_in, where)
+                patch += restored_place(present, put_in, where)
         # Lists that a start has added, if nobody has added to them since.
         patch += [
             {"op": "remove", "path": pointer(*parent)}
@@ -356,38 +363,6 @@ class DeclaredKind(CommonKind):
         """The object after `restore_patch`."""
         patch = self.restore_patch(obj, original)
         return obj if patch is None else json_patch(obj, patch)
-
-
-def _restore(present: Object, put_in: Mapping[str, Any], where: str) -> list[Object]:
-    """The operations at one place; a part that was not there before is removed once nothing is left in it."""
-    given, flat, metadata = put_in["given"], put_in["flat"], put_in.get("metadata", "")
-    template = as_template(present, metadata=metadata) if flat else present
-    change = templates.restore(template, put_in["original"], as_template(given, metadata=metadata) if flat else given)
-    change = flattened(change, metadata=metadata) if flat else change
-    after = merged(present, change)
-    for part in put_in["absent"]:
-        if part in after and not after[part]:
-            del after[part]
-    return [
-        {"op": "remove", "path": where + pointer(key)}
-        if key not in after
-        else {"op": "add", "path": where + pointer(key), "value": after[key]}
-        for key in present
-        if after.get(key) != present[key]
-    ]
-
-
-def _set_back(new: Object, old: Object, keys: tuple[str, ...]) -> Object | None:
-    had, has = paths.at(old, keys), paths.at(new, keys)
-    if had == has:
-        return None
-    path = pointer(*keys)
-    return {"op": "remove", "path": path} if had is None else {"op": "add", "path": path, "value": had}
-
-
-def _keys(where: str) -> tuple[str, ...]:
-    """The keys of a JSON pointer."""
-    return tuple(key.replace("~1", "/").replace("~0", "~") for key in where.split("/")[1:])
 
 
 @lru_cache(maxsize=8192)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from admission.kinds import appwrapper, argo, ray, spark, trainjob
+from admission.kinds import appwrapper, argo, mcad, ray, spark, trainjob
 from admission.kinds.forms import parse_form
 
 _JOBSET: Final = {
@@ -37,6 +37,37 @@ _JOBSET: Final = {
     "succeeded": [{"condition": "Completed"}],
     "failed": [{"condition": "Failed"}],
     "children": [{"group": "batch", "kind": "Job", "name": "{owner}-{podSet}-{number}"}],
+}
+
+
+_APP_WRAPPER: Final = {
+    # v1beta1 is MCAD's, which has nothing in common with its successor: `mcad`. It is read where that is on.
+    "group": "workload.codeflare.dev",
+    "kind": "AppWrapper",
+    "plural": "appwrappers",
+    "versions": ["v1beta2"],
+    "suspend": "spec.suspend",
+    "managedBy": {"path": "spec.managedBy", "value": "workload.codeflare.dev/appwrapper-controller"},
+    "podSets": [{"path": "spec.components[*]", "nameFrom": "name", "template": "template"}],
+    "active": [
+        {"condition": "QuotaReserved"},
+        {"path": "status.running", "above": 0},
+        {"path": "status.pending", "above": 0},
+    ],
+    "ready": [{"condition": "PodsReady"}, {"path": "status.queuejobstate", "in": ["Running"]}],
+    "succeeded": [
+        {"path": "status.phase", "in": ["Succeeded"]},
+        {"path": "status.queuejobstate", "in": ["Completed"]},
+    ],
+    "failed": [
+        {"path": "status.queuejobstate", "in": ["Failed"]},
+        {
+            "all": [
+                {"path": "status.phase", "in": ["Failed"]},
+                {"condition": "ResourcesDeployed", "status": "False"},
+            ]
+        },
+    ],
 }
 
 
@@ -129,26 +160,8 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
             {"group": "ray.io", "kind": "RayCluster", "nameFrom": "status.pendingServiceStatus.rayClusterName"},
         ],
     },
-    {
-        "group": "workload.codeflare.dev",
-        "kind": "AppWrapper",
-        "plural": "appwrappers",
-        "versions": ["v1beta2"],
-        "suspend": "spec.suspend",
-        "managedBy": {"path": "spec.managedBy", "value": "workload.codeflare.dev/appwrapper-controller"},
-        "podSets": [{"path": "spec.components[*]", "nameFrom": "name", "template": "template"}],
-        "active": [{"condition": "QuotaReserved"}],
-        "ready": [{"condition": "PodsReady"}],
-        "succeeded": [{"path": "status.phase", "in": ["Succeeded"]}],
-        "failed": [
-            {
-                "all": [
-                    {"path": "status.phase", "in": ["Failed"]},
-                    {"condition": "ResourcesDeployed", "status": "False"},
-                ]
-            }
-        ],
-    },
+    _APP_WRAPPER,
+    {**_APP_WRAPPER, "group": "mcad.ibm.com", "versions": ["v1beta1"]},
     {
         "group": "sparkoperator.k8s.io",
         "kind": "SparkApplication",
@@ -178,11 +191,18 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
 )
 """The forms, without those functions."""
 
+_OF_APP_WRAPPERS: Final = {
+    "places": appwrapper.places,
+    "wrapped": appwrapper.wrapped,
+    "gate": mcad.DispatchGate,
+    "annotations": (mcad.DISPATCH,),
+}
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     "ray.io/raycluster": {"places": ray.cluster_places},
     "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults},
     "ray.io/rayservice": {"places": ray.service_places},
-    "workload.codeflare.dev/appwrapper": {"places": appwrapper.places, "wrapped": appwrapper.wrapped},
+    "workload.codeflare.dev/appwrapper": _OF_APP_WRAPPERS,
+    "mcad.ibm.com/appwrapper": _OF_APP_WRAPPERS,
     "argoproj.io/workflow": {"places": argo.places, "faults": argo.faults},
     "sparkoperator.k8s.io/sparkapplication": {"places": spark.places, "faults": spark.faults},
 }

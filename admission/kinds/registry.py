@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from admission.kinds.declared import DeclaredKind
 from admission.kinds.grouped import GroupedKind
+from admission.kinds.mcad import LEGACY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,6 +26,32 @@ def verbs(kind: Kind) -> tuple[str, ...]:
     if isinstance(kind, GroupedKind):
         return ("list", "watch")
     return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
+
+
+class Right(NamedTuple):
+    """Verbs for resources of an API group."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+
+def holds_items(kind: Kind) -> bool:
+    """Whether there may be objects of the kind that hold others, for Sluice to make: `mcad`."""
+    return isinstance(kind, DeclaredKind) and kind.form.gate is not None and LEGACY in kind.versions
+
+
+def rights_beside(kinds: Kinds) -> Iterator[Right]:
+    """What Sluice needs for its kinds beside the `verbs` for their own objects, and what it is installed with."""
+    for size in kinds.sizes.values():
+        yield Right(size.group, (size.plural,), ("list", "watch"))
+    holders = [kind for kind in kinds if holds_items(kind)]
+    for holder in holders:
+        yield Right(holder.group, (f"{holder.plural}/status",), ("patch",))
+    if holders:
+        yield Right("", ("pods",), ("get", "watch", "create", "delete"))
+        yield Right("", ("services", "configmaps"), ("get", "create", "delete"))
+        yield Right("batch", ("jobs",), ("create", "delete"))
 
 
 class Kinds:

@@ -135,7 +135,7 @@ def restore(template: Mapping[str, Any], original: Mapping[str, Any], given: Map
         added = (given.get(part) or {}).get(field) or {}
         has = (template.get(part) or {}).get(field) or {}
         if ours := [key for key, value in added.items() if has.get(key) == value]:
-            nothing_left = len(ours) == len(has) and not original.get(field)
+            nothing_left = len(ours) == len(has) and original.get(field) is None
             patch.setdefault(part, {})[field] = None if nothing_left else dict.fromkeys(ours)
     had = original.get("tolerations") or []
     has = (template.get("spec") or {}).get("tolerations") or []

@@ -11,6 +11,7 @@ import pytest
 
 from admission.cluster.client import Client
 from admission.controller import Controller
+from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.kinds import all_kinds
 from admission.model.checks import CheckReport
 from admission.model.manifests import parse_manifest
@@ -85,9 +86,17 @@ class World:
         self._running: asyncio.Task[None] | None = None
 
     async def start(
-        self, policy: Policy | None = None, *, audit_interval: float = 0.0, kinds: Kinds | None = None
+        self,
+        policy: Policy | None = None,
+        *,
+        audit_interval: float = 0.0,
+        kinds: Kinds | None = None,
+        makes_items: bool = False,
     ) -> None:
-        """Sluice starts, and knows all that there is when this returns."""
+        """Sluice starts, and knows all that there is when this returns.
+
+        `makes_items`: it makes what AppWrappers of MCAD hold.
+        """
         self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
         epoch = await self.leading.lead("test")
         self.controller = Controller(
@@ -98,11 +107,15 @@ class World:
             audit_interval=audit_interval,
         )
         self.controller.watches.discovery = 0.05
-        self._running = asyncio.create_task(self._run(self.controller, epoch))
+        watches, events = self.controller.watches, self.controller.events
+        items = AppWrapperItems(self.client, watches, events, leads=lambda: True) if makes_items else None
+        self._running = asyncio.create_task(self._run(self.controller, epoch, items))
         await self.eventually(self._decides)
 
-    async def _run(self, controller: Controller, epoch: int) -> None:
+    async def _run(self, controller: Controller, epoch: int, items: AppWrapperItems | None) -> None:
         async with asyncio.TaskGroup() as group:
+            if items is not None:
+                group.create_task(items.run())
             group.create_task(controller.watch())
             group.create_task(controller.decide(epoch=epoch))
 

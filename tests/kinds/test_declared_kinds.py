@@ -26,6 +26,7 @@ def manifest(name):
         "resourceVersion": "7",
         "generation": 1,
         "creationTimestamp": "2026-01-02T03:04:05Z",
+        "annotations": {**(obj["metadata"].get("annotations") or {}), "sluice.dev/submitted-by": "alice"},
     }
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     return kind, jsonpatch.apply_patch(obj, kind.gate(obj))

@@ -14,7 +14,7 @@ from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
 from admission.kinds import BATCH_JOB, DeclaredKind, NamespaceContext, all_kinds, parse_form
 from admission.kinds.definitions import differences
-from admission.kinds.registry import verbs
+from admission.kinds.registry import rights_beside, verbs
 from admission.model.errors import InvalidObject, Misconfigured
 from admission.model.manifests import parse_documents
 from admission.model.quantity import format_amount
@@ -133,9 +133,11 @@ def rbac(config: Path | None, service_account: str) -> None:
 def _rules(registry: Kinds) -> list[dict[str, Any]]:
     """One for each API group."""
     plurals: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for kind in (*registry, *registry.sizes.values()):
+    for kind in registry:
         if (kind.group, kind.kind) != ("batch", "Job"):
             plurals.setdefault((kind.group, verbs(kind)), []).append(kind.plural)
+    for right in rights_beside(registry):
+        plurals.setdefault((right.group, right.verbs), []).extend(right.resources)
     return [
         {"apiGroups": [group], "resources": names, "verbs": list(needed)} for (group, needed), names in plurals.items()
     ]

@@ -37,8 +37,10 @@ from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import Elector, Timing
 from admission.controller import Controller
+from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
 from admission.controller.intake.unqueued import Unqueued
+from admission.kinds.registry import holds_items
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
 from admission.serving.logs import log_to_stderr, set_log_level
@@ -114,6 +116,9 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         background.append(Reload(settings, *again, _changeable(replica)).run)
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, replica).run)
+        if any(map(holds_items, replica.kinds)):
+            made = AppWrapperItems(client, controller.watches, controller.events, leads=replica.leads)
+            background.append(made.run)
         checks = {"database": store.health, "cluster": role.health}
         if gate is not None:
             background.append(LocalQueues(store, gate.tell_queues).run)

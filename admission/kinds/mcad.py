@@ -1,0 +1,175 @@
+"""AppWrapper v1beta1 of MCAD: it holds objects that do not exist before somebody makes them.
+
+MCAD is archived. Its definition has no field that keeps an AppWrapper from running, so an annotation says that it may;
+`admission.controller.intake.appwrappers` makes what it holds while that is there, and deletes it when it is not.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from admission.kinds import paths
+from admission.kinds.children import Child
+from admission.kinds.common import NOTHING, quote
+from admission.kinds.patches import pointer
+from admission.kinds.places import Place
+from admission.model import names
+from admission.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.kinds.base import Object
+    from admission.kinds.gates import SuspendField
+
+DISPATCH: Final = "sluice.dev/dispatch"
+"""Annotation: "true" while the objects that an AppWrapper holds are to be there."""
+LEGACY: Final = "v1beta1"
+"""The version of the definition."""
+APP_WRAPPER: Final = "appwrapper.mcad.ibm.com"
+"""Label of all that is made for an AppWrapper, with its name, as MCAD has it."""
+_ITEMS: Final = ("spec", "resources", "GenericItems")
+_TEMPLATES: Final[dict[tuple[str, str], tuple[str, ...] | None]] = {
+    ("v1", "Pod"): (),
+    ("batch/v1", "Job"): ("spec", "template"),
+    ("v1", "Service"): None,
+    ("v1", "ConfigMap"): None,
+}
+"""By apiVersion and kind of what is made: where its pod template is; None: it has no pods."""
+
+
+class Item(NamedTuple):
+    """One object that an AppWrapper holds."""
+
+    object: Object
+    """As it is made, without owner."""
+    template: str
+    """The path of its pod template; empty: it has no pods."""
+    pods: int
+    """How many it has at a time."""
+
+
+def is_legacy(obj: Object) -> bool:
+    """Whether it is one of v1beta1: v1beta2 has components instead."""
+    return "components" not in obj["spec"] and isinstance(paths.at(obj, _ITEMS), list)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchGate:
+    """The annotation, where the AppWrapper is one of MCAD's; else the suspend field of its successor."""
+
+    field: SuspendField
+
+    def is_closed(self, obj: Object) -> bool:
+        """Whether it is kept from running."""
+        return not _is_marked(obj) if is_legacy(obj) else self.field.is_closed(obj)
+
+    def close(self, obj: Object) -> list[Object]:
+        """The operations that close it."""
+        if not is_legacy(obj):
+            return self.field.close(obj)
+        return [{"op": "remove", "path": pointer("metadata", "annotations", DISPATCH)}] if _is_marked(obj) else []
+
+    def open(self, obj: Object) -> list[Object]:
+        """The operations that open it."""
+        if not is_legacy(obj):
+            return self.field.open(obj)
+        had = isinstance(obj["metadata"].get("annotations"), dict)
+        parent = [] if had else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+        return [*parent, {"op": "add", "path": pointer("metadata", "annotations", DISPATCH), "value": "true"}]
+
+
+def _is_marked(obj: Object) -> bool:
+    return (obj["metadata"].get("annotations") or NOTHING).get(DISPATCH) == "true"
+
+
+def items(obj: Object) -> list[Item]:
+    """All that is made for it, in its namespace, with the labels by which it is found. Raises Misconfigured."""
+    metadata, made = obj["metadata"], list[Item]()
+    for keys, item in _generic(obj):
+        template, path = item["generictemplate"], paths.Found(keys, None).text
+        kind, copies = _kind_of(template, path), paths.number(item, ("replicas",), 1)
+        for number in range(copies):
+            body = {key: deepcopy(value) for key, value in template.items() if key != "status"}
+            name = f"{template['metadata']['name']}-{number}" if copies > 1 else template["metadata"]["name"]
+            labels = {**(body["metadata"].get("labels") or {}), APP_WRAPPER: metadata["name"]}
+            body["metadata"] |= {"name": name, "namespace": metadata["namespace"], "labels": labels}
+            where = _TEMPLATES[kind]
+            text = "" if where is None else paths.Found((*keys, *where), None).text
+            made.append(Item(body, text, 0 if where is None else _pods(template)))
+            named = [(each.object["kind"], each.object["metadata"]["name"]) for each in made]
+            if named[-1] in named[:-1]:
+                raise Misconfigured(
+                    f"{path}.metadata.name: there are two of {kind[1]} {quote(name)}; name them differently"
+                )
+    return made
+
+
+def places(obj: Object) -> list[Place]:
+    """The pod sets: one for each item that has pods. Raises Misconfigured for what Sluice does not make."""
+    found = []
+    items(obj)
+    for number, (keys, item) in enumerate(_generic(obj)):
+        template, text = item["generictemplate"], paths.Found(keys, None).text
+        where = _TEMPLATES[_kind_of(template, text)]
+        if where is None:
+            continue
+        pod = paths.at(template, where)
+        if not isinstance(pod, dict):
+            raise Misconfigured(f"{text}.spec.template: is missing; without a pod template nothing can be counted")
+        path = paths.Found((*keys, *where), None).text
+        counts = [
+            (*keys[:-1], "replicas"),
+            *((*keys, "spec", each) for each in ("parallelism", "completions") if where),
+        ]
+        pods = _pods(template) * paths.number(item, ("replicas",), 1)
+        found.append(Place(f"item-{number}", path, pod, pods, (*keys, *where), numbers=tuple(counts)))
+    return found
+
+
+def wrapped(obj: Object) -> Iterator[Child]:
+    """The objects that its items are."""
+    numbers = {place.path: number for number, place in enumerate(places(obj))}
+    for item in items(obj):
+        if item.template:
+            group = str(item.object["apiVersion"]).rpartition("/")[0]
+            name = item.object["metadata"]["name"]
+            yield Child(group, str(item.object["kind"]), name, "", 0, (numbers[item.template],))
+
+
+def _generic(obj: Object) -> Iterator[tuple[tuple[str, ...], Object]]:
+    """Each item, and the keys of its template."""
+    for number, item in enumerate(paths.at(obj, _ITEMS) or ()):
+        if not isinstance(item, dict) or not isinstance(item.get("generictemplate"), dict):
+            where = f"spec.resources.GenericItems[{number}].generictemplate"
+            raise Misconfigured(f"{where}: is missing; it is the object to be made")
+        if 0 < paths.number(item, ("replicas",), 1) <= _MOST:
+            yield (*_ITEMS, str(number), "generictemplate"), item
+        else:
+            where = f"spec.resources.GenericItems[{number}].replicas"
+            raise Misconfigured(f"{where}: must be a number from 1 to {_MOST}")
+
+
+_MOST: Final = 1000
+
+
+def _kind_of(template: Object, path: str) -> tuple[str, str]:
+    kind = str(template.get("apiVersion")), str(template.get("kind"))
+    if kind not in _TEMPLATES:
+        known = ", ".join(name for _, name in _TEMPLATES)
+        raise Misconfigured(f"{path}.kind: Sluice makes no {quote(kind[1])} of {quote(kind[0])} for it, but {known}")
+    metadata: Any = template.get("metadata")
+    if not isinstance(metadata, dict) or not names.is_dns_subdomain(str(metadata.get("name") or "")):
+        raise Misconfigured(f"{path}.metadata.name: is missing, or no name: the object is made by it")
+    return kind
+
+
+def _pods(template: Object) -> int:
+    """How many pods one copy has at a time."""
+    if template["kind"] != "Job":
+        return 1
+    spec = template.get("spec") or {}
+    parallelism = paths.number(spec, ("parallelism",), 1)
+    return max(min(parallelism, paths.number(spec, ("completions",), parallelism)), 0)

@@ -1,0 +1,186 @@
+"""AppWrappers of MCAD: what they hold is made when they are admitted, and gone when they are not."""
+
+from __future__ import annotations
+
+import base64
+
+import jsonpatch
+import orjson
+import pytest
+from custom_kinds import definition, until
+from job_examples import cluster_queue, flavor, local_queue
+from kind_manifests import document
+
+from admission.kinds import all_kinds
+from admission.kinds.mcad import DISPATCH
+from webhooks.review import Reviewer
+
+KINDS = all_kinds(frameworks=("batch/job", "workload.codeflare.dev/appwrapper", "mcad.ibm.com/appwrapper"))
+APP_WRAPPER = KINDS.get("workload.codeflare.dev", "AppWrapper")
+NAME = "train-snxb5slvbnvdxl"
+
+
+@pytest.fixture
+async def cluster(world):
+    """A cluster with the definition of AppWrappers and a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue("user-queue"))
+    await world.user.create("customresourcedefinitions", "", definition(APP_WRAPPER, "v1beta1"))
+    await world.start(kinds=KINDS, makes_items=True)
+    return world
+
+
+def of_torchx(cpu="1"):
+    """What TorchX submits, with smaller pods, which run until they are ended."""
+    obj = document("mcad-torchx-ddp")
+    for item in obj["spec"]["resources"]["GenericItems"][:2]:
+        template = item["generictemplate"]
+        template["metadata"]["annotations"]["sandbox.sluice.dev/run-seconds"] = "1000000"
+        template["spec"]["terminationGracePeriodSeconds"] = 1
+        template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return obj
+
+
+async def submit(cluster, obj):
+    return await cluster.user.create("appwrappers", "team-a", obj)
+
+
+async def state(cluster, **fields):
+    """The AppWrapper, as soon as its status has these."""
+
+    def has(obj):
+        status = obj.get("status") or {}
+        return all(status.get(field) == value for field, value in fields.items())
+
+    return await until(cluster.user, "appwrappers", NAME, has)
+
+
+def pods(cluster):
+    return {each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")}
+
+
+async def end(cluster, number, phase):
+    await cluster.user.patch("pods", "team-a", f"{NAME}-{number}", {"status": {"phase": phase}}, subresource="status")
+
+
+async def test_its_status_is_as_torchx_reads_it(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await submit(cluster, of_torchx())
+    await state(cluster, state="Pending", isdispatched=False)
+    assert pods(cluster) == {}
+    await cluster.apply(cluster_queue())
+    running = await state(cluster, state="Running", queuejobstate="Running", running=2, pending=0)
+    service = cluster.user.get("services", "team-a", NAME)
+    assert service["metadata"]["ownerReferences"][0]["uid"] == running["metadata"]["uid"]
+    for each in pods(cluster).values():
+        assert each["spec"]["nodeSelector"] == {"type": "kwok"}
+        assert each["metadata"]["labels"]["appwrapper.mcad.ibm.com"] == NAME
+    await end(cluster, 0, "Succeeded")
+    await end(cluster, 1, "Succeeded")
+    assert (await cluster.record(NAME, "finished")).outcome == "Succeeded"
+    # TorchX knows no state Completed, and nothing in its manifest asks for it.
+    await state(cluster, state="Running", queuejobstate="Completed", Succeeded=2)
+
+
+async def test_it_has_failed_when_a_pod_has_and_none_runs(cluster):
+    await submit(cluster, of_torchx())
+    await state(cluster, running=2)
+    await end(cluster, 0, "Failed")
+    await state(cluster, state="Running", running=1, failed=1)
+    await end(cluster, 1, "Succeeded")
+    await state(cluster, state="Failed", Succeeded=1, failed=1)
+    assert (await cluster.record(NAME, "finished")).outcome == "Failed"
+
+
+async def test_what_was_half_done_when_sluice_ended_is_done_after(cluster):
+    await submit(cluster, of_torchx())
+    await state(cluster, running=2)
+    await cluster.end()
+    await cluster.user.delete("services", "team-a", NAME)
+    await cluster.user.delete("pods", "team-a", f"{NAME}-1")
+    await cluster.start(kinds=KINDS, makes_items=True)
+    await until(cluster.user, "services", NAME, lambda _: True)
+    await until(cluster.user, "pods", f"{NAME}-1", lambda obj: obj["status"].get("phase") == "Running")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    await cluster.order(NAME, held=True)  # nobody deletes its pods: its quota is held
+    await until(cluster.user, "appwrappers", NAME, APP_WRAPPER.gated_by.is_closed)
+    record = await cluster.record(NAME, "evicting")
+    assert sum(each.usage["cpu"] for each in record.admission.pod_sets) == 2000
+    await cluster.end()
+    await cluster.start(kinds=KINDS, makes_items=True)
+    assert (await cluster.record(NAME, "pending")).admission is None
+    await state(cluster, state="Pending", isdispatched=False)
+    assert pods(cluster) == {}
+
+
+async def test_whoever_dispatches_his_own_has_nothing_that_runs(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await submit(cluster, of_torchx())
+    await cluster.record(NAME, "pending")
+    mark = {"metadata": {"annotations": {DISPATCH: "true"}}}
+    await cluster.user.patch("appwrappers", "team-a", NAME, mark)  # past the webhook
+    await until(cluster.user, "appwrappers", NAME, APP_WRAPPER.gated_by.is_closed)
+    await state(cluster, state="Pending", isdispatched=False)
+    assert pods(cluster) == {}
+    unqueued = of_torchx()
+    unqueued["metadata"] = {"name": "other", "annotations": {DISPATCH: "true"}}
+    await submit(cluster, unqueued)
+    await cluster.apply(cluster_queue())
+    await state(cluster, running=2)
+    assert set(pods(cluster)) == {f"{NAME}-0", f"{NAME}-1"}
+
+
+async def test_what_is_there_already_is_not_taken(cluster):
+    item = of_torchx()["spec"]["resources"]["GenericItems"][0]["generictemplate"]
+    mine = await cluster.user.create("pods", "team-a", item)
+    await submit(cluster, of_torchx())
+    failed = await state(cluster, state="Failed")
+    assert failed["status"]["message"] == (
+        f"Pod {NAME}-0 is there already, and is not of this AppWrapper: name it otherwise"
+    )
+    await cluster.record(NAME, "finished")
+    assert pods(cluster)[f"{NAME}-0"]["metadata"]["uid"] == mine["metadata"]["uid"]
+
+
+def reviewed(new, old=None):
+    request = {
+        "uid": "r",
+        "resource": {"group": APP_WRAPPER.group, "version": "v1beta1", "resource": APP_WRAPPER.plural},
+        "operation": "CREATE" if old is None else "UPDATE",
+        "namespace": "team-a",
+        "userInfo": {"username": "alice"},
+        "object": new,
+        "oldObject": old,
+    }
+    response = Reviewer(KINDS, own_usernames=["sluice"]).review({"request": request})["response"]
+    patch = orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return response, jsonpatch.apply_patch(new, patch)
+
+
+def test_the_webhook_takes_the_mark_off():
+    marked = of_torchx()
+    marked["metadata"]["annotations"] = {DISPATCH: "true"}
+    _, stored = reviewed(marked)
+    assert stored["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
+    response, stored = reviewed(marked, of_torchx())
+    assert DISPATCH not in stored["metadata"]["annotations"]
+    assert response["warnings"] == [
+        "only Sluice starts a queued AppWrapper: it was suspended again and keeps its place"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1"}, "kind: Sluice makes no Cluster"),
+        ({"metadata": {}}, "metadata.name: is missing, or no name: the object is made by it"),
+        ({"metadata": {"name": f"{NAME}-1"}}, "metadata.name: there are two of Pod"),
+    ],
+)
+def test_what_sluice_does_not_make_is_refused(change, says):
+    obj = of_torchx()
+    items = obj["spec"]["resources"]["GenericItems"]
+    items[0]["generictemplate"] |= change
+    response, _ = reviewed(obj)
+    assert not response["allowed"]
+    assert says in response["status"]["message"]
