@@ -101,3 +101,27 @@ async def test_a_restart_does_not_forget_that_it_may_have_pods(sluice):
     await sluice.start()
     order = await gone_before_the_job_runs_again(sluice, pod)
     assert order.index("pod DELETED") < order.index("runs")
+
+
+async def test_an_answer_that_comes_after_its_end_does_not_bring_it_back(sluice):
+    await sluice.apply({**flavor(), "spec": {}})  # nothing is to be taken out again, so that no request would miss it
+    pod = await started(sluice, "late")
+    match = {"verb": "patch", "resource": "jobs", "name": "late"}
+    sluice.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "when": "after", "seconds": 600}]})
+    await sluice.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await sluice.job("late", is_gated)  # the answer is still to come
+    await sluice.user.delete("jobs", "team-a", "late", propagation="Background")
+    await sluice.apply(cluster_queue())
+    await _all_was_taken_in(sluice, "first")
+    sluice.sandbox.faults.remove()
+    await _all_was_taken_in(sluice, "second")
+    await sluice.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    assert (await sluice.record("late", "finished")).outcome == "Deleted"
+    assert set(sluice.controller.writer.outcomes) == {"ok"}  # nothing was asked of what does not exist
+
+
+async def _all_was_taken_in(world, probe):
+    """Two Jobs are started, one after the other: the second by a request that comes after all that were due before."""
+    for number in range(2):
+        await world.submit(job(f"{probe}-{number}", cpu="0"))
+        await world.job(f"{probe}-{number}", lambda obj: not is_gated(obj))

@@ -145,6 +145,8 @@ class Requests:
         if message.result["metadata"]["uid"] != message.uid:
             self._reconciler.handle(tracked, ObjectGone(tracked.seen))
             return
+        if tracked.seen is None and message.step is not Step.WAIT:
+            return  # it was changed before its end, of which the watch has told meanwhile
         if message.step is Step.START:
             if tracked.record.reason == PODS_UNSCHEDULED:  # it was refused before
                 self._reconciler.handle(tracked, PodProblem(""))
