@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from admission.engine import QueueObjectDeleted
+from admission.engine.share_report import WeightedShares
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, workload
 
 
@@ -27,3 +30,28 @@ def test_what_runs_in_a_deleted_queue_counts_again_when_it_is_back():
     world.submit(workload("w", "a", 2))
     assert world.admitted() == []
     assert world.engine.usage()["a"] == {"default": {"cpu": 3000}}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_after_other_usage_are_those_of_the_usage_alone(seed):
+    """Only what has changed is worked out again."""
+    random = Random(seed)
+    cohorts = [cohort("company", 4), *(cohort(name, 1, parent="company") for name in ("left", "right"))]
+    queues = [
+        cluster_queue(f"{side}-{n}", 3, cohort=side, limits={"lendingLimit": n}, fairSharing={"weight": str(n)})
+        for side in ("left", "right")
+        for n in range(3)
+    ]
+    known = WeightedShares(queues, cohorts)
+    told = set()
+    for _ in range(20):
+        # Nothing is said of what uses nothing, and what has no quota is left out.
+        usage = {
+            queue.name: {("default", "cpu"): random.choice((0, 2000, 4500, 9000)), ("gone", "cpu"): 1}
+            for queue in queues
+            if random.random() < 0.7
+        }
+        shares = known.at(usage)
+        assert shares == WeightedShares(queues, cohorts).at(usage)
+        told |= {(kind, share > 0) for (kind, _), share in shares.items()}
+    assert told == {(kind, borrows) for kind in ("ClusterQueue", "Cohort") for borrows in (True, False)}

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.engine import Engine, Policy
-from admission.engine.share_report import WeightedShares
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 if TYPE_CHECKING:
@@ -113,31 +112,6 @@ def test_within_nominal_work_gets_its_quota_back(tree, random):
             waiting = [place.workload for place in world.engine.listing(name, limit=100)]
             for item in waiting[:1] if drawn["strategy"] == "StrictFIFO" else waiting:
                 assert item.pod_sets[0].requests["cpu"] > free, f"{item.name} could run within nominal quota"
-
-
-@given(
-    _trees(
-        st.fixed_dictionaries(
-            {"nominal": st.integers(0, 6), "weight": st.sampled_from(["0", "0.5", "1", "3"])},
-            optional={"lending": st.integers(0, 4)},
-        )
-    ),
-    st.lists(st.lists(st.integers(0, 9_000), min_size=27, max_size=27), min_size=2, max_size=4),
-)
-@settings(deadline=None, max_examples=60)
-def test_shares_after_other_usage_are_those_of_the_usage_alone(tree, usages):
-    """Only what has changed is worked out again."""
-    objects = [*_objects(tree, lambda _: {})]
-    queues, cohorts = ([one for one in objects if one.kind == kind] for kind in ("ClusterQueue", "Cohort"))
-    known = WeightedShares(queues, cohorts)
-    for amounts in usages:
-        # Nothing is said of what uses nothing; flavors without quota are left out.
-        usage = {
-            queue.name: {("default", "cpu"): amount, ("gone", "cpu"): 1} if amount % 3 else {}
-            for queue, amount in zip(queues, amounts, strict=False)
-            if amount % 5
-        }
-        assert known.at(usage) == WeightedShares(queues, cohorts).at(usage)
 
 
 @pytest.mark.parametrize("seed", range(5))
