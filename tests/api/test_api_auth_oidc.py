@@ -2,113 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http.cookies import SimpleCookie
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any
 
 import jwt
-import pytest
-from doors_world import World, world
+from doors_world import world
+from oidc_browser import DASHBOARD, OURS, SESSION, Browser, client_of, refused
 from yarl import URL
 
 from admission.api.auth.authentication import Door, Identity, kept
-from admission.api.auth.oidc.client import OidcClient
-from admission.api.auth.oidc.id_tokens import user
-from admission.api.errors import Forbidden
-from tests.oidc_issuer import CLIENT_ID, Issuer, issuer, rsa_key
+from tests.oidc_issuer import CLIENT_ID, Issuer, rsa_key
 
-if TYPE_CHECKING:
-    from api_client import Answer
-
-OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
-DASHBOARD = "https://sluice.example"
-SESSION = "__Host-sluice-session"
 LIST_COHORTS = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}]
-
-
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
-async def accounts(tmp_path):
-    async with issuer(tmp_path) as found:
-        yield found
-
-
-def client_of(accounts: Issuer, **settings: Any) -> OidcClient:
-    given = {"username_prefix": "oidc:", "groups_claim": "groups", "groups_prefix": "oidc:"} | settings
-    return OidcClient(
-        issuer=accounts.url,
-        client_id=CLIENT_ID,
-        url=DASHBOARD,
-        session_seconds=3600.0,
-        client_secret_file=accounts.secret_file,
-        ca_file=accounts.ca_file,
-        **given,
-    )
-
-
-@pytest.fixture
-async def doors(store, tmp_path, clock, accounts):
-    async with world(store, tmp_path, clock=clock, oidc=client_of(accounts)) as opened:
-        yield opened
-
-
-@dataclass
-class Browser:
-    """What a browser does in which somebody signs in."""
-
-    doors: World
-    accounts: Issuer
-    cookies: dict[str, str]
-
-    async def post(self, path: str, document: Any) -> Answer:
-        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        answer = await self.doors.send("POST", path, document, headers={**OURS, "Cookie": cookie})
-        for set_cookie in answer.headers.getall("Set-Cookie", []):
-            for name, morsel in SimpleCookie(set_cookie).items():
-                self.cookies[name] = morsel.value
-        return answer
-
-    async def begin(self) -> dict[str, str]:
-        """What the issuer sends the browser back with, by the person's click."""
-        answer = await self.post("/login/oidc", {})
-        assert answer.status == 200, answer.body
-        query = dict(parse_qsl(urlsplit(answer.body["location"]).query))
-        code = f"code-{len(self.accounts.forms)}-{len(self.accounts.codes)}"
-        self.accounts.codes[code] = query
-        return {"code": code, "state": query["state"], "iss": self.accounts.url}
-
-    async def sign_in(self) -> Answer:
-        return await self.post("/login/oidc/finish", await self.begin())
-
-    async def session(self) -> Answer:
-        return await self.doors.send(
-            "GET",
-            "/session",
-            headers={"Cookie": f"__Host-sluice-session={self.cookies.get('__Host-sluice-session', '')}"},
-        )
-
-
-@pytest.fixture
-def browser(doors, accounts) -> Browser:
-    return Browser(doors, accounts, {})
-
-
 # ------------------------------------------------------------------ the way
 
 
-async def test_the_page_learns_where_one_can_sign_in(doors, accounts):
-    assert (await doors.send("GET", "/login")).body == {"oidc": {"issuer": accounts.url}}
+async def test_the_page_learns_where_one_can_sign_in(oidc_doors, accounts):
+    assert (await oidc_doors.send("GET", "/login")).body == {"oidc": {"issuer": accounts.url}}
 
 
-async def test_the_issuer_is_asked_for_a_code_with_state_nonce_and_challenge(doors, accounts):
-    answer = await doors.send("POST", "/login/oidc", {}, headers=OURS)
+async def test_the_issuer_is_asked_for_a_code_with_state_nonce_and_challenge(oidc_doors, accounts):
+    answer = await oidc_doors.send("POST", "/login/oidc", {}, headers=OURS)
     location = URL(answer.body["location"])
     assert str(location.with_query(None)) == f"{accounts.url}/authorize"
     query = dict(location.query)
@@ -129,7 +45,7 @@ async def test_the_issuer_is_asked_for_a_code_with_state_nonce_and_challenge(doo
     assert cookie.value not in str(location)
 
 
-async def test_who_has_signed_in_is_the_user_of_the_claims(doors, browser, clock):
+async def test_who_has_signed_in_is_the_user_of_the_claims(oidc_doors, browser, clock):
     answer = await browser.sign_in()
     expected = {"user": "oidc:alice", "groups": ["oidc:team-a", "system:authenticated"]}
     assert (answer.status, answer.body) == (200, expected)
@@ -143,23 +59,23 @@ async def test_who_has_signed_in_is_the_user_of_the_claims(doors, browser, clock
     )
     assert browser.cookies["__Host-sluice-sign-in"] == ""
     assert (await browser.session()).body == expected
-    assert doors.reviews("tokenreviews") == 0
+    assert oidc_doors.reviews("tokenreviews") == 0
 
 
-async def test_the_rights_are_those_that_the_cluster_gives_the_user(doors, browser, clock):
+async def test_the_rights_are_those_that_the_cluster_gives_the_user(oidc_doors, browser, clock):
     await browser.sign_in()
     cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
-    refused = await doors.send("GET", "cohorts", headers=cookie)
+    refused = await oidc_doors.send("GET", "cohorts", headers=cookie)
     assert (refused.status, 'User "oidc:alice" cannot list' in refused.body["message"]) == (403, True)
-    await doors.grant("oidc:team-a", LIST_COHORTS, kind="Group")
+    await oidc_doors.grant("oidc:team-a", LIST_COHORTS, kind="Group")
     clock.advance(2)
-    assert (await doors.send("GET", "cohorts", headers=cookie)).status == 200
+    assert (await oidc_doors.send("GET", "cohorts", headers=cookie)).status == 200
 
 
-async def test_signing_out_ends_the_session_on_the_server(doors, browser):
+async def test_signing_out_ends_the_session_on_the_server(oidc_doors, browser):
     await browser.sign_in()
     cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
-    assert (await doors.send("POST", "/logout", headers={**OURS, **cookie})).status == 200
+    assert (await oidc_doors.send("POST", "/logout", headers={**OURS, **cookie})).status == 200
     assert (await browser.session()).status == 401
 
 
@@ -183,15 +99,15 @@ async def test_sessions_of_an_issuer_that_is_not_configured_any_more_are_over(
 
 
 async def test_without_an_issuer_there_is_no_such_way(store, tmp_path, clock):
-    async with world(store, tmp_path, clock=clock) as doors:
-        assert (await doors.send("GET", "/login")).body == {}
-        assert (await doors.send("POST", "/login/oidc", {}, headers=OURS)).status == 401
+    async with world(store, tmp_path, clock=clock) as oidc_doors:
+        assert (await oidc_doors.send("GET", "/login")).body == {}
+        assert (await oidc_doors.send("POST", "/login/oidc", {}, headers=OURS)).status == 401
 
 
-async def test_nobody_gets_in_by_the_content_of_a_session_as_a_token(doors, accounts):
+async def test_nobody_gets_in_by_the_content_of_a_session_as_a_token(oidc_doors, accounts):
     forged = kept(Identity("root", Door.OIDC, groups=("system:masters",)), accounts.url)
     for token, status in ((forged, 400), (forged[1:], 401)):
-        assert (await doors.send("POST", "/login", {"token": token}, headers=OURS)).status == status
+        assert (await oidc_doors.send("POST", "/login", {"token": token}, headers=OURS)).status == status
 
 
 async def test_the_issuer_is_asked_about_itself_once(browser, accounts, clock):
@@ -222,18 +138,10 @@ async def test_the_secret_is_sent_as_the_issuer_wants_it(store, tmp_path, clock,
 # ------------------------------------------------------------------ attacks
 
 
-def refused(answer: Answer, said: str) -> bool:
-    assert "Set-Cookie" not in answer.headers
-    assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
-    assert said in answer.body["message"], answer.body["message"]
-    assert "\n" not in answer.body["message"]
-    return True
-
-
-async def test_an_answer_for_another_browser_is_refused(doors, browser, accounts):
+async def test_an_answer_for_another_browser_is_refused(oidc_doors, browser, accounts):
     given = await browser.begin()
     for cookies in ({}, {"__Host-sluice-sign-in": ""}, {"__Host-sluice-sign-in": "x" * 43}):
-        victim = Browser(doors, accounts, dict(cookies))
+        victim = Browser(oidc_doors, accounts, dict(cookies))
         assert refused(await victim.post("/login/oidc/finish", given), "not begun in this browser")
     for state in ("", "x" * 43, "é", given["state"][:-1]):
         answer = await browser.post("/login/oidc/finish", {**given, "state": state})
@@ -251,9 +159,9 @@ async def test_a_code_is_good_once(browser, accounts):
     assert refused(await browser.post("/login/oidc/finish", given), "does not sign you in: invalid_grant")
 
 
-async def test_a_code_that_somebody_else_got_is_of_no_use(browser, doors, accounts):
+async def test_a_code_that_somebody_else_got_is_of_no_use(browser, oidc_doors, accounts):
     stolen = await browser.begin()
-    thief = Browser(doors, accounts, {})
+    thief = Browser(oidc_doors, accounts, {})
     own = await thief.begin()
     answer = await thief.post("/login/oidc/finish", {**own, "code": stolen["code"]})
     assert refused(answer, "invalid_grant")
@@ -355,141 +263,20 @@ async def test_an_id_token_that_the_issuer_has_not_signed_is_refused(browser, ac
         clock.advance(10)
 
 
-async def test_another_site_can_neither_begin_nor_finish_a_sign_in(doors, browser, accounts):
+async def test_another_site_can_neither_begin_nor_finish_a_sign_in(oidc_doors, browser, accounts):
     given = await browser.begin()
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
         for path in ("/login/oidc", "/login/oidc/finish"):
-            answer = await doors.send("POST", path, given, headers={**OURS, **headers})
+            answer = await oidc_doors.send("POST", path, given, headers={**OURS, **headers})
             assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
     assert accounts.forms == []
 
 
-async def test_under_another_address_of_the_dashboard_people_are_told_the_right_one(doors):
-    answer = await doors.send("POST", "/login/oidc", {}, headers={**OURS, "Origin": doors.url})
+async def test_under_another_address_of_the_dashboard_people_are_told_the_right_one(oidc_doors):
+    answer = await oidc_doors.send("POST", "/login/oidc", {}, headers={**OURS, "Origin": oidc_doors.url})
     assert (answer.status, f"open {DASHBOARD}/ui/" in answer.body["message"]) == (400, True)
 
 
 async def test_tries_are_limited(browser):
     statuses = [(await browser.post("/login/oidc/finish", {})).status for _ in range(21)]
     assert statuses == [403] * 20 + [429]
-
-
-# ------------------------------------------------------------------ claims
-
-
-def named(claims: dict[str, Any], **settings: Any) -> tuple[str, tuple[str, ...]]:
-    client = OidcClient("https://a.example", "sluice", "https://b.example", 60.0, **settings)
-    who = user(claims, client, source="")
-    return who.name, who.groups
-
-
-@pytest.mark.parametrize(
-    ("claims", "settings", "expected"),
-    [
-        ({"sub": "a"}, {"username_prefix": "https://a.example#"}, ("https://a.example#a", ())),
-        ({"sub": "a", "email": "a@b"}, {"username_claim": "email"}, ("a@b", ())),
-        ({"email": "a@b", "email_verified": True}, {"username_claim": "email"}, ("a@b", ())),
-        ({"sub": "a", "roles": "one"}, {"groups_claim": "roles"}, ("a", ("one",))),
-        ({"sub": "a", "groups": ["x"]}, {}, ("a", ())),
-        # Nobody becomes a master by what a group is called somewhere else.
-        ({"sub": "a", "groups": ["system:masters", "b", ""]}, {"groups_claim": "groups"}, ("a", ("b",))),
-        ({"sub": "a", "groups": ["masters"]}, {"groups_claim": "groups", "groups_prefix": "system:"}, ("a", ())),
-    ],
-)
-def test_users_and_groups_are_named_as_the_api_server_names_them(claims, settings, expected):
-    name, groups = expected
-    assert named(claims, **settings) == (name, (*groups, "system:authenticated"))
-
-
-@pytest.mark.parametrize(
-    ("claims", "settings", "said"),
-    [
-        ({"sub": "system:admin"}, {}, "begin with system:"),
-        ({"sub": "admin"}, {"username_prefix": "system:"}, "begin with system:"),
-        ({"sub": ""}, {}, "no user name"),
-        ({"sub": "a\0b"}, {}, "printable characters"),
-        ({"sub": "a" * 513}, {}, "printable characters"),
-        ({"sub": 3}, {}, "no user name"),
-        ({"sub": "a"}, {"username_claim": "email"}, "claim email is no user name"),
-        ({"email": "a@b", "email_verified": False}, {"username_claim": "email"}, "not verified your e-mail"),
-        ({"email": "a@b", "email_verified": "false"}, {"username_claim": "email"}, "not verified your e-mail"),
-    ],
-)
-def test_who_has_no_usable_name_may_not_sign_in(claims, settings, said):
-    with pytest.raises(Forbidden, match=said):
-        named(claims, **settings)
-
-
-async def test_a_claim_may_be_required(store, tmp_path, clock, accounts):
-    client = client_of(accounts, required_claims=(("hd", "example.com"),))
-    async with world(store, tmp_path, clock=clock, oidc=client) as doors:
-        browser = Browser(doors, accounts, {})
-        assert refused(await browser.sign_in(), "the claim hd")
-        accounts.claims["hd"] = "example.com"
-        assert (await browser.sign_in()).status == 200
-
-
-# ------------------------------------------------------------------ an issuer in trouble
-
-
-def unusable(answer: Answer, accounts: Issuer) -> bool:
-    assert (answer.status, answer.body["reason"]) == (503, "ServiceUnavailable")
-    assert answer.body["message"].startswith(f"the issuer {accounts.url} cannot be used for now; sign in with a token")
-    return True
-
-
-TROUBLES = (
-    ("padding", "x" * 300_000, "answers more than 256 KiB"),
-    ("status", 500, "answers 500"),
-    ("status", 302, "answers 302"),
-    ("metadata", {"issuer": "https://evil.example"}, "it calls itself https://evil.example"),
-    *(
-        ("metadata", {"authorization_endpoint": endpoint}, "authorization_endpoint is no https URL")
-        for endpoint in ("http://localhost/authorize", "javascript:alert(1)", ["https://a"], "https://[")
-    ),
-)
-
-
-async def test_an_issuer_that_says_nonsense_is_told_in_one_sentence(browser, accounts, caplog, clock):
-    for name, value, logged in TROUBLES:
-        before = getattr(accounts, name)
-        setattr(accounts, name, value)
-        assert unusable(await browser.post("/login/oidc", {}), accounts)
-        setattr(accounts, name, before)
-        assert logged in caplog.text
-        caplog.clear()
-        clock.advance(601)
-
-
-async def test_a_wrong_secret_is_the_admins_fault_and_said_so(browser, accounts, caplog):
-    accounts.secret_file.write_text("wrong")
-    assert unusable(await browser.sign_in(), accounts)
-    assert "does not accept oidc.clientId with its secret" in caplog.text
-    accounts.secret_file.unlink()
-    assert unusable(await browser.sign_in(), accounts)
-    assert "oidc.clientSecretFile cannot be read" in caplog.text
-
-
-async def test_an_issuer_whose_certificate_nobody_trusts_is_not_used(store, tmp_path, clock, accounts, caplog):
-    client = replace(client_of(accounts), ca_file=None)
-    async with world(store, tmp_path, clock=clock, oidc=client) as doors:
-        assert unusable(await Browser(doors, accounts, {}).post("/login/oidc", {}), accounts)
-    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
-
-
-async def test_an_issuer_that_is_back_is_used_at_once(browser, accounts):
-    accounts.status = 500
-    assert unusable(await browser.post("/login/oidc", {}), accounts)
-    accounts.status = 200
-    assert (await browser.sign_in()).status == 200
-
-
-async def test_a_stalled_issuer_delays_nobody_else(browser, doors, accounts):
-    """Where it stalls makes no difference, but that it is asked in turn for itself, the token, and its keys."""
-    accounts.silent.add("token")
-    signing_in = asyncio.create_task(browser.sign_in())
-    await accounts.waiting.wait()
-    assert (await doors.send("GET", "/session", token="the-admins-token")).status == 200
-    assert (await doors.send("POST", "/login", {"token": "alice-token"}, headers=OURS)).status == 200
-    assert not signing_in.done()
-    assert unusable(await signing_in, accounts)
