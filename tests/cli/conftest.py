@@ -10,7 +10,8 @@ from command_runner import TOKEN, Sluice
 from admission.api.application import create_app, listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from aiohttp import web
 
@@ -39,3 +40,15 @@ def app(store: Store) -> web.Application:
 async def sluice(app: web.Application) -> AsyncIterator[Sluice]:
     async with listening(app, "127.0.0.1", 0) as url:
         yield Sluice({"SLUICE_SERVER": url, "SLUICE_ADMIN_TOKEN": TOKEN})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes the file of settings, and says where it is."""
+    path = tmp_path / "sluice.yaml"
+
+    def write(text: str) -> Path:
+        path.write_text(text)
+        return path
+
+    return write

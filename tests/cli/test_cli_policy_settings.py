@@ -1,0 +1,140 @@
+"""Policies in the settings: Kueue's own configuration, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from admission.cli.configuration.policy_settings import parse_duration
+from admission.cli.configuration.settings import load_settings
+from admission.cli.errors import InvalidSettings
+from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.engine import AdmissionFairSharing
+
+
+def test_without_any_policy_the_engine_is_as_kueues_default_and_nobody_waits_for_pods():
+    assert load_settings({}).policy() == Policy()
+
+
+def test_a_policy_is_kueues_configuration(config):
+    policy = load_settings(
+        {},
+        config=config(
+            """
+            fairSharing: {preemptionStrategies: [LessThanInitialShare]}
+            admissionFairSharing: {usageHalfLifeTime: 168h, usageSamplingInterval: 5m, resourceWeights: {cpu: 2}}
+            resources:
+              excludeResourcePrefixes: [example.com]
+              quotaCheckStrategy: IgnoreUndeclared
+              transformations:
+              - input: nvidia.com/mig-1g.5gb
+                strategy: Replace
+                outputs: {example.org/gpu-memory: 5Gi, credits: "0.5"}
+            waitForPodsReady:
+              timeout: 1h30m
+              blockAdmission: true
+              requeuingStrategy:
+                {timestamp: Creation, backoffLimitCount: 5, backoffBaseSeconds: 10, backoffMaxSeconds: 99}
+            """
+        ),
+    ).policy()
+    engine = policy.engine
+    assert engine.fair_sharing
+    assert engine.preemption_strategies == ("LessThanInitialShare",)
+    assert engine.policies == (AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),)
+    assert engine.ignore_undeclared
+    assert engine.accounting.excluded_prefixes == ("example.com",)
+    (rule,) = engine.accounting.transformations
+    assert rule.replace
+    assert rule.outputs == {"example.org/gpu-memory": 5 * 2**30, "credits": Fraction(1, 2)}
+    assert policy.pods_ready == WaitForPodsReady(
+        timeout=5400.0, recovery_timeout=5400.0, block_admission=True, count_from_eviction=False, backoff_limit=5,
+        backoff_base=10.0, backoff_max=99.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "recovery"), [("{}", 1800.0), ("{timeout: 5m}", 300.0), ("{recoveryTimeout: 0s}", None)]
+)
+def test_the_recovery_timeout_is_the_timeout_unless_it_is_switched_off(config, text, recovery):
+    settings = load_settings({}, config=config(f"waitForPodsReady: {text}"))
+    assert settings.policy().pods_ready.recovery_timeout == recovery
+
+
+def test_a_policy_can_be_switched_off_where_it_stands(config):
+    file = config("waitForPodsReady: {enable: false, timeout: 5m}\nfairSharing: {enable: false}\n")
+    assert load_settings({}, config=file).policy() == Policy()
+
+
+def test_a_policy_may_come_from_the_environment_as_json(monkeypatch):
+    monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", '{"timeout": "90s"}')
+    assert load_settings({}).policy().pods_ready.timeout == 90.0
+    monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", '{"timeout": "soon"}')
+    with pytest.raises(InvalidSettings, match='SLUICE_WAIT_FOR_PODS_READY, timeout: "soon" is no duration'):
+        load_settings({})
+    monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", "90s")
+    with pytest.raises(InvalidSettings, match="SLUICE_WAIT_FOR_PODS_READY: must be an object"):
+        load_settings({})
+    monkeypatch.delenv("SLUICE_WAIT_FOR_PODS_READY")
+    monkeypatch.setenv("SLUICE_RETENTION", "90d")
+    with pytest.raises(InvalidSettings, match="holds no JSON"):
+        load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("waitForPodsReady: true", "waitForPodsReady in {}:1: "),
+        ("waitForPodsReady: {timeout: 300}", "waitForPodsReady.timeout in {}:1: expected a duration such as 90s"),
+        ("waitForPodsReady: {timeout: 0s}", "waitForPodsReady.timeout in {}:1: must be more than 0s"),
+        ("waitForPodsReady: {timeout: 5 m}", 'waitForPodsReady.timeout in {}:1: "5 m" is no duration'),
+        ("waitForPodsReady: {timeout: 99999999h}", "longer than ten years"),
+        ("waitForPodsReady: {timeOut: 5m}", 'waitForPodsReady.timeOut in {}:1: unknown field; did you mean "timeout"?'),
+        (
+            "waitForPodsReady: {requeuingStrategy: {timestamp: Now}}",
+            'waitForPodsReady.requeuingStrategy.timestamp in {}:1: "Now" is not one of',
+        ),
+        (
+            "waitForPodsReady: {requeuingStrategy: {backoffLimitCount: -1}}",
+            "waitForPodsReady.requeuingStrategy.backoffLimitCount in {}:1: ",
+        ),
+        (
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
+            "fairSharing.preemptionStrategies in {}:1: must be one of",
+        ),
+        ("fairSharing: {preemptionStrategies: []}", "fairSharing.preemptionStrategies in {}:1: must be one of"),
+        ("admissionFairSharing: {}", "admissionFairSharing.usageHalfLifeTime in {}:1: is required"),
+        (
+            "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: -1}}",
+            "admissionFairSharing.resourceWeights.cpu in {}:1: ",
+        ),
+        (
+            "resources: {excludeResourcePrefixes: ['']}",
+            "resources.excludeResourcePrefixes[0] in {}:1: must not be",
+        ),
+        (
+            "resources: {transformations: [{input: cpu}, {input: cpu}]}",
+            'resources.transformations[1].input in {}:1: "cpu" is transformed already',
+        ),
+        (
+            "resources: {transformations: [{input: cpu, outputs: {credits: many}}]}",
+            'resources.transformations[0].outputs.credits in {}:1: "many" is no quantity',
+        ),
+        ("resources: {quotaCheckStrategy: Maybe}", "resources.quotaCheckStrategy in {}:1: "),
+    ],
+)
+def test_a_wrong_policy_is_a_sentence_with_its_path(config, text, says):
+    file = config(text)
+    with pytest.raises(InvalidSettings) as raised:
+        load_settings({}, config=file)
+    assert says.format(file) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90.0), ("1h30m", 5400.0), ("7d", 604800.0), ("500ms", 0.5), ("1.5h", 5400.0), ("0", 0.0)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
