@@ -187,8 +187,9 @@ class Claim:
                 with _rights_named():
                     await self._write()
             except (Conflict, AlreadyExists, NotFound):
-                continue
-            return
+                await self._sleep(PERIOD / 20)  # somebody else changes it just now
+            else:
+                return
 
     async def keep(self) -> None:
         """Renew until cancelled.
