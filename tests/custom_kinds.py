@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.controllers.operator import Operator
+from admission.sandbox.operators import definition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,24 +31,6 @@ TRAINING_RUN_FORM: Object = {
     "failed": [{"condition": "Failed"}],
 }
 """A kind of a user's own."""
-
-
-def definition(kind: Any, version: str | None = None) -> Object:
-    """The definition of a kind, in all versions or one, which lets any fields pass."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    versions = [
-        {"name": version, "served": True, "storage": number == 0, "schema": {"openAPIV3Schema": schema},
-         "subresources": {"status": {}}}
-        for number, version in enumerate(kind.versions if version is None else (version,))
-    ]  # fmt: skip
-    names = {"plural": kind.plural, "kind": kind.kind, "singular": kind.kind.lower()}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": versions},
-    }
 
 
 @asynccontextmanager

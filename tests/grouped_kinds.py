@@ -12,8 +12,7 @@ from kind_manifests import FOLDER
 from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
-from admission.sandbox.controllers.scheduler import Scheduler
-from admission.sandbox.controllers.volcano import JOBS, SCHEDULER, VolcanoController
+from admission.sandbox.controllers.volcano import JOBS, VolcanoController
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,7 +34,6 @@ async def grouped_served(sandbox: Any) -> AsyncIterator[None]:
     manager, clock = sandbox.local("system:serviceaccount:volcano-system:volcano-controllers"), sandbox.clock
     async with background(
         volcano=VolcanoController(manager, clock).run(),
-        scheduler=Scheduler(sandbox.local("system:kube-scheduler"), clock, name=SCHEDULER).run(),
         sets=LeaderWorkerSetController(manager, clock).run(),
     ):
         yield

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, MASTERS
+from admission.sandbox.operators import operated
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from admission.sandbox.apiserver.objects import Object
 
@@ -38,11 +39,13 @@ async def serve(
     controllers: bool,
     speed: float,
     nodes: int,
+    kinds: Iterable[str] = (),
     ready: Callable[[Sandbox], None],
 ) -> None:
     """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it answers, after its nodes are made.
 
-    Raises SandboxError if the port is taken.
+    `kinds` are the custom resources that are served and operated, by their names in the setting `integrations`.
+    Raises SandboxError if the port is taken or nobody pretends one of the kinds, InvalidObject for a name of none.
     """
     # Thousands of long-lived objects make every full collection dear, and hardly any of them is cyclic garbage.
     gc.set_threshold(50_000, 20, 100)
@@ -50,7 +53,10 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Sandbox(port=port, controllers=controllers, speed=speed, users=_USERS) as sandbox:
+    async with (
+        Sandbox(port=port, controllers=controllers, speed=speed, users=_USERS) as sandbox,
+        operated(sandbox, kinds),
+    ):
         client = sandbox.local("system:admin")
         for index in range(nodes):
             await client.create("nodes", "", pretend_node(f"node-{index}"))

@@ -11,6 +11,7 @@ import pytest
 from admission.cli.demo.account import Account, Phase
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.fair_share import fair_share
+from admission.cli.demo.kinds import of_kinds
 from admission.cli.demo.plan import Plan, PlannedJob, job_document, three_teams
 from admission.cli.demo.terminal import Terminal
 
@@ -199,6 +200,38 @@ def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(
         ),
         "quota was never exceeded (checked 1500 times from the API server's side)": True,
     }
+
+
+def test_a_set_of_pods_that_ran_in_parts_breaks_the_promise() -> None:
+    run = Run(plan=of_kinds())
+    for job in run.plan.jobs:
+        key = f"{job.team}/{job.name}"
+        label = "batch.kubernetes.io/job-name" if job.kind == "Job" else "demo.sluice.dev/workload"
+        document = job_document(run.plan, job)
+        if job.kind == "Job":
+            run.account.job(key, document | {"status": COMPLETE})
+        run.account.submitted(key)
+        pods: list[dict[str, Any]] = [
+            {
+                "metadata": {"namespace": job.team, "labels": {label: job.name}, "uid": f"{job.name}-{number}"},
+                "spec": {**document["spec"]["template"]["spec"], "schedulingGates": [{"name": "sluice.dev/admission"}]},
+                "status": {"phase": "Pending"},
+            }
+            for number in range(job.pods)
+        ]
+        for pod in pods:
+            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", pod)
+        assert run.account.live.alive[job.team]["cpu"] == 0  # what is gated holds nothing
+        in_parts = job.name == "statefulsets-03"
+        for pod in pods:
+            pod["spec"].pop("schedulingGates")
+            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", pod)
+            if in_parts:
+                run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None)
+        for pod in pods:
+            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None)
+    assert run.account.count(Phase.DONE) == 53
+    assert run.closing()["1 objects never had all their pods at once: statefulsets/statefulsets-03"] is False
 
 
 def test_pods_that_come_after_their_job_was_stopped_are_no_second_start() -> None:

@@ -131,6 +131,17 @@ async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(
     assert "✓ quota was never exceeded" in text
 
 
+async def test_four_kinds_share_a_cohort_and_each_starts_as_a_whole(demo: Start) -> None:
+    process = await demo("--scene", "kinds", "--speed", "30")
+    output, _ = await process.communicate()
+    text = output.decode()
+    assert process.returncode == 0, text
+    for sentence in ("all 54 objects ran", "each ran exactly once", "each was started as a whole"):
+        assert f"✓ {sentence}" in text
+    assert "222 PATCH" in text  # one for each pod of a group, one for each Job and RayCluster
+    assert "✓ quota was never exceeded" in text
+
+
 async def test_a_trace_runs_to_its_end(demo: Start, tmp_path: Path) -> None:
     file = tmp_path / "openb_pods.csv"
     rows = (

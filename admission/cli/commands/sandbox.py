@@ -32,13 +32,21 @@ _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in
     help="How many times faster than time it runs.",
 )
 @click.option("--nodes", default=3, type=click.IntRange(0), show_default=True, help="Pretend nodes.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    help="A custom resource that is served, with a pretend operator, such as ray.io/raycluster; may be repeated.",
+)
 @click.option("--no-controllers", is_flag=True, help="Only the API server: no Job controller, scheduler or kubelets.")
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where the kubeconfigs are written; without it, a directory that is removed at the end.",
 )
-def sandbox(*, port: int, speed: float, nodes: int, no_controllers: bool, directory: Path | None) -> None:
+def sandbox(
+    *, port: int, speed: float, nodes: int, kinds: tuple[str, ...], no_controllers: bool, directory: Path | None
+) -> None:
     """Run a pretend Kubernetes cluster on this machine, until it is ended (^C).
 
     It has an API server that ordinary kubectl talks to, pretend nodes, and the
@@ -48,6 +56,7 @@ def sandbox(*, port: int, speed: float, nodes: int, no_controllers: bool, direct
     Examples:
       sluice sandbox
       sluice sandbox --speed 60 --nodes 100 --directory sandbox
+      sluice sandbox --kind ray.io/raycluster --kind batch.volcano.sh/job
     """
     try:
         from admission.sandbox import main
@@ -66,4 +75,6 @@ def sandbox(*, port: int, speed: float, nodes: int, no_controllers: bool, direct
                 started.write_kubeconfig(folder / file, user)
             click.echo(f"export KUBECONFIG={shlex.quote(str((folder / _KUBECONFIGS['admin']).absolute()))}")
 
-        asyncio.run(main.serve(port=port, controllers=not no_controllers, speed=speed, nodes=nodes, ready=ready))
+        asyncio.run(
+            main.serve(port=port, controllers=not no_controllers, speed=speed, nodes=nodes, kinds=kinds, ready=ready)
+        )

@@ -9,14 +9,15 @@ from pathlib import Path
 import click
 
 from admission.cli.demo.fair_share import fair_share
+from admission.cli.demo.kinds import of_kinds
 from admission.cli.demo.plan import Plan, three_teams
 from admission.cli.demo.trace import trace_plan
 
-_QUOTAS, _FAIR_SHARE = "quotas", "fair-share"
+_QUOTAS, _FAIR_SHARE, _KINDS = "quotas", "fair-share", "kinds"
 
 
 @click.command()
-@click.option("--scene", type=click.Choice([_QUOTAS, _FAIR_SHARE]), help="Play only this one.  [default: both]")
+@click.option("--scene", type=click.Choice([_QUOTAS, _FAIR_SHARE, _KINDS]), help="Play only this one.  [default: all]")
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Replay the first pods of this openb_pods.csv as Jobs instead."
 )
@@ -43,8 +44,10 @@ def demo(
 
     Starts a pretend cluster and a Sluice on this machine, submits 1000 Jobs of three teams, shows how they
     queue, borrow quota from each other and run, and ends with what was measured. Then a second scene, of quota
-    that is shared by weight and taken back by evicting Jobs. Exit code 1 if quota was exceeded, a Job of the
-    first scene did not run exactly once, or one of the second did not come back as it was written.
+    that is shared by weight and taken back by evicting Jobs, and a third, short one, of RayClusters, what TorchX
+    submits, StatefulSets and Jobs in one cohort. Exit code 1 if quota was exceeded, a Job of the first scene did
+    not run exactly once, one of the second did not come back as it was written, or anything of the third was
+    started in parts.
 
     \b
     Examples:
@@ -81,10 +84,11 @@ def _plans(
         if scene is not None:
             raise click.UsageError("--scene cannot be given with --trace, which is a scene of its own")
         return [trace_plan(trace, jobs=jobs or 2000, speed=speed or 360.0)]
-    if scene == _FAIR_SHARE and (jobs is not None or nodes is not None):
-        raise click.UsageError("--jobs and --nodes are for the scene of quotas; that of fair shares has its own")
+    if scene in (_FAIR_SHARE, _KINDS) and (jobs is not None or nodes is not None):
+        raise click.UsageError("--jobs and --nodes are for the scene of quotas; the others have their own")
     scenes = {
         _QUOTAS: three_teams(jobs=jobs or 1000, nodes=nodes or 100, speed=speed or 60.0),
         _FAIR_SHARE: fair_share(speed=speed or 60.0),
+        _KINDS: of_kinds(speed=speed or 60.0),
     }
     return [plan for name, plan in scenes.items() if scene in (None, name)]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from admission.cli.demo.live_pods import LivePods, asked_by
+from admission.cli.demo.live_pods import LivePods, asked_by, is_gated
+from admission.cli.demo.wholes import Wholes, workload_of
 
 if TYPE_CHECKING:
     from admission.cli.demo.plan import Plan, Team
@@ -123,6 +124,10 @@ class Account:
         """The Jobs that were started again without having been given back as they were written."""
         self.pods_of: defaultdict[str, set[str]] = defaultdict(set)
         """The uids of all pods that a Job ever had, by the Job's `namespace/name`."""
+        self.wholes = Wholes(plan)
+        """Whether each started as a whole."""
+        self._workloads: dict[str, str] = {}
+        """What each pod is part of."""
         self._now = 0.0
         self._areas = {name: dict.fromkeys(plan.resources, 0.0) for name in ("used", "bound", "allowed")}
 
@@ -167,9 +172,20 @@ class Account:
     def pod(self, key: str, pod: Object | None) -> None:
         """A pod is as `pod` says; None: it is gone."""
         if pod is not None:
-            owner = pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name", "")
-            self.pods_of[f"{pod['metadata']['namespace']}/{owner}"].add(pod["metadata"]["uid"])
-        self.live.pod(key, pod, self._now)
+            self._workloads[key] = workload_of(pod)
+            self.pods_of[self._workloads[key]].add(pod["metadata"]["uid"])
+        self.live.pod(key, None if pod is None or is_gated(pod) else pod, self._now)
+        self._follow(key, pod)
+
+    def submitted(self, workload: str) -> None:
+        """What is to be seen by its pods alone was submitted."""
+        if (job := self.wholes.as_job(workload)) is not None:
+            self.job(workload, job)
+
+    def _follow(self, key: str, pod: Object | None) -> None:
+        workload = self._workloads.get(key, "")
+        self.wholes.pod(key, workload, pod)
+        self.submitted(workload)
 
     def used(self, resource: str) -> int:
         """Needed by all Jobs that run now."""

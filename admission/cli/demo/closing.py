@@ -44,16 +44,28 @@ class Closing:
 def close(account: Account, costs: Costs, elapsed: float) -> Closing:
     """The end of a run that took `elapsed` real seconds."""
     quotas = [f"{name_of(resource)} quota" for resource in account.plan.shown]
-    columns = ("Team", *quotas, "Jobs done", "Mean wait", "p99 wait", f"{name_of(account.plan.shown[0])} used")
+    columns = (
+        "Team",
+        *quotas,
+        f"{account.plan.things.capitalize()} done",
+        "Mean wait",
+        "p99 wait",
+        f"{name_of(account.plan.shown[0])} used",
+    )
     return Closing(
         columns=columns,
         rows=tuple(_row(account, seen) for seen in account.teams.values()),
         note=(
             "Waits are in sandbox time, in brackets in real time. Used is in proportion to the team's own quota, "
-            "while Jobs of the team waited: more than 100% was borrowed."
+            f"while {account.plan.things} of the team waited: more than 100% was borrowed."
         ),
         figures=_figures(account, costs, elapsed),
-        promises=(_all_ran(account), *_as_often_as_right(account), _quota_kept(account)),
+        promises=(
+            _all_ran(account),
+            *_as_often_as_right(account),
+            *([_started_whole(account)] if account.plan.kinds else []),
+            _quota_kept(account),
+        ),
     )
 
 
@@ -77,32 +89,43 @@ def _wait(real: float, speed: float) -> str:
 
 
 def _figures(account: Account, costs: Costs, elapsed: float) -> tuple[tuple[str, str], ...]:
-    jobs, speed = len(account.plan.jobs), account.plan.speed
+    jobs, speed, things = len(account.plan.jobs), account.plan.speed, account.plan.things
+    thing = things.removesuffix("s")
     writes = sum(costs.api_writes.values())
     by_method = ", ".join(f"{count} {method}" for method, count in sorted(costs.api_writes.items())) or "none"
     used = [
-        (f"{name_of(resource)} quota used while Jobs waited", _used(account, resource))
+        (f"{name_of(resource)} quota used while {things} waited", _used(account, resource))
         for resource in account.plan.shown
     ]
     return (
         *used,
-        ("API writes by Sluice", f"{writes / jobs:.2f} for each Job ({by_method})"),
-        ("Database transactions", f"{costs.transactions / jobs:.3f} for each Job ({costs.transactions} in all)"),
+        ("API writes by Sluice", f"{writes / jobs:.2f} for each {thing} ({by_method})"),
+        (
+            "Database transactions",
+            f"{costs.transactions / jobs:.3f} for each {thing} ({costs.transactions} in all)",
+        ),
         ("Time", f"{elapsed:.0f} s, in the sandbox {elapsed * speed / 60:.0f} minutes"),
     )
 
 
 def _used(account: Account, resource: str) -> str:
     by_jobs, by_pods = account.utilisation(resource), account.utilisation(resource, "bound")
-    return f"{by_jobs:.1%} by running Jobs, {by_pods:.1%} by their pods on nodes"
+    return f"{by_jobs:.1%} by running {account.plan.things}, {by_pods:.1%} by their pods on nodes"
 
 
 def _all_ran(account: Account) -> tuple[bool, str]:
     planned, done = len(account.plan.jobs), account.count(Phase.DONE)
     if done == planned:
-        return True, f"all {planned} Jobs ran"
+        return True, f"all {planned} {account.plan.things} ran"
     others = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase if phase is not Phase.DONE)
-    return False, f"only {done} of {planned} Jobs ran to their end ({others})"
+    return False, f"only {done} of {planned} {account.plan.things} ran to their end ({others})"
+
+
+def _started_whole(account: Account) -> tuple[bool, str]:
+    parts = [key for key in account.jobs if not account.wholes.started_whole(key)]
+    if parts:
+        return False, f"{len(parts)} {account.plan.things} never had all their pods at once: {parts[0]}"
+    return True, "each was started as a whole"
 
 
 def _as_often_as_right(account: Account) -> tuple[tuple[bool, str], ...]:
@@ -132,8 +155,8 @@ def _once(account: Account) -> tuple[bool, str]:
         if (job.starts, job.succeeded, len(account.pods_of[key])) != (1, job.wanted, job.wanted)
     ]
     if not wrong:
-        return True, "each Job ran exactly once"
-    return False, f"{len(wrong)} Jobs did not run exactly once: {wrong[0]}"
+        return True, "each Job ran exactly once" if account.plan.things == "Jobs" else "each ran exactly once"
+    return False, f"{len(wrong)} {account.plan.things} did not run exactly once: {wrong[0]}"
 
 
 def _quota_kept(account: Account) -> tuple[bool, str]:

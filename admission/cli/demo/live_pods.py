@@ -32,6 +32,11 @@ def namespace_pays(pod: Object) -> str | None:
     return namespace
 
 
+def is_gated(pod: Object) -> bool:
+    """Whether it may not run yet, and holds nothing."""
+    return bool(pod["spec"].get("schedulingGates"))
+
+
 class LivePods:
     """Fed with each version of each pod in the order of one watch; answers at any time.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.plan import job_document, node_document
+from admission.cli.demo.manifests import ENDLESS, PATHS, document
+from admission.cli.demo.plan import node_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from admission.cli.demo.account import Account
     from admission.cli.demo.plan import Plan, PlannedJob
     from admission.cluster.client import Client
 
@@ -26,18 +28,36 @@ async def prepare(client: Client, plan: Plan) -> None:
         await client.create("/api/v1/nodes", node_document(plan, number))
 
 
-async def submit(client: Client, plan: Plan, elapsed: Callable[[], float]) -> None:
+def operated(plan: Plan) -> tuple[str, ...]:
+    """The custom resources of a plan."""
+    return tuple(kind for kind in plan.kinds if kind != "pod")
+
+
+async def submit(client: Client, plan: Plan, account: Account, elapsed: Callable[[], float]) -> None:
     """Create each Job of the plan at its time of arrival, or as soon after it as the API server takes it.
 
-    `elapsed` gives real seconds since the start.
+    What would run for ever is deleted by its user when it has run for its time. `elapsed` gives real seconds since the
+    start.
     """
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(min(_AT_ONCE, len(plan.jobs))):
-            users.create_task(_user(client, plan, jobs, elapsed))
+            users.create_task(_user(client, plan, account, jobs, elapsed))
+        for job in plan.jobs:
+            if job.kind in ENDLESS:
+                users.create_task(_ended(client, plan, account, job))
 
 
-async def _user(client: Client, plan: Plan, jobs: Iterator[PlannedJob], elapsed: Callable[[], float]) -> None:
+async def _user(
+    client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob], elapsed: Callable[[], float]
+) -> None:
     for job in jobs:
         await asyncio.sleep(max(0.0, job.arrival - elapsed()))
-        await client.create(f"/apis/batch/v1/namespaces/{job.team}/jobs", job_document(plan, job))
+        await client.create(PATHS[job.kind].format(job.team), document(plan, job))
+        account.submitted(f"{job.team}/{job.name}")
+
+
+async def _ended(client: Client, plan: Plan, account: Account, job: PlannedJob) -> None:
+    await account.wholes.all_there(job)
+    await asyncio.sleep(job.run_seconds / plan.speed)
+    await client.delete(f"{PATHS[job.kind].format(job.team)}/{job.name}")

@@ -50,7 +50,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A Job of `pods` pods side by side that run for `run_seconds` of sandbox time.
+    """A Job, or an object of another `kind`, of `pods` pods side by side that run for `run_seconds` of sandbox time.
 
     `requests` are of one pod. `arrival` is in real seconds after the start; the Jobs of a plan are in its order.
     """
@@ -61,6 +61,7 @@ class PlannedJob:
     requests: Mapping[str, int]
     run_seconds: float
     arrival: float = 0.0
+    kind: str = "Job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ class Plan:
     preemption: bool = False
     """Whether quota is taken back from who borrows it, and from lower priorities of the same team."""
 
+    kinds: tuple[str, ...] = ()
+    """The kinds that are queued beside Jobs, as the setting `integrations` names them."""
+    things: str = "Jobs"
+    """What its jobs are called."""
+
     @property
     def evicts(self) -> bool:
         """Whether a Job that runs may have to wait again."""
@@ -89,7 +95,8 @@ class Plan:
     @property
     def settings(self) -> Document:
         """What `sluice serve` has to be told beside where everything is."""
-        return {"fairSharing": {"enable": True}} if self.fair_sharing else {}
+        kinds = {"integrations": {"frameworks": ["batch/job", *self.kinds]}} if self.kinds else {}
+        return {"fairSharing": {"enable": True}} | kinds if self.fair_sharing else kinds
 
     @property
     def resources(self) -> tuple[str, ...]:

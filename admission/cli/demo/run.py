@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from admission.cli.demo.account import Account
 from admission.cli.demo.children import alongside, guarded
 from admission.cli.demo.closing import Costs, close
-from admission.cli.demo.load import prepare, submit
+from admission.cli.demo.load import operated, prepare, submit
 from admission.cli.demo.observer import Observer
 from admission.cli.demo.page import Page
 from admission.cli.demo.plan import queue_documents
@@ -39,7 +39,7 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
         terminal.say("Starting a sandbox and Sluice, each in a process of its own ...")
-        cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed))
+        cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed, kinds=operated(plan)))
         serving = await stack.enter_async_context(running_sluice(directory, cluster, settings=plan.settings))
         await stack.enter_async_context(guarded(serving.child))
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
@@ -54,7 +54,7 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
         terminal.say(f"Dashboard at {serving.server}/ui/ (a certificate of the demo's own), token {serving.token}")
         before = await _costs(client, serving)
         with terminal:
-            async with alongside(page.run()), alongside(submit(client, plan, observer.elapsed)):
+            async with alongside(page.run()), alongside(submit(client, plan, account, observer.elapsed)):
                 await _until_done(account, observer, terminal)
         elapsed = observer.elapsed()
         closing = close(account, await _costs_since(before, client, serving), elapsed)

@@ -19,7 +19,7 @@ from admission.cluster.client import Client
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
 SLUICE_USER: Final = "sluice"
@@ -72,10 +72,17 @@ class Sluice:
 
 
 @asynccontextmanager
-async def running_sandbox(directory: Path, *, speed: float, controllers: bool = True) -> AsyncIterator[Cluster]:
-    """A sandbox without nodes. Raises ChildDied if it ends by itself at any time."""
+async def running_sandbox(
+    directory: Path, *, speed: float, controllers: bool = True, kinds: Iterable[str] = ()
+) -> AsyncIterator[Cluster]:
+    """A sandbox without nodes; `kinds`: custom resources that it serves, with an operator each.
+
+    Raises ChildDied if it ends by itself at any time.
+    """
     folder = directory / "sandbox"
     arguments = ["sandbox", "--directory", str(folder), "--speed", f"{speed:g}", "--nodes", "0"]
+    for kind in kinds:
+        arguments += ["--kind", kind]
     if not controllers:
         arguments.append("--no-controllers")
     async with (

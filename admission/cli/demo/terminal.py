@@ -88,7 +88,8 @@ class Terminal:
     def _lines(self, account: Account, elapsed: float) -> list[tuple[str, int]]:
         """Each line with its length on the screen, which its colours do not add to."""
         waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
-        text = f"{elapsed:4.0f} s   Jobs: {waiting:5} waiting {running:5} running {done:5} done"
+        what = account.plan.things.capitalize()
+        text = f"{elapsed:4.0f} s   {what}: {waiting:5} waiting {running:5} running {done:5} done"
         failed = account.count(Phase.FAILED)
         alarm = (f" {failed} FAILED" if failed else "") + (" QUOTA EXCEEDED" if account.live.broken else "")
         lines = [("", 0), (self._paint("bold", text) + self._paint("bad", alarm), len(text + alarm)), ("", 0)]

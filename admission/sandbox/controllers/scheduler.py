@@ -20,6 +20,11 @@ Key = tuple[str, str]
 # Pods that arrive together are placed together, after this pause (wall seconds).
 _WALL_PAUSE = 0.005
 _FAKE = "kwok.x-k8s.io/node"
+_NAMES = ("default-scheduler", "volcano")
+"""The `schedulerName` of the pods that are placed; of others only the room is counted.
+
+Two schedulers that do not know of each other would give the same room away.
+"""
 
 
 def is_pretend(node: Object) -> bool:
@@ -50,10 +55,8 @@ class Scheduler(Controller[str]):
 
     plurals = ("nodes", "pods")
 
-    def __init__(self, local: LocalClient, clock: Clock, *, name: str = "default-scheduler") -> None:
-        """`name` is the `schedulerName` of the pods that it places; of all others it only counts their room."""
+    def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
-        self._name = name
         self._nodes: dict[str, Object] = {}
         self._free: dict[str, dict[str, int]] = {}
         self._placed: dict[str, tuple[str, Shape]] = {}
@@ -93,7 +96,7 @@ class Scheduler(Controller[str]):
             self._place(uid, node, shape_of(spec))
         if gone or node is not None or "schedulingGates" in spec or "deletionTimestamp" in metadata:
             self._forget(key)
-        elif key not in self._waiting and spec["schedulerName"] == self._name:
+        elif key not in self._waiting and spec["schedulerName"] in _NAMES:
             never = start_of(pod) == "unscheduled"
             text = self._waiting[key] = shape_key(spec) + (b" never" if never else b"")
             if text not in self._queues:

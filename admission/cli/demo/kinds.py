@@ -1,0 +1,45 @@
+"""The third scene: RayClusters, what TorchX submits, StatefulSets and Jobs in one cohort, each started as a whole."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from admission.cli.demo.plan import Nodes, Plan, PlannedJob, Team
+
+_GIB: Final = 2**30
+_NODE: Final = {"cpu": 10_000, "memory": 10 * _GIB}
+_POD: Final = {"cpu": 2_000, "memory": 2 * _GIB}
+
+# Team, kind, how many, and pods of each.
+_TEAMS: Final = (
+    ("rayclusters", "RayCluster", 14, 7),
+    ("torchx", "VolcanoJob", 14, 8),
+    ("statefulsets", "StatefulSet", 14, 6),
+    ("jobs", "Job", 12, 10),
+)
+
+
+def of_kinds(*, speed: float = 60.0, seed: int = 1) -> Plan:
+    """Four teams, each with another kind and a fourth of 28 nodes, who lend each other what is idle."""
+    chance = random.Random(seed)
+    own = {resource: 7 * amount for resource, amount in _NODE.items()}
+    return Plan(
+        title=f"{sum(count for *_, count, _ in _TEAMS)} objects of four kinds: each starts as a whole",
+        notes=(
+            "A pretend KubeRay and a pretend Volcano run RayClusters and what TorchX submits.",
+            "The pods of a StatefulSet are a group.",
+        ),
+        teams=tuple(Team(name, own, None, f"{name}-work", 0) for name, *_ in _TEAMS),
+        nodes=Nodes(28, _NODE),
+        jobs=tuple(
+            PlannedJob(f"{name}-{number:02}", name, pods, _POD, round(180 * chance.uniform(0.8, 1.2), 1), kind=kind)
+            for number in range(max(count for *_, count, _ in _TEAMS))
+            for name, kind, count, pods in _TEAMS
+            if number < count
+        ),
+        speed=speed,
+        shown=("cpu",),
+        kinds=("pod", "ray.io/raycluster", "batch.volcano.sh/job"),
+        things="objects",
+    )

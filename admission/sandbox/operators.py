@@ -1,0 +1,68 @@
+"""Custom resources in the sandbox: the definitions of kinds that Sluice knows, and a pretend operator for each."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from admission.kinds import all_kinds
+from admission.kinds.declared import DeclaredKind
+from admission.sandbox.apiserver.errors import SandboxError
+from admission.sandbox.background import background
+from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
+from admission.sandbox.controllers.operator import Operator
+from admission.sandbox.controllers.volcano import VolcanoController
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from admission.kinds.base import Kind
+    from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.controllers.base import Controller
+    from admission.sandbox.sandbox import Sandbox
+
+_USER = "system:serviceaccount:operators:operator"
+_GROUPED = {
+    ("batch.volcano.sh", "Job"): VolcanoController,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LeaderWorkerSetController,
+}
+
+
+def definition(kind: Kind, version: str | None = None) -> Object:
+    """The definition of a kind, in all versions or one, which lets any fields pass."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    versions = [
+        {"name": version, "served": True, "storage": number == 0, "schema": {"openAPIV3Schema": schema},
+         "subresources": {"status": {}}}
+        for number, version in enumerate(kind.versions if version is None else (version,))
+    ]  # fmt: skip
+    names = {"plural": kind.plural, "kind": kind.kind, "singular": kind.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": versions},
+    }
+
+
+@asynccontextmanager
+async def operated(sandbox: Sandbox, names: Iterable[str]) -> AsyncIterator[None]:
+    """In the block the kinds of these names (`ray.io/raycluster`) are served, and have an operator each.
+
+    Raises InvalidObject for a name that Sluice does not know, SandboxError for one that nobody pretends.
+    """
+    client, user = sandbox.local("system:admin"), sandbox.local(_USER)
+    running: dict[str, Controller[tuple[str, str]]] = {}
+    for name in dict.fromkeys(names):
+        (kind,) = all_kinds(frameworks=(name,))
+        grouped = _GROUPED.get((kind.group, kind.kind))
+        if grouped is not None:
+            running[name] = grouped(user, sandbox.clock)
+        elif isinstance(kind, DeclaredKind):
+            running[name] = Operator(user, sandbox.clock, kind)
+        else:
+            raise SandboxError(f"The sandbox has no operator for {name}.")
+        await client.create("customresourcedefinitions", "", definition(kind))
+    async with background(**{name: each.run() for name, each in running.items()}):
+        yield
