@@ -177,7 +177,10 @@ class Assigner:
         if last == len(part.options) - 1:
             last = -1
         if last:
-            best = {resource: choice._replace(tried=last) for resource, choice in best.items()}
+            best = {
+                resource: Choice(flavor, fr, mode, borrow, last)
+                for resource, (flavor, fr, mode, borrow, _) in best.items()
+            }
         return best, [] if best_grade.possibility is Possibility.FIT else causes
 
     def _start(self, group: Group, part: Part) -> int:

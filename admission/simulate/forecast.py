@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from admission.engine import Engine, WorkloadAdmitted, WorkloadGone
+from admission.engine import Engine, WorkloadAdmitted, WorkloadGone, WorkloadPending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Scene:
 
     policy: Policy
     events: Sequence[Event]
-    """That bring an engine to the state of now, in their order."""
+    """That bring an engine to the state of now, in their order, those of workloads last."""
     now: float
     limits: Mapping[str, float]
     """By uid: seconds after its start at which a workload is stopped."""
@@ -57,7 +57,12 @@ class _Future:
 
     def play(self, on_time: Callable[[], bool]) -> Starts:
         scene, engine = self._scene, self._engine
+        arranged = False
         for event in scene.events:
+            if not arranged and isinstance(event, WorkloadPending | WorkloadAdmitted):
+                # Of queues that are still news each workload would be queued twice.
+                engine.arrange(scene.now)
+                arranged = True
             engine.observe(event, now=scene.now)
             if isinstance(event, WorkloadAdmitted) and not self._runs(event.workload, event.at):
                 return {}

@@ -6,15 +6,21 @@ quota. Whoever has to wait gets an estimate at once, made of nothing but what wa
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import os
 import statistics
+import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
+from admission.cli.configuration.settings import load_settings
+from admission.cli.serve.estimates import Estimates
 from admission.engine import (
     Engine,
     NamespaceChanged,
@@ -25,15 +31,21 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.model.manifests import parse_manifest
-from admission.model.workload import Admission, PodSet, Workload
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.calibration import Calibration, Claim, Range
 from admission.simulate.durations import Durations
 from admission.simulate.forecast import Scene, play
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.errors import AlreadyExists
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.store import Store
 from tests.benchmarks.measure import Figure, Skipped, at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from admission.controller import Controller
     from admission.engine import Event
     from admission.model.queues import QueueObject
 
@@ -68,7 +80,7 @@ async def run() -> list[Figure]:
     started = time.perf_counter()
     Replay(pods).run()
     seconds = time.perf_counter() - started
-    return [*_quality(pods, seconds), await _cost()]
+    return [*_quality(pods, seconds), await _cost(), *await _beside_decisions()]
 
 
 def _quality(pods: list[_Pod], seconds: float) -> list[Figure]:
@@ -218,6 +230,65 @@ async def _cost() -> Figure:
     seconds = time.process_time() - started
     assert len(starts) == waiting, "every one of them is to start"
     return at_most(f"one future of {waiting} that wait, to the last one", seconds, 1.0, "s of processor time")
+
+
+async def _beside_decisions() -> list[Figure]:
+    """The same number from a database, by the process that does it for `serve`, and what the deciding one does for it.
+
+    That is told in processor time of its thread between two turns of others, which no busy machine disturbs.
+    """
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        url = f"sqlite:///{Path(folder) / 'sluice.db'}"
+        await migrate(url)
+        controller = SimpleNamespace(
+            engine=lambda: SimpleNamespace(waiting=_PENDING),
+            namespaces=lambda: {"ns": {}},
+            time_limits=lambda: {f"w{number}": 600.0 for number in range(_PENDING)},
+        )
+        estimates = Estimates(load_settings({"database_url": url}), cast("Controller", controller), interval=0.0)
+        async with Store.open(url) as store:
+            epoch, began = await store.lead("benchmark", elected=True), time.time() - _PENDING
+            await _commit(store, epoch, range(_PENDING), State.PENDING, began)
+            running = asyncio.create_task(estimates.run())
+            await _until(lambda: estimates.cpu_seconds > 0)
+            # Ranges are told once some have started for which there was an estimate.
+            await _commit(store, epoch, range(100), State.ADMITTED, began)
+            longest = await _until(lambda: estimates.of("w5000") is not None)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return [
+        at_most(f"{_PENDING} estimates from the database, whole", estimates.cpu_seconds, 1.0, "s of processor time"),
+        at_most("longest that decisions wait for them", 1000 * longest, 20.0, "ms", 1),
+    ]
+
+
+async def _until(done: Callable[[], bool]) -> float:
+    """The longest that this thread has worked in one go meanwhile (s)."""
+    longest = 0.0
+    while not done():
+        before = time.thread_time()
+        await asyncio.sleep(0.001)
+        longest = max(longest, time.thread_time() - before)
+    return longest
+
+
+async def _commit(store: Store, epoch: int, numbers: range, state: State, began: float) -> None:
+    for number in range(10):
+        for one in _queue(f"q{number}", {"cpu": 500_000, "memory": 0, _GPU: 0}):
+            with suppress(AlreadyExists):
+                await store.queues.create(one, author=Author("benchmark"))
+    for first in range(numbers.start, numbers.stop, 2000):
+        records, opened = [], []
+        for number in numbers[first : first + 2000]:
+            requests = {"cpu": 1000 * (1 + number % 9), "memory": 0, _GPU: 0}
+            queue, shaped = f"q{number % 10}", (PodSet("main", 1, requests),)
+            workload = Workload(f"w{number}", "ns", f"w{number}", queue, 0, began + number, shaped)
+            at = time.time() if state is State.ADMITTED else None
+            records.append(WorkloadRecord(workload, state, began + number, queue, admitted_at=at))
+            if at is not None:
+                held = PodSetAssignment("main", dict.fromkeys(requests, "default"), requests, 1)
+                opened.append(Opened(workload, Admission(queue, (held,)), at))
+        await store.commit(Changes(tuple(records), opened=tuple(opened)), epoch=epoch)
 
 
 def _pods() -> list[_Pod]:

@@ -46,8 +46,8 @@ class Estimates:
         self._at = 0.0
         self._starts: Mapping[str, list[float]] = {}
         self._share_held: float | None = None
-        self._cpu_seconds = 0.0
-        """What the last estimates have taken."""
+        self.cpu_seconds = 0.0
+        """Processor time that the last ones have taken, in a process of their own."""
 
     def of(self, uid: str) -> StartEstimate | None:
         """The estimate for a workload; None if there is none."""
@@ -71,7 +71,7 @@ class Estimates:
                     log.warning("starts are not estimated now: the process that does it failed (%r)", error)
                     self._starts = {}
                     await self._end()
-                pause = max(self._interval, self._cpu_seconds / SHARE)
+                pause = max(self._interval, self.cpu_seconds / SHARE)
         finally:
             await self._end()
 
@@ -89,7 +89,7 @@ class Estimates:
         if "error" in answer:
             log.debug("starts are not estimated now: %s", answer["error"])
             return
-        self._cpu_seconds = answer["cpuSeconds"]
+        self.cpu_seconds = answer["cpuSeconds"]
         self._at, self._starts, self._share_held = answer["at"], answer["starts"], answer["shareHeld"]
 
     async def _started(self) -> Process:

@@ -7,6 +7,7 @@ and output. It ends when its input does. What it takes is not taken from decisio
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -77,6 +78,7 @@ def _setting(model: Any, value: Any) -> Any:
 def main() -> None:
     """The process."""
     os.nice(10)
+    gc.set_threshold(500_000)  # nearly all that a look into the future makes lasts as long as it, and then goes at once
     line = sys.stdin.buffer.readline()
     if not line:
         return
