@@ -8,9 +8,10 @@ import orjson
 
 from admission.kinds.base import KUEUE, SUBMITTED_BY
 from admission.kinds.grouping import GROUP_NAME
+from admission.kinds.patches import pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from admission.kinds.base import Kind
 
@@ -40,10 +41,23 @@ def shows_odd_queue_label(variable: str, kind: Kind) -> str:
     return f"(has({labels}) && {labels}.exists(key, key.matches('{queue_like(kind)}')))"
 
 
-def is_queued(variable: str, kind: Kind) -> str:
+def by_kind(kinds: Sequence[Kind], expression: Callable[[Kind], str]) -> str:
+    """What differs between kinds: the expression of that which a request is about."""
+    names: dict[str, list[str]] = {}
+    for kind in kinds:
+        names.setdefault(expression(kind), []).append(f"{kind.group}/{kind.plural}")
+    texts = sorted(names, key=lambda text: len(names[text]))
+    result = texts.pop()
+    for text in reversed(texts):
+        quoted = orjson.dumps(names[text]).decode()
+        result = f"(request.resource.group + '/' + request.resource.resource in {quoted} ? {text} : {result})"
+    return result
+
+
+def is_queued(variable: str, kinds: Sequence[Kind]) -> str:
     """Whether an object names a queue, and is one that Sluice starts."""
-    named = " || ".join(f"{label(variable, key)} != ''" for key in kind.conventions.queue_labels)
-    return f"(({named}) && {is_own(variable, kind)})"
+    named = " || ".join(f"{label(variable, key)} != ''" for key in kinds[0].conventions.queue_labels)
+    return f"(({named}) && {by_kind(kinds, lambda kind: is_own(variable, kind))})"
 
 
 def names_no_queue(variable: str, key: str) -> str:
@@ -63,9 +77,45 @@ def is_own(variable: str, kind: Kind) -> str:
     return f"({absent} || {steps[-1]} == '{manager}')"
 
 
-def is_suspended(variable: str) -> str:
-    """Whether it makes no pods."""
-    return f"(has({variable}.spec.suspend) && {variable}.spec.suspend)"
+def is_suspended(variable: str, paths: Sequence[Sequence[str]]) -> str:
+    """Whether it makes no pods: by the first of these fields that is there."""
+    result = "false"
+    for path in reversed(paths):
+        result = f"({_has(variable, path)} ? {'.'.join((variable, *path))} : {result})"
+    return result
+
+
+def suspending(paths: Sequence[Sequence[str]]) -> str:
+    """The list of JSON patches that set these fields of the object, and their parents where they are not there."""
+    steps = []
+    for path in paths:
+        for depth in range(1, len(path)):
+            absent = f"!{_has('object', path[:depth])}"
+            steps.append(f"({absent} ? [{patch_of(pointer(*path[:depth]), '{}')}] : [])")
+        steps.append(f"[{patch_of(pointer(*path), 'true')}]")
+    return f"({' + '.join(steps)})"
+
+
+def patch_of(path: str, value: str) -> str:
+    """A JSON patch that adds what an expression gives."""
+    return f"JSONPatch{{op: 'add', path: '{path}', value: {value}}}"
+
+
+def claims_owner(kind: Kind, kinds: Iterable[Kind]) -> str:
+    """Whether an object names as its controller one of a kind that may be queued, and that makes such objects."""
+    owners = [
+        f"(o.kind == '{each.kind}' && o.apiVersion.startsWith('{each.group}/'))"
+        for each in kinds
+        if each.makes(kind.group, kind.kind)
+    ]
+    references = "object.metadata.ownerReferences"
+    claimed = f"{references}.exists(o, has(o.controller) && o.controller && ({' || '.join(owners)}))"
+    return f"(has({references}) && {claimed})" if owners else "false"
+
+
+def _has(variable: str, path: Sequence[str]) -> str:
+    steps = [f"has({'.'.join((variable, *path[:depth]))})" for depth in range(1, len(path) + 1)]
+    return f"({' && '.join(steps)})"
 
 
 def label(variable: str, key: str) -> str:
@@ -114,7 +164,7 @@ def made_by_users(kinds: Iterable[Kind]) -> str:
     return f"{made} && (request.userInfo.username != {job} || {grouped})"
 
 
-def decisive(kind: Kind) -> str:
+def decisive(*kinds: Kind) -> str:
     """Whether a request is a creation, or touches anything that the gate looks at."""
 
     def labels(variable: str) -> str:
@@ -124,7 +174,10 @@ def decisive(kind: Kind) -> str:
     differs = [
         "object.spec != oldObject.spec",
         f"{labels('object')} != {labels('oldObject')}",
-        *(" != ".join(_value(each, key, missing="null") for each in annotations) for key in kind.annotations),
+        *(
+            " != ".join(_value(each, key, missing="null") for each in annotations)
+            for key in dict.fromkeys(key for kind in kinds for key in kind.annotations)
+        ),
     ]
     return f"request.operation == 'CREATE' || {' || '.join(differs)}"
 

@@ -10,9 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, SUBMITTED_BY
+from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.declared import DeclaredKind
+from admission.kinds.patches import pointer
+from admission.kinds.registry import holds_items
 from webhooks.expressions import (
     ALIVE,
+    by_kind,
+    claims_owner,
     decisive,
     is_own,
     is_queued,
@@ -20,14 +25,16 @@ from webhooks.expressions import (
     label,
     names_no_queue,
     not_by,
+    patch_of,
     pods,
     replaces_failed,
     shows_queue_label,
     submitter,
+    suspending,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.rules import QueueRule
@@ -38,19 +45,43 @@ VALIDATING: Final = "ValidatingAdmissionPolicy"
 
 _LABELS: Final = {"app.kubernetes.io/name": "sluice"}
 _WAITS: Final = (
-    "'this Job waits in a queue: Sluice starts it when there is quota; sluice why ' + object.metadata.name + ' -n ' + "
-    "object.metadata.namespace"
+    "'this ' + request.kind.kind + ' waits in a queue: Sluice starts it when there is quota; sluice why ' + "
+    "object.metadata.name + ' -n ' + object.metadata.namespace"
 )
-_RUNNING: Final = "the queue of a running Job stays as it is; suspend it before you move it"
+_RUNNING: Final = "'the queue of a running ' + request.kind.kind + ' stays as it is; suspend it before you move it'"
 _MORE_PODS: Final = "a running Job gets no more pods than it has; suspend it in the same request to ask for more"
 _REPLACEMENT: Final = "podReplacementPolicy of a running Job stays Failed, as its start has set it"
 _OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
-_LEAVES: Final = "all Jobs of this namespace are queued: name another queue instead of taking the label away"
+_LEAVES: Final = "everything in this namespace is queued: name another queue instead of taking the label away"
 
 
 def are_written_for(kind: Kind) -> bool:
-    """Whether there are policies for a kind: for Jobs; what else is queued is gated by webhooks."""
+    """Whether there are policies for a kind: for what has a suspend field; what else is queued is gated by webhooks."""
+    return is_job(kind) or (isinstance(kind, DeclaredKind) and not holds_items(kind))
+
+
+def sorts(kinds: Iterable[Kind]) -> list[tuple[Kind, ...]]:
+    """The kinds that policies are written for, as they share them: Jobs, and all others.
+
+    So the names of the policies are always the same, whatever kinds are on.
+    """
+    written = [kind for kind in kinds if are_written_for(kind)]
+    jobs, others = tuple(filter(is_job, written)), tuple(kind for kind in written if not is_job(kind))
+    return [sort for sort in (jobs, others) if sort]
+
+
+def is_job(kind: Kind) -> bool:
+    """Whether it is batch/v1 Job."""
     return (kind.group, kind.kind) == ("batch", "Job")
+
+
+def _fields(kind: Kind) -> tuple[tuple[str, ...], ...]:
+    """Where the suspend field is, in each version of the definition."""
+    return (kind.form.suspend, *kind.form.suspend_older) if isinstance(kind, DeclaredKind) else (("spec", "suspend"),)
+
+
+def _suspended(variable: str, kinds: Sequence[Kind]) -> str:
+    return by_kind(kinds, lambda kind: is_suspended(variable, _fields(kind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,74 +110,78 @@ class Scope:
         return {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values}
 
 
-def gate(kind: Kind, scope: Scope) -> list[Object]:
-    """The policies, each with its binding, that gate Jobs with a queue label and keep them gated."""
-    namespaces, name = scope.namespaces(), f"{kind.plural}.gate.sluice.dev"
-    joins = f"(oldObject != null && {is_suspended('oldObject')} && !{is_queued('oldObject', kind)})"
+def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
+    """The policies, each with its binding, that gate what has a queue label and keep it gated.
+
+    `kinds`: those of one of the `sorts`; `owners`: all that are on, of whose objects one of these may be a part.
+    """
+    namespaces = scope.namespaces()
+    joins = f"(oldObject != null && {_suspended('oldObject', kinds)} && !{is_queued('oldObject', kinds)})"
     mutating = _policy(
         MUTATING,
-        name,
-        kind,
+        f"{_name(kinds)}.gate.sluice.dev",
+        kinds,
         namespaces,
         operations=["CREATE", "UPDATE"],
         conditions={
             "not-sluice": not_by(scope.own_usernames),
-            "queued": is_queued("object", kind),
+            "queued": is_queued("object", kinds),
             "arrives": f"request.operation == 'CREATE' || {joins}",
         },
-        spec=_suspends({}),
+        spec=_suspends({}, kinds, owners),
     )
     keeping = _policy(
         VALIDATING,
-        f"{kind.plural}.keep.sluice.dev",
-        kind,
+        f"{_name(kinds)}.keep.sluice.dev",
+        kinds,
         namespaces,
         operations=["CREATE", "UPDATE"],
         conditions={
             "not-sluice": not_by(scope.own_usernames),
-            "queued": f"[object, oldObject].exists(o, o != null && {shows_queue_label('o', kind)})",
+            "queued": f"[object, oldObject].exists(o, o != null && {shows_queue_label('o', kinds[0])})",
             "alive": ALIVE,
-            "decisive": decisive(kind),
+            "decisive": decisive(*kinds),
         },
-        spec={"variables": _variables(kind), "validations": _validations(kind)},
+        spec={"variables": _variables(kinds), "validations": _validations(kinds)},
     )
     return [*mutating, *keeping]
 
 
-def managed_gate(kind: Kind, scope: Scope) -> list[Object]:
-    """What gates Jobs without a queue label in managed namespaces: they are given the one of the default LocalQueue."""
+def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
+    """What gates what has no queue label in managed namespaces: it is given the one of the default LocalQueue."""
     return _policy(
         MUTATING,
-        f"{kind.plural}.managed.gate.sluice.dev",
-        kind,
+        f"{_name(kinds)}.managed.gate.sluice.dev",
+        kinds,
         scope.managed_namespaces(),
         operations=["CREATE"],
-        conditions=unlabelled(kind),
-        spec=_suspends({QUEUE_NAME: DEFAULT_QUEUE}),
+        conditions=unlabelled(*kinds),
+        spec=_suspends({QUEUE_NAME: DEFAULT_QUEUE}, kinds, owners),
     )
 
 
-def unlabelled(kind: Kind) -> dict[str, str]:
-    """The match conditions for what has no queue label and is one of Sluice's kind."""
-    return {"unlabelled": f"{is_own('object', kind)} && !{shows_queue_label('object', kind)}"}
+def unlabelled(*kinds: Kind) -> dict[str, str]:
+    """The match conditions for what has no queue label and is one of Sluice's kinds."""
+    own = by_kind(kinds, lambda kind: is_own("object", kind))
+    return {"unlabelled": f"{own} && !{shows_queue_label('object', kinds[0])}"}
 
 
-def managed_keeping(kind: Kind, scope: Scope) -> list[Object]:
-    """What lets nobody but Sluice start a Job in managed namespaces, nor take one out of its queue."""
+def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
+    """What lets nobody but Sluice start anything in managed namespaces, nor take it out of its queue."""
     return _policy(
         VALIDATING,
-        f"{kind.plural}.managed.keep.sluice.dev",
-        kind,
+        f"{_name(kinds)}.managed.keep.sluice.dev",
+        kinds,
         scope.managed_namespaces(),
         operations=["CREATE", "UPDATE"],
         conditions={
             "not-sluice": not_by(scope.own_usernames),
-            "job-controller": is_own("object", kind),
+            "job-controller": by_kind(kinds, lambda kind: is_own("object", kind)),
             "alive": ALIVE,
-            "decisive": decisive(kind),
+            "decisive": decisive(*kinds),
         },
         spec={
-            "variables": _variables(kind),
+            "variables": _variables(kinds),
             "validations": [
                 _validation("!variables.wasSuspended || variables.suspended", message_expression=_WAITS),
                 _validation("!variables.wasQueued || variables.queued", message=_LEAVES),
@@ -155,32 +190,43 @@ def managed_keeping(kind: Kind, scope: Scope) -> list[Object]:
     )
 
 
-def _variables(kind: Kind) -> list[Object]:
+def _name(kinds: Sequence[Kind]) -> str:
+    return "jobs" if is_job(kinds[0]) else "kinds"
+
+
+def _variables(kinds: Sequence[Kind]) -> list[Object]:
     variables = {
-        "suspended": is_suspended("object"),
+        "suspended": _suspended("object", kinds),
         # What is new, and what asks to run at once, was never let in.
-        "wasSuspended": f"oldObject == null || {is_suspended('oldObject')}",
-        "queued": is_queued("object", kind),
-        "wasQueued": f"oldObject != null && {is_queued('oldObject', kind)}",
+        "wasSuspended": f"oldObject == null || {_suspended('oldObject', kinds)}",
+        "queued": is_queued("object", kinds),
+        "wasQueued": f"oldObject != null && {is_queued('oldObject', kinds)}",
     }
     return [{"name": name, "expression": expression} for name, expression in variables.items()]
 
 
-def _validations(kind: Kind) -> list[Object]:
-    labels = kind.conventions.queue_labels
+def _validations(kinds: Sequence[Kind]) -> list[Object]:
+    labels = kinds[0].conventions.queue_labels
     same_labels = " && ".join(f"{label('object', key)} == {label('oldObject', key)}" for key in labels)
-    no_more = f"{pods('object')} <= {pods('oldObject')}"
-    same_replacement = f"!{replaces_failed('oldObject')} || {replaces_failed('object')}"
     not_running = "!(variables.queued || variables.wasQueued) || variables.wasSuspended"
+    of_jobs = [
+        _validation(
+            f"{not_running} || variables.suspended || {pods('object')} <= {pods('oldObject')}", message=_MORE_PODS
+        ),
+        _validation(
+            f"{not_running} || variables.suspended || !{replaces_failed('oldObject')} || {replaces_failed('object')}",
+            message=_REPLACEMENT,
+        ),
+    ]
     return [
         _validation(
             "!(variables.queued || variables.wasQueued) || !variables.wasSuspended || variables.suspended",
             message_expression=_WAITS,
         ),
         {"expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}", "message": _OURS},
-        _validation(f"{not_running} || ({same_labels})", message=_RUNNING),
-        _validation(f"{not_running} || variables.suspended || {no_more}", message=_MORE_PODS),
-        _validation(f"{not_running} || variables.suspended || {same_replacement}", message=_REPLACEMENT),
+        _validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
+        # Of other kinds no expression says how many pods there are: the controller stops what has grown.
+        *(of_jobs if is_job(kinds[0]) else []),
         *(
             {
                 "expression": f"!{names_no_queue('object', key)} || "
@@ -197,24 +243,36 @@ def _validation(expression: str, *, message: str = "", message_expression: str =
     return {"expression": expression, **says, "reason": "Forbidden"}
 
 
-def _suspends(labels: Mapping[str, str]) -> Object:
-    """The mutation that suspends a Job and notes who asked, beside giving it labels."""
-    given = ", ".join(f"'{key}': '{value}'" for key, value in labels.items())
-    metadata = f"annotations: {{'{SUBMITTED_BY}': request.userInfo.username}}"
-    if given:
-        metadata = f"labels: {{{given}}}, {metadata}"
-    expression = f"Object{{metadata: Object.metadata{{{metadata}}}, spec: Object.spec{{suspend: true}}}}"
+def _suspends(labels: Mapping[str, str], kinds: Sequence[Kind], owners: Sequence[Kind]) -> Object:
+    """The mutation that suspends an object and notes who asked, beside giving it labels.
+
+    What would run at once, and claims an owner that may be queued, gets the mark by which the controller starts it.
+    """
+    submitted = pointer("metadata", "annotations", SUBMITTED_BY)
+    parts = [_parent("annotations"), f"[{patch_of(submitted, 'request.userInfo.username')}]"]
+    if labels:
+        given = (patch_of(pointer("metadata", "labels", key), f"'{value}'") for key, value in labels.items())
+        parts += [_parent("labels"), f"[{', '.join(given)}]"]
+    claims = by_kind(kinds, lambda kind: claims_owner(kind, owners))
+    if claims != "false":
+        mark = patch_of(pointer("metadata", "annotations", START_WITH_OWNER), "'true'")
+        parts.append(f"(!{_suspended('object', kinds)} && {claims} ? [{mark}] : [])")
+    parts.append(by_kind(kinds, lambda kind: suspending(_fields(kind))))
     return {
         # Others that come later may start what was gated.
         "reinvocationPolicy": "IfNeeded",
-        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(parts)}}],
     }
+
+
+def _parent(field: str) -> str:
+    return f"(has(object.metadata.{field}) ? [] : [{patch_of(f'/metadata/{field}', '{}')}])"
 
 
 def _policy(
     policy_kind: str,
     name: str,
-    kind: Kind,
+    kinds: Sequence[Kind],
     namespaces: Object,
     *,
     operations: list[str],
@@ -222,10 +280,12 @@ def _policy(
     spec: Object,
 ) -> list[Object]:
     """A policy and its binding of the same name."""
-    rule = {"apiGroups": [kind.group], "apiVersions": list(kind.versions), "scope": "Namespaced"}
-    rules = [{**rule, "operations": operations, "resources": [kind.plural]}]
-    if policy_kind == VALIDATING:  # labels and annotations are writable through the status, too
-        rules.append({**rule, "operations": ["UPDATE"], "resources": [f"{kind.plural}/status"]})
+    rules = []
+    for kind in kinds:
+        rule = {"apiGroups": [kind.group], "apiVersions": list(kind.versions), "scope": "Namespaced"}
+        rules.append({**rule, "operations": operations, "resources": [kind.plural]})
+        if policy_kind == VALIDATING:  # labels and annotations are writable through the status, too
+            rules.append({**rule, "operations": ["UPDATE"], "resources": [f"{kind.plural}/status"]})
     policy = {
         "apiVersion": API,
         "kind": policy_kind,

@@ -15,7 +15,7 @@ from admission.cluster.desired import Found, bring
 from admission.cluster.errors import NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
-from webhooks.policies import MUTATING, VALIDATING, are_written_for, gate, managed_gate, managed_keeping
+from webhooks.policies import MUTATING, VALIDATING, are_written_for, gate, is_job, managed_gate, managed_keeping, sorts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -168,14 +168,13 @@ class Standing:
         if by_policies:
             wanted = [self._of_others(configuration) for configuration in wanted if any(self._others())]
         managed = self.scope.managed is not None
-        for kind in self.kinds:
-            if not are_written_for(kind):
-                continue
+        for kinds in sorts(self.kinds):
             if by_policies:
-                wanted += gate(kind, self.scope)
-                wanted += managed_gate(kind, self.scope) if managed else []
-            if managed and _PLURALS[VALIDATING] in offered:
-                wanted += managed_keeping(kind, self.scope)
+                wanted += gate(kinds, self.scope, owners=self.kinds)
+                wanted += managed_gate(kinds, self.scope, owners=self.kinds) if managed else []
+            # Beside webhooks they are for Jobs alone: operators write the fields of their kinds in good faith.
+            if managed and _PLURALS[VALIDATING] in offered and (by_policies or is_job(kinds[0])):
+                wanted += managed_keeping(kinds, self.scope)
         return wanted
 
     def _others(self) -> Iterator[Kind]:
@@ -183,20 +182,20 @@ class Standing:
 
     def _of_others(self, configuration: Object) -> Object:
         """The configuration without the webhooks of those kinds that policies gate."""
-        groups = {kind.group for kind in self._others()}
-        webhooks = [each for each in configuration["webhooks"] if groups.issuperset(each["rules"][0]["apiGroups"])]
+        others = [([kind.group], kind.plural) for kind in self._others()]
+        rules = ((each, each["rules"][0]) for each in configuration["webhooks"])
+        webhooks = [each for each, rule in rules if (rule["apiGroups"], rule["resources"][0]) in others]
         return {**configuration, "webhooks": webhooks}
 
     def _ours(self) -> Iterator[tuple[str, str]]:
         """Everything that any setting would write, and what versions up to 0.1 have written: (kind, name)."""
         yield "MutatingWebhookConfiguration", "sluice"
         yield "ValidatingWebhookConfiguration", "sluice"
-        for kind in self.kinds:
-            if not are_written_for(kind):
-                continue
-            for make in (gate, managed_gate, managed_keeping):
-                for obj in make(kind, self.scope):
-                    yield obj["kind"], obj["metadata"]["name"]
+        for name in ("jobs", "kinds"):
+            for policy_kind, suffixes in ((MUTATING, ("gate", "managed.gate")), (VALIDATING, ("keep", "managed.keep"))):
+                for suffix in suffixes:
+                    yield policy_kind, f"{name}.{suffix}.sluice.dev"
+                    yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
 
     async def _remove(self, kind: str, name: str) -> bool:
         path = f"{_collection(kind)}/{name}"

@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from custom_kinds import JOBSET, KINDS, definition, jobset, until
 from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
 
 from admission.model.manifests import parse_documents, parse_manifest
@@ -100,7 +101,10 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
     sandbox, queues, tmp_path, database_url
 ):
     alice, admin = sandbox.local("alice"), sandbox.local("admin")
-    async with serving(tmp_path, database_url, "--admission=policies") as replica:
+    await admin.create("customresourcedefinitions", "", definition(KINDS.get(*JOBSET)))
+    (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}")
+    flags = (f"--config={tmp_path / 'sluice.yaml'}", "--admission=policies")
+    async with serving(tmp_path, database_url, *flags) as replica:
         await in_force(replica, alice)
         replica.send(signal.SIGKILL)
         await replica.process.wait()
@@ -110,9 +114,13 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
         assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
         with pytest.raises(ApiError, match="this Job waits in a queue"):
             await alice.patch("jobs", "default", f"j{number}", {"spec": {"suspend": False}})
+    made = jobset("set", suspend=False)
+    made["metadata"] |= {"namespace": "default", "labels": {QUEUE: "lq"}}
+    assert (await alice.create("jobsets", "default", made))["spec"]["suspend"] is True
     assert all(one["spec"]["suspend"] for one in admin.list("jobs") if one["metadata"]["name"].startswith("j"))
-    async with serving(tmp_path, database_url, "--admission=auto"):
+    async with serving(tmp_path, database_url, flags[0], "--admission=auto"):
         await all_complete(admin, len(admin.list("jobs")))
+        await until(admin, "jobsets", "set", lambda obj: not obj["spec"]["suspend"])
 
 
 async def test_a_faulty_job_is_told_by_the_controller_where_policies_gate(sandbox, queues, tmp_path, database_url):

@@ -376,7 +376,7 @@ async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
 async def _write_and_mend_gates(client: Client, admin: Any) -> None:
     """Each gate is written, mended after somebody has changed it, and removed for another one."""
     await admin.create("validatingwebhookconfigurations", "", {"metadata": {"name": "sluice"}, "webhooks": []})
-    kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system",))
+    kinds = all_kinds(excluded_namespaces=("kube-system",), frameworks=("batch/job", "jobset.x-k8s.io/jobset"))
     endpoint = ServiceReference(NAMESPACE, "sluice-webhook")
     for mode, managed in (("policies", ()), ("webhooks", None), ("webhooks", None)):
         scope = Scope((SLUICE,), ("kube-system",), managed)

@@ -201,7 +201,8 @@ def waiting(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, "spec": spec}
 
 
-async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goes_on(client, sluice, sandbox):
+@pytest.mark.parametrize("mode", ["webhooks", "policies"])
+async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goes_on(client, sluice, sandbox, mode):
     admin, name = sandbox.local("admin"), "kubeflow.org/pytorchjob"
     for kind in all_kinds(frameworks=(name, "jobset.x-k8s.io/jobset")):
         if kind.is_custom:
@@ -211,13 +212,15 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     lease = {"metadata": {"name": "sluice-database"}, "spec": {"holderIdentity": "host_1_a", "renewTime": now}}
     await client.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease)
-    await registered(client, frameworks=("batch/job", name)).ensure()
+    await registered(client, mode, frameworks=("batch/job", name)).ensure()
     code, output = await sluice("uninstall", "--kind", name, "--start-jobs", "--yes")
     assert (code, output) == (
         1,
         f"error: {name} is still queued: take it out of integrations.frameworks, and restart Sluice first\n",
     )
-    await registered(client).ensure()
+    gate = registered(client, mode)
+    await gate.ensure()
+    await gate.clear()
     code, output = await sluice("uninstall", "--kind", name, "--start-jobs", "--yes")
     assert (code, output.splitlines()) == (
         0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -148,11 +149,13 @@ async def _refuse_while_it_decides(client: Client) -> None:
 
 async def _refuse_while_it_is_gated(client: Client, kind: Kind, name: str) -> None:
     """Sluice would stop what was started."""
-    try:
+    rules: list[Object] = []
+    with suppress(NotFound):
         found = await client.get(f"{_ADMISSION}/mutatingwebhookconfigurations/sluice")
-    except NotFound:
-        return
-    rules = [rule for webhook in found.get("webhooks") or () for rule in webhook["rules"]]
+        rules += [rule for webhook in found.get("webhooks") or () for rule in webhook["rules"]]
+    with suppress(NotFound):
+        policy = await client.get(f"{_ADMISSION}/mutatingadmissionpolicies/kinds.gate.sluice.dev")
+        rules += policy["spec"]["matchConstraints"]["resourceRules"]
     if any(kind.group in rule["apiGroups"] and kind.plural in rule["resources"] for rule in rules):
         raise CommandError(f"{name} is still queued: take it out of integrations.frameworks, and restart Sluice first")
 
