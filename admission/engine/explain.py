@@ -44,7 +44,7 @@ class Lack:
     refused_by: str
     """The node of the tree that has too little, and by which of its limits: `Cohort research: nominalQuota`.
 
-    Of a Cohort that is no object: `the ClusterQueues in Cohort research: nominalQuota`.
+    Of a Cohort without quota of its own: `the ClusterQueues in Cohort research: nominalQuota`.
     """
 
     @property

@@ -209,7 +209,7 @@ class Forest:
         for name in names:
             spec = self.cohorts.get(name)
             if spec is None:
-                specs.append(NodeSpec(name, "", {}, written=False))
+                specs.append(NodeSpec(name, "", {}))
             else:
                 specs.append(NodeSpec(name, spec.parent_name, _quotas(spec.resource_groups), _weight(spec)))
         return specs

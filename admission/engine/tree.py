@@ -39,8 +39,6 @@ class NodeSpec:
     parent: str
     quotas: Mapping[FlavorResource, Quota]
     weight: float = 1.0
-    written: bool = True
-    """False: a Cohort that ClusterQueues only name, and that is no object of its own."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -50,8 +48,6 @@ class Node:
     name: str
     leaf: bool
     weight: float
-    written: bool = True
-    """False: a Cohort that is no object of its own, and so can be given no quota."""
     parent: Node | None = None
     path: tuple[Node, ...] = ()
     """The ancestors, from the parent to the root."""
@@ -61,6 +57,8 @@ class Node:
     """The distance to the farthest leaf."""
     frs: tuple[int, ...] = ()
     """What this node or a descendant has quota for."""
+    declared: frozenset[int] = frozenset()
+    """What the node itself is given quota for, be it 0."""
     nominal: list[int] = field(default_factory=list)
     borrowing: list[int | None] = field(default_factory=list)
     quota: list[int] = field(default_factory=list)
@@ -99,10 +97,7 @@ def build(queues: Iterable[NodeSpec], cohorts: Iterable[NodeSpec], known: Iterab
     """
     specs = [(spec, False) for spec in cohorts] + [(spec, True) for spec in queues]
     frs = tuple(sorted({fr for spec, _ in specs for fr in spec.quotas} | set(known)))
-    nodes = {
-        Node(spec.name, leaf=leaf, weight=spec.weight, written=spec.written, usage=[0] * len(frs)): spec
-        for spec, leaf in specs
-    }
+    nodes = {Node(spec.name, leaf=leaf, weight=spec.weight, usage=[0] * len(frs)): spec for spec, leaf in specs}
     named = {node.name: node for node in nodes if not node.leaf}
     for node, spec in nodes.items():
         if spec.parent:
@@ -131,6 +126,7 @@ def _gather(node: Node, tree: Tree, specs: Mapping[Node, NodeSpec]) -> None:
     ]
     node.quota = list(node.nominal)
     known = {tree.index[fr] for fr in quotas}
+    node.declared = frozenset(known)
     for child in (*node.cohorts, *node.queues):
         _gather(child, tree, specs)
         known.update(child.frs)
@@ -227,7 +223,7 @@ def fits(node: Node, usage: Mapping[int, int]) -> bool:
 def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
     """The node on the path that leaves least to use, now or (`ever`) with nothing in use, and by which of its limits.
 
-    Such as `Cohort research: nominalQuota`. A Cohort that is no object has what its ClusterQueues have.
+    Such as `Cohort research: nominalQuota`. A Cohort without quota of its own has what its ClusterQueues have.
     """
     found, least, kept = f"ClusterQueue {node.name}: nominalQuota", None, 0
     for at in (node, *node.path):
@@ -237,7 +233,8 @@ def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
             room = kept + at.quota[fr] + limit - used
             if least is None or room < least:
                 field = "nominalQuota" if at.parent is None else "borrowingLimit"
-                kind = "ClusterQueue" if at.leaf else "Cohort" if at.written else "the ClusterQueues in Cohort"
+                is_own = at.parent is not None or fr in at.declared
+                kind = "ClusterQueue" if at.leaf else "Cohort" if is_own else "the ClusterQueues in Cohort"
                 found, least = f"{kind} {at.name}: {field}", room
         kept += max(0, at.local[fr] - used)  # this much is not asked of the parent
     return found

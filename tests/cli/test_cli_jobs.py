@@ -296,7 +296,10 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 refused = await bob(*command)
                 assert refused.exit_code == 1
                 assert 'User "bob" cannot' in refused.stderr
-            assert 'cannot patch resource "workloads"' in (await alice("prioritize", "mine", "--top")).stderr
+            for command, role in ((["prioritize", "mine", "--top"], "sluice-team-lead"), (["tree"], "sluice-viewer"),
+                                  (["stop", "cq/cq"], "sluice-admin")):  # fmt: skip
+                refused = await alice(*command)
+                assert (refused.exit_code, f"ClusterRole {role}" in refused.stderr) == (1, True), refused.stderr
             for command in (["get", "wl"], ["logs", "mine"], ["submit", *FLAGS]):
                 hint = "; is it another namespace that you mean? Add -n NAMESPACE\n"
                 assert (await bob(*command)).stderr.endswith(hint)

@@ -214,9 +214,11 @@ async def test_what_a_change_would_do_is_said_before_it_is_done(tmp_path):
         raised = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("quota: 4", "quota: 6"))).stdout
         raised = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 6"))).stdout
         assert "  1 workload would be admitted:\n    default/" in raised
-        lowered = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 2"))).stdout
-        assert "1 workload could never run:" in lowered
-        assert "ClusterQueue cq would use 1 of cpu in default more than it has" in lowered
+        lowered = await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 2"))
+        assert "1 workload could never run:" in lowered.stdout
+        said = "ClusterQueue cq would use 1 of cpu in flavor default more than it may; what runs stays\n"
+        assert said in lowered.stdout
+        assert lowered.stderr == "", "not twice"
 
 
 def example(heading: str) -> dict[str, Any]:

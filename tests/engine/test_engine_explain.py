@@ -65,6 +65,9 @@ def test_what_helps_in_a_cohort_that_is_no_object_is_what_can_be_done(world):
     world.admitted()
     said = "have an admin raise the nominalQuota of the ClusterQueues in Cohort all by 2 cpu"
     assert said in world.engine.explain("w").message
+    world.tell(manifest("Cohort", "all", {}))  # nor has it any when it is made, say for its weight
+    world.admitted()
+    assert said in world.engine.explain("w").message
     world.tell(cluster_queue("a", 6, cohort="all"))
     assert world.admitted() == ["w"]
 

@@ -144,7 +144,7 @@ def impact_warnings(impact: Impact) -> list[str]:
             more = f" and {len(workloads) - _NAMED} more" if len(workloads) > _NAMED else ""
             texts.append(f"would {what} {len(workloads)} workload{'s' * (len(workloads) > 1)}: {names}{more}")
     texts += [
-        f"{over.kind} {over.name} would use {format_amount(over.resource, over.by)} of {over.resource} in flavor "
+        f"would have {over.kind} {over.name} use {format_amount(over.resource, over.by)} of {over.resource} in flavor "
         f"{over.flavor} more than it may; what runs stays"
         for over in impact.overused[:_NAMED]
     ]

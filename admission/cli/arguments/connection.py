@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,6 +25,16 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 _TOKENS = ("SLUICE_TOKEN", "SLUICE_ADMIN_TOKEN")
 
 NAMESPACE_HINT = "is it another namespace that you mean? Add -n NAMESPACE"
+
+
+_ROLES: Final = (
+    (r"cannot (get|list|watch) .* at the cluster scope", "the ClusterRole sluice-viewer allows it: ask an admin"),
+    (r"at the cluster scope", "an admin may, who has the ClusterRole sluice-admin"),
+    (
+        r'cannot patch resource "workloads" .* in the namespace',
+        "an admin may; of place and queue also who has the ClusterRole sluice-team-lead there",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,14 @@ def asks_all_namespaces() -> bool:
     return context is not None and bool(context.params.get("all_namespaces"))
 
 
+def _who_may(refusal: str) -> str:
+    """Which role of `deploy/rbac/users.yaml` allows what the RBAC of the cluster refuses; empty: that is not known."""
+    for pattern, who in _ROLES:
+        if re.search(pattern, refusal):
+            return who
+    return ""
+
+
 @asynccontextmanager
 async def connect(connection: Connection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
     """The Sluice of `connection`, for the time of the block. Raises CommandError if nothing says where it is.
@@ -110,9 +129,11 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
         except Forbidden as error:
             if "at the cluster scope" in str(error) and asks_all_namespaces():
                 raise CommandError(f"{error}; who may not see all namespaces names one: -n NAMESPACE") from error
-            if not (error.namespace and has_no_namespace_flag()):
+            elsewhere = NAMESPACE_HINT if error.namespace and has_no_namespace_flag() else ""
+            hint = _who_may(str(error)) or elsewhere
+            if not hint:
                 raise
-            raise CommandError(f"{error}; {NAMESPACE_HINT}") from error
+            raise CommandError(f"{error}; {hint}") from error
         except NotFound as error:
             hint = await similar_name(sluice, *error.about, asked_in=error.namespace)
             if not hint:

@@ -149,7 +149,8 @@ def impact_lines(impact: Impact) -> list[str]:
         *_affected("would be evicted", impact.evicted),
         *_affected("could never run", impact.impossible),
         *(
-            f"{over.kind} {over.name} would use {over.by} of {over.resource} in {over.flavor} more than it has"
+            f"{over.kind} {over.name} would use {over.by} of {over.resource} in flavor {over.flavor} more than "
+            "it may; what runs stays"
             for over in impact.over_quota
         ),
     ]
