@@ -167,6 +167,7 @@ def files(tmp_path, monkeypatch):
 async def test_done_is_0_refused_and_not_found_are_1(sluice, world, files):
     for line in DONE.values():
         done = await sluice(*line.split())
+        assert "1 settings" not in done.stdout
         expected = {0, 1} if line.startswith("diff") else {0}
         assert done.exit_code in expected, (line, done.stderr)
         assert "error" not in done.stderr, line

@@ -58,7 +58,8 @@ def check(file: Path) -> None:
       sluice config check sluice.yaml
     """
     _, read = read_settings({}, config=file)
-    click.echo(f"{file}: {len(read.content)} settings, all of them right")
+    number = len(read.content)
+    click.echo(f"{file}: {'1 setting, and it is right' if number == 1 else f'{number} settings, all of them right'}")
 
 
 @config.command()
