@@ -250,6 +250,9 @@ class Kind(Protocol):
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """(field path, message) of what keeps the object from ever running, as far as it tells by itself."""
 
+    def remarks(self, obj: Object) -> list[str]:
+        """What its user should know though it is admitted, as sentences."""
+
     def gate(self, obj: Object) -> list[Object]:
         """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
 

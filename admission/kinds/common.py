@@ -73,6 +73,10 @@ class CommonKind(ABC):
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
         """What the object asks quota for."""
 
+    def remarks(self, obj: Object) -> list[str]:
+        """Nothing."""
+        return []
+
     def makes(self, group: str, kind: str) -> bool:
         """It makes pods only."""
         return (group, kind) == POD

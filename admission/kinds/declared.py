@@ -79,6 +79,8 @@ class Form:
     """Those that decide about that gate."""
     faults: Callable[[Object], list[tuple[str, str]]] | None = None
     """(field path, message) of what its controller would not run, beyond its resources."""
+    remarks: Callable[[Object], list[str]] | None = None
+    """What its user should know of what is admitted."""
 
     @property
     def name(self) -> str:
@@ -226,6 +228,10 @@ class DeclaredKind(CommonKind):
             path, _, message = str(error).partition(": ")
             faults.append((path, message))
         return faults
+
+    def remarks(self, obj: Object) -> list[str]:
+        """By the form."""
+        return [] if self.form.remarks is None else self.form.remarks(obj)
 
     def _own_faults(self, obj: Object) -> list[tuple[str, str]]:
         return [] if self.form.faults is None else self.form.faults(obj)

@@ -198,9 +198,9 @@ _OF_APP_WRAPPERS: Final = {
     "annotations": (mcad.DISPATCH,),
 }
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
-    "ray.io/raycluster": {"places": ray.cluster_places},
-    "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults},
-    "ray.io/rayservice": {"places": ray.service_places},
+    "ray.io/raycluster": {"places": ray.cluster_places, "remarks": ray.remarks},
+    "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults, "remarks": ray.remarks},
+    "ray.io/rayservice": {"places": ray.service_places, "remarks": ray.remarks},
     "workload.codeflare.dev/appwrapper": _OF_APP_WRAPPERS,
     "mcad.ibm.com/appwrapper": _OF_APP_WRAPPERS,
     "argoproj.io/workflow": {"places": argo.places, "faults": argo.faults},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.kinds import paths
 from admission.kinds.places import Place, PodSetForm
+from admission.model import child_sentences
 
 if TYPE_CHECKING:
     from admission.kinds.base import Object
@@ -17,6 +18,10 @@ _AUTOSCALER: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
 }
+_NATIVE_GANG: Final = ("ray.io/gang-scheduling-enabled", "ray.io/native-workload-scheduling")
+"""The label, and the annotation before it, by which KubeRay makes PodGroups of `scheduling.k8s.io`."""
+_MOST_GROUPS: Final = 8
+"""Groups of pods of one Workload (`spec.podGroupTemplates`), Kubernetes 1.36 and 1.37."""
 _SUBMITTER: Final[dict[str, Any]] = {
     "spec": {
         "containers": [
@@ -80,6 +85,18 @@ def job_faults(obj: Object) -> list[tuple[str, str]]:
     if spec.get("shutdownAfterJobFinishes") is not True:
         return [("spec.shutdownAfterJobFinishes", "must be true, or KubeRay cannot suspend the RayJob")]
     return []
+
+
+def remarks(obj: Object) -> list[str]:
+    """Of one that is to be scheduled by Kubernetes as a gang for each of its groups: a Workload holds few of them."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    values = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    if not any(values.get(key) == "true" for key in _NATIVE_GANG):
+        return []
+    roots = (spec.get(key) for key in ("rayClusterSpec", "rayClusterConfig"))
+    cluster = next((root for root in roots if isinstance(root, dict)), spec)
+    groups = 1 + len(cluster.get("workerGroupSpecs") or ())
+    return [child_sentences.native_gang_too_large(groups, _MOST_GROUPS)] if groups > _MOST_GROUPS else []
 
 
 def _cluster(obj: Object, root: tuple[str, ...]) -> list[Place]:

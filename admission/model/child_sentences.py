@@ -100,6 +100,14 @@ def beyond_group(group: str, count: int) -> str:
     return f"PodGroup {group} has quota for {count} {there} there: it starts when one of those is gone. {more}"
 
 
+def native_gang_too_large(groups: int, most: int) -> str:
+    """What an admitted RayCluster with this many groups of pods is told, whose pods Kubernetes is to start together."""
+    return (
+        f"It has quota as a whole. But it asks for gangs of Kubernetes, and has {groups} groups of pods, of which one "
+        f"Workload of scheduling.k8s.io holds {most}: not all of its pods may be scheduled together."
+    )
+
+
 def group_ended(succeeded: int, total: int) -> str:
     """How a group of pods has ended, in Kueue's words."""
     return f"Pods succeeded: {succeeded}/{total}."

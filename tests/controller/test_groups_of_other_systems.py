@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from custom_kinds import definition
+from custom_kinds import definition, served, until
 from grouped_kinds import pods_until
-from job_examples import cluster_queue, flavor, local_queue
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+from kind_manifests import document
 from pod_examples import GATE, gated, pod
 
 from admission.kinds import all_kinds
@@ -126,3 +127,30 @@ async def test_a_native_pod_group_is_read_in_the_version_that_is_served(cluster)
     found = await pods_until(cluster.user, "team-a", ungated("n-0", "n-1", "b-0"))
     assert found["n-0"]["spec"]["schedulingGroup"] == {"podGroupName": "gang"}
     assert (await cluster.record("gang", "admitted")).workload.kind == "PodGroup"
+
+
+async def test_a_raycluster_with_more_groups_than_a_native_gang_holds_is_admitted_with_a_warning(world):
+    kinds = all_kinds(frameworks=("batch/job", "ray.io/raycluster"))
+    kind = kinds.get("ray.io", "RayCluster")
+    obj = document("raycluster")
+    obj["metadata"] |= {"name": "wide", "namespace": "team-a"}
+    obj["metadata"]["labels"] = {"sluice.dev/queue-name": "lq", "ray.io/gang-scheduling-enabled": "true"}
+    template = pod("worker", cpu="100m")
+    del template["metadata"]
+    groups = [{"groupName": f"g-{number}", "replicas": 1, "template": template} for number in range(8)]
+    obj["spec"] = {"suspend": True, "headGroupSpec": {"template": template}, "workerGroupSpecs": groups}
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with served(world.sandbox, kind):
+        await world.start(kinds=kinds)
+        await world.user.create("rayclusters", "team-a", obj)
+        ready = await until(world.user, "rayclusters", "wide", lambda each: kind.observe(each).ready)
+        assert ready["metadata"]["labels"] == obj["metadata"]["labels"]
+
+        async def warned():
+            events = world.user.list("events", "team-a")
+            return [each["message"] for each in events if (each["reason"], each["type"]) == ("Admitted", "Warning")]
+
+        (note,) = await world.eventually(warned)
+        assert "has 9 groups of pods, of which one Workload of scheduling.k8s.io holds 8" in note
+        await world.submit(job("after", cpu="3"))
+        await world.job("after", runs)

@@ -155,6 +155,9 @@ class Requests:
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
             if message.step is Step.START and not kind.observe(message.result).suspended:
                 self._record_admitted(tracked)  # some kinds are started by two requests
+                for note in kind.remarks(message.result):
+                    regarding = reference(tracked.record.workload)
+                    self._events.record(regarding, reason="Admitted", action="Admit", note=note, warning=True)
             self._children.see(kind, message.result)
             self._label_again(message.uid, kind, message.result)
 
