@@ -107,7 +107,9 @@ class Trainer(Controller[tuple[str, str]]):
         told = made.get("status") or {}
         types = {"Completed": "Complete", "Failed": "Failed"}
         conditions = [
-            {**each, "type": types[each["type"]]} for each in told.get("conditions", ()) if each["type"] in types
+            {**each, "type": types[each["type"]]}
+            for each in told.get("conditions", ())
+            if each["type"] in types and each["status"] == "True"
         ]
         status = {"conditions": conditions, "jobsStatus": told.get("replicatedJobsStatus", [])}
         if status != job.get("status"):

@@ -106,6 +106,8 @@ def _declared(item: Any, where: str) -> DeclaredPodSet:
         raise Misconfigured(f"{where}.count: must be a number of pods from 1 to {MOST_PODS}")
     requests = None
     if "requests" in item:
+        if "pods" in item["requests"]:
+            raise Misconfigured(f"{where}.requests.pods: is what a pod costs by itself: leave it out")
         amounts = parse_amounts(item["requests"], f"{where}.requests")
         requests = {resource: to_amount(resource, number) for resource, number in amounts.items()}
     selector = item.get("nodeSelector", {})

@@ -27,6 +27,8 @@ class Areal:
     def __init__(self, api: ApiClient, namespace: str, experiment: str, trial: str = "t0") -> None:
         self._core, self._apps = CoreV1Api(api), AppsV1Api(api)
         self._namespace, self._experiment, self._trial = namespace, experiment, trial
+        self.node_selector: dict[str, str] = {}
+        """AREAL_K8S_NODE_SELECTOR."""
         self.looks = 0
         """How often pods were looked at while a role was waited for."""
 
@@ -111,6 +113,7 @@ class Areal:
             "terminationGracePeriodSeconds": 60,
             "restartPolicy": "Always",
             "containers": [container],
+            **({"nodeSelector": self.node_selector} if self.node_selector else {}),
         }
         service = {
             "apiVersion": "v1",

@@ -235,3 +235,16 @@ async def test_what_does_not_fit_what_was_declared_does_not_run(cluster, client)
     await areal.create_workers("rollout", 2, cpu="2")  # larger
     await pods_until(cluster, lambda found: running("e1", 3)(found) and len(found["e1"]) == 6)
     await holds(cluster, e1=5000)
+    await areal.delete_workers("rollout")
+    await pods_until(cluster, lambda found: len(found["e1"]) == 4)
+    areal.node_selector = {"type": "another"}  # not where the flavor is that was reserved
+    await areal.create_workers("rollout", 2)
+    await cluster.eventually(lambda: told(cluster, "spec.nodeSelector[type]: is another, but ResourceFlavor"))
+    await pods_until(cluster, lambda found: running("e1", 3)(found) and len(found["e1"]) == 6)
+    await holds(cluster, e1=5000)
+
+
+async def told(cluster, words):
+    """Whether an Event on a pod says so."""
+    events = cluster.user.list("events", "team-a")
+    return any(words in each["message"] and each["involvedObject"]["kind"] == "Pod" for each in events)

@@ -110,6 +110,7 @@ def _declaring(text, pod_set="a"):
         ('[{"name": "A", "count": 1}]', "[0].name: must be lower-case letters"),
         ('[{"name": "a", "count": 1, "requests": {"cpu": "much"}}]', "[0].requests.cpu: "),
         ('[{"name": "a", "count": 1, "requests": {"cpu": "-1"}}]', "[0].requests.cpu: must not be negative"),
+        ('[{"name": "a", "count": 1, "requests": {"pods": "0"}}]', "[0].requests.pods: is what a pod costs by itself"),
         ('[{"name": "a", "count": 1, "tolerations": [1]}]', "[0].tolerations: must be a list of tolerations"),
         ('[{"name": "a", "count": 1}, {"name": "a", "count": 1}]', "two pod sets have the same name"),
         ('[{"name": "b", "count": 1}]', "metadata.labels[sluice.dev/pod-set-name]: must name the pod set"),

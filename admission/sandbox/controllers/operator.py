@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
+from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_ready
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Operator(Controller[tuple[str, str]]):
             for number in range(place.pods):
                 name = f"{obj['metadata']['name']}-{place.name}-{number}"
                 if name not in present:
-                    await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template))
+                    labels = _labels(self._kind.group, obj["metadata"]["name"], place.name, number)
+                    await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template, labels))
 
     async def _tell(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
         form, before = self._kind.form, obj.get("status") or {}
@@ -81,6 +83,11 @@ class Operator(Controller[tuple[str, str]]):
         _say(status, [_SUSPENDED], holds=suspended and not alive)
         _say(status, form.succeeded, holds=over)
         _say(status, form.failed if failed and not suspended else (), holds=True)
+        known = {each["type"]: each for each in before.get("conditions", ())}
+        for each in status.get("conditions", ()):
+            was = known.get(each["type"], {})
+            is_same = was.get("status") == each["status"]
+            each["lastTransitionTime"] = was["lastTransitionTime"] if is_same else rfc3339(self.clock.now())
         if status != before:
             await self.local.update(
                 self._kind.plural, obj["metadata"]["namespace"], {**obj, "status": status}, subresource="status"
@@ -109,12 +116,27 @@ def _of(obj: Object, place: Place, pods: Iterable[Object]) -> list[Object]:
     return [pod for pod in pods if pod["metadata"]["name"] in names]
 
 
-def _pod(obj: Object, name: str, template: Object) -> Object:
+def _labels(group: str, name: str, pod_set: str, number: int) -> dict[str, str]:
+    """By which clients find the pods that the operators of a group make."""
+    match group:
+        case "kubeflow.org":
+            labels = {"job-name": name, "replica-type": pod_set, "replica-index": str(number)}
+            labels |= {"job-role": "master"} if pod_set in ("master", "launcher", "chief") else {}
+            return {f"training.kubeflow.org/{key}": value for key, value in labels.items()}
+        case "jobset.x-k8s.io":
+            found = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": pod_set}
+            return {**found, "batch.kubernetes.io/job-completion-index": str(number)}
+        case _:
+            return {}
+
+
+def _pod(obj: Object, name: str, template: Object, labels: dict[str, str]) -> Object:
     pod: Object = orjson.loads(orjson.dumps(template))
     metadata = pod.get("metadata", {})
     owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "controller": True, "blockOwnerDeletion": True}
     owner |= {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+    kept["labels"] = {**kept.get("labels", {}), **labels}
     for container in (
         *pod["spec"]["containers"],
         *pod["spec"].get("initContainers", ()),
@@ -135,7 +157,11 @@ def _count(status: Object, predicates: Iterable[Predicate], numbers: dict[str, d
         found += predicate.sum if isinstance(predicate, Reaches) else []
         for path in found:
             if len(path) == 4 and path[0] == "status" and path[2] == "*":
-                status[path[1]] = [{"name": name, **counts} for name, counts in numbers.items()]
+                if path[1] == "replicaStatuses":  # of Kubeflow's kinds: by role
+                    status[path[1]] = {name.capitalize(): counts for name, counts in numbers.items()}
+                else:
+                    nothing = {"failed": 0, "suspended": 0}
+                    status[path[1]] = [{"name": name, **counts, **nothing} for name, counts in numbers.items()]
 
 
 def _say(status: Object, predicates: Iterable[Predicate], *, holds: bool) -> None:
