@@ -77,8 +77,8 @@ class PodObstacles:
         known, self._looks = self._looks, {}
         for tracked in self.readiness.unready():
             since = tracked.record.cleared_at
-            if since is None or (tracked.seen is not None and tracked.seen.suspended):
-                continue  # it has no pods yet, or no more
+            if since is None:
+                continue
             due, pause = known.get(tracked.uid, (since + AFTER, AFTER))
             if due <= now:
                 label = POD_OWNER if tracked.seen is None else tracked.seen.kind.pods_label
