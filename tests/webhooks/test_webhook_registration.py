@@ -18,6 +18,7 @@ from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
+from webhooks.expressions import made_by_users
 from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
@@ -326,6 +327,24 @@ def test_what_the_api_server_does_not_send_would_have_been_left_alone(old, chang
         review = {"request": request | {"object": new, "oldObject": old}}
         answer = Reviewer(all_kinds(), own_usernames=[SLUICE]).review(review)
         assert answer["response"] == {"uid": "r-1", "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("maker", "labels", "sent"),
+    [
+        ("alice", {}, True),
+        ("system:serviceaccount:kube-system:statefulset-controller", {}, True),
+        ("system:serviceaccount:kube-system:job-controller", {}, False),
+        ("system:serviceaccount:kube-system:job-controller", {"sluice.dev/pod-group-name": "g"}, True),
+        ("system:serviceaccount:kube-system:job-controller", {"kueue.x-k8s.io/pod-group-name": "g"}, True),
+        ("system:serviceaccount:kube-system:daemon-set-controller", {"sluice.dev/pod-group-name": "g"}, False),
+    ],
+)
+def test_pods_of_a_job_are_sent_only_if_they_are_in_a_group_with_others(maker, labels, sent):
+    condition = compile_expression(made_by_users(all_kinds(frameworks=("batch/job", "pod"))), MATCH_VARIABLES)
+    request = {"operation": "CREATE", "userInfo": {"username": maker}}
+    pod = {"metadata": {"name": "p", "labels": labels} if labels else {"name": "p"}}
+    assert evaluate(condition, {"object": pod, "oldObject": None, "request": request}) is sent
 
 
 async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_down(connect, client, certificates):
