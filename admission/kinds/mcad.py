@@ -53,7 +53,7 @@ class Item(NamedTuple):
 
 def is_legacy(obj: Object) -> bool:
     """Whether it is one of v1beta1: v1beta2 has components instead."""
-    return "components" not in obj["spec"] and isinstance(paths.at(obj, _ITEMS), list)
+    return paths.at(obj, ("spec", "components")) is None and isinstance(paths.at(obj, _ITEMS), list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ def items(obj: Object) -> list[Item]:
         for number in range(copies):
             body = {key: deepcopy(value) for key, value in template.items() if key != "status"}
             name = f"{template['metadata']['name']}-{number}" if copies > 1 else template["metadata"]["name"]
-            labels = {**(body["metadata"].get("labels") or {}), APP_WRAPPER: metadata["name"]}
+            given = body["metadata"].get("labels")
+            labels = {**(given if isinstance(given, dict) else {}), APP_WRAPPER: metadata["name"]}
             body["metadata"] |= {"name": name, "namespace": metadata["namespace"], "labels": labels}
             where = _TEMPLATES[kind]
             text = "" if where is None else paths.Found((*keys, *where), None).text

@@ -130,6 +130,30 @@ async def test_whoever_dispatches_his_own_has_nothing_that_runs(cluster):
     assert set(pods(cluster)) == {f"{NAME}-0", f"{NAME}-1"}
 
 
+async def test_what_leaves_its_queue_past_the_webhook_has_nothing_that_runs(cluster):
+    await submit(cluster, of_torchx())
+    await state(cluster, running=2)
+    gone = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}}
+    await cluster.user.patch("appwrappers", "team-a", NAME, gone)
+    await state(cluster, state="Pending", isdispatched=False)
+    assert pods(cluster) == {}
+
+
+async def test_one_that_cannot_be_read_stops_no_other(cluster):
+    for number, change in enumerate(
+        ({"schedulingSpec": []}, {"resources": {"GenericItems": [7]}}, {"resources": [], "components": 3}, None)
+    ):
+        odd = of_torchx()
+        odd["metadata"]["name"] = f"odd-{number}"
+        items = odd["spec"]["resources"]["GenericItems"]
+        for each in items:
+            each["generictemplate"]["metadata"] |= {"name": f"odd-{items.index(each)}", "labels": [1]}
+        odd["spec"] = None if change is None else odd["spec"] | change
+        await submit(cluster, odd)
+    await submit(cluster, of_torchx())
+    await state(cluster, running=2)
+
+
 async def test_what_is_there_already_is_not_taken(cluster):
     item = of_torchx()["spec"]["resources"]["GenericItems"][0]["generictemplate"]
     mine = await cluster.user.create("pods", "team-a", item)

@@ -68,7 +68,7 @@ class AppWrapperItems:
         self._events = events
         self._leads = leads
         self._known: dict[str, tuple[Kind, Object]] = {}
-        """By uid: all that are queued."""
+        """By uid: all that are queued, or were when what they hold was made."""
         self._pods: dict[str, dict[str, Object]] = {}
         """By uid of an AppWrapper: its pods by uid."""
         self._owner: dict[str, str] = {}
@@ -108,6 +108,8 @@ class AppWrapperItems:
                 except ClusterError as error:
                     log.warning("cannot bring about what an AppWrapper holds, and tries again: %s", error)
                     again[uid] = None
+                except Exception:  # one bad object stops nothing else
+                    log.exception("cannot read what AppWrapper %s holds", uid)
             if again or self._changed:
                 self._changed |= again
                 await asyncio.sleep(_PAUSE)
@@ -122,7 +124,7 @@ class AppWrapperItems:
             return
         for change in changes:
             obj = change.object
-            if change.type == "DELETED" or obj is None or not is_legacy(obj) or not kind.queue_name(obj):
+            if change.type == "DELETED" or obj is None or not is_legacy(obj) or not _concerns_us(kind, obj):
                 self._known.pop(change.uid, None)
                 self._made.discard(change.uid)
             else:
@@ -157,7 +159,7 @@ class AppWrapperItems:
         except Misconfigured:
             return  # it is never admitted, and says so
         pods = list(self._pods.get(uid, {}).values())
-        if kind.gated_by.is_closed(obj):
+        if kind.gated_by.is_closed(obj) or not kind.queue_name(obj):
             if status.get("isdispatched") or pods:
                 await self._delete(obj, held)
                 self._made.discard(uid)
@@ -270,6 +272,10 @@ def _status(obj: Object, held: list[Item], ends: list[str], pods: list[Object]) 
         uses = any(each.get("completionstatus") for each in obj["spec"]["resources"]["GenericItems"])
         state = _FAILED if queued == _FAILED else _COMPLETED if uses else state
     return {"state": state, "queuejobstate": queued, "canrun": True, "isdispatched": True, **counts}
+
+
+def _concerns_us(kind: Kind, obj: Object) -> bool:
+    return bool(kind.queue_name(obj) or (obj.get("status") or {}).get("isdispatched"))
 
 
 def _is_alive(pod: Object) -> bool:
