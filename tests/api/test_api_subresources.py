@@ -10,11 +10,12 @@ import aiohttp
 import pytest
 from api_client import PREFIX, TOKEN, Client, on_both_databases
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
-from workload_records import NOW, commit, record
+from workload_records import NOW, NOW_TEXT, commit, record
 
 from admission.api.application import create_app, listening
 from admission.api.documents.workload_documents import workload_name
 from admission.api.resources.explaining_engine import NoController
+from admission.api.resources.start_estimates import StartEstimate
 from admission.model.workload import PodSet
 from admission.store.records import Eviction, State
 
@@ -36,8 +37,8 @@ class Replica(NoController):
 
 
 @asynccontextmanager
-async def serving(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
-    app = create_app(store, token=TOKEN, checks={}, deciding=Replica(), now=clock)
+async def serving(store: Store, clock: Callable[[], float], **options: Any) -> AsyncIterator[Client]:
+    app = create_app(store, token=TOKEN, checks={}, deciding=Replica(), now=clock, **options)
     async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
         yield Client(url, session)
 
@@ -181,6 +182,24 @@ async def test_explain_tells_a_last_eviction_as_lost_quota_and_once(api: Client,
         sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/{name}/explain")).body["sentences"]
         assert sum(f"It held quota before, and lost it: {said}" == each for each in sentences) == times
         assert sum(said in each for each in sentences) == 1
+
+
+async def test_an_estimated_start_is_told_wherever_it_is_looked_for(store: Store, clock: Callable[[], float]) -> None:
+    told = StartEstimate(NOW, NOW + 600, NOW + 1200, 0.9)
+    early_one = job("early", age=3)
+    async with serving(store, clock, estimate_of={early_one.workload.uid: told}.get) as api:
+        await api.post(f"{PREFIX}/resourceflavors", flavor("default"))
+        await api.post(f"{PREFIX}/clusterqueues", cluster_queue("one"))
+        await api.post(f"{PREFIX}/namespaces/a/localqueues", local_queue("main", "a", "one"))
+        await submitted(store, early_one, job("late", age=1))
+        early = (await api.get(f"{PREFIX}/namespaces/a/workloads/early")).body["status"]["estimatedStart"]
+        assert early == {
+            "p50": "2025-06-15T15:16:40Z", "p90": "2025-06-15T15:26:40Z", "madeAt": NOW_TEXT, "shareHeld": 0.9,
+        }  # fmt: skip
+        assert (await api.get(f"{PREFIX}/namespaces/a/workloads/early/explain")).body["estimatedStart"] == early
+        for queue in ("clusterqueues/one", "namespaces/a/localqueues/main"):
+            waiting = (await api.get(f"{PREFIX}/{queue}/pendingworkloads")).body["items"]
+            assert [item.get("estimatedStart") for item in waiting] == [early, None]
 
 
 async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, store: Store) -> None:

@@ -47,6 +47,8 @@ class PendingWorkload(Model):
     """Why it waits, for programs."""
     message: str
     """Why it waits, for people."""
+    estimated_start: EstimatedStart | None = None
+    """When it will probably start; not given while too little is known."""
 
 
 class PendingWorkloadsSummary(Model):

@@ -114,9 +114,14 @@ class Explanations:
                 "apiVersion": API_VERSION,
                 "kind": "PendingWorkloadsSummary",
                 "metadata": {"remainingItemCount": remaining} if remaining else {},
-                "items": [_place(place, queued.get(place.workload.uid)) for place in places],
+                "items": [self._place(place, queued.get(place.workload.uid)) for place in places],
             }
         )
+
+    def _place(self, place: Place, queued_at: float | None) -> Document:
+        estimate = self._estimate_of(place.workload.uid)
+        document = _place(place, queued_at)
+        return document if estimate is None else {**document, "estimatedStart": estimate.document()}
 
 
 def _place(place: Place, queued_at: float | None) -> Document:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WORKLOAD_COLUMNS = ("Name", "Queue", "State", "Flavor", "Pods", "Waited", "Age")
 _WIDE_WORKLOAD_COLUMNS = (
     *("Name", "Queue", "Reserved in", "State", "Flavor", "Pods", "Requests"),
-    *("Priority", "User", "Waited", "Waits for", "Age"),
+    *("Priority", "User", "Waited", "Waits for", "Starts", "Age"),
 )
 """The state says what kubectl's columns Admitted and Finished say."""
 

@@ -1,7 +1,8 @@
 // Who waits in a queue, in order: a list that may be very long, of which only what is in sight is asked for.
 import { get } from "../lib/api.js";
 import { Age, Badge, Empty, Failure, Free, Loading, VirtualTable } from "../lib/components.js";
-import { count } from "../lib/format.js";
+import { count, duration, fullTime, seconds } from "../lib/format.js";
+import { useNow } from "../lib/live.js";
 import { workloadLink } from "../lib/router.js";
 import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
@@ -65,14 +66,25 @@ export function Pending({ address, total, changes, local }) {
   if (!state.pages.size) return html`<${Loading} lines=${6} />`;
   if (!state.total) return html`<${Empty} title="Nothing waits">Workloads that do not fit into the free quota line up here, each with its place and the reason.<//>`;
   const position = local ? "positionInLocalQueue" : "positionInClusterQueue";
+  const isEstimated = [...state.pages.values()].some((items) => items.some((item) => item.estimatedStart));
   const columns = [
     { name: "#", className: "number place", cell: (item) => item[position] ? count(item[position]) : "–" },
     { name: "Name", className: "main", cell: (item) => html`<a class="name" href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
     ...(local ? [] : [{ name: "Queue", className: "opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
     { name: "Priority", className: "number opt", cell: (item) => item.priority },
     { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${BAD.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
+    ...(isEstimated ? [{ name: "Starts in", className: "number starts opt", cell: (item) => html`<${StartsIn} estimate=${item.estimatedStart} />` }] : []),
     { name: "Waited", className: "number age", cell: (item) => html`<${Age} since=${item.queuedAt} />` },
   ];
   return html`<${VirtualTable} label="Pending workloads, in order" columns=${columns} total=${state.total} keyOf=${(item) => item.metadata.uid}
     rowAt=${(index) => state.pages.get(Math.floor(index / PAGE))?.[index % PAGE]} onRange=${inSight} />`;
+}
+
+// The range in which it is expected to start, from now.
+function StartsIn({ estimate }) {
+  const now = useNow() / 1000;
+  if (!estimate) return html`<span class="soft">–</span>`;
+  const [least, most] = [estimate.p50, estimate.p90].map((at) => duration(Math.max(seconds(at) - now, 0)));
+  const title = `Half of such workloads start before ${fullTime(estimate.p50)}, nine of ten before ${fullTime(estimate.p90)}.`;
+  return html`<time datetime=${estimate.p50} title=${title}>${least === most ? least : `${least} – ${most}`}</time>`;
 }
