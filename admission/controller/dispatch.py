@@ -12,6 +12,7 @@ from admission.controller.state.inbox import (
     LookAgain,
     ObjectsChanged,
     PodProblemsFound,
+    PodsCounted,
     PodsGone,
     StepDone,
 )
@@ -23,6 +24,7 @@ from admission.controller.workloads.triggers import (
     ObjectGone,
     Ordered,
     PodProblem,
+    SurplusCounted,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
 from admission.model.queues import ClusterQueue, WorkloadPriorityClass
@@ -79,6 +81,8 @@ class Dispatcher:
                 case PodsGone(uid, wait):
                     if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
                         self._happened(uid, LastPodEnded())
+                case PodsCounted(uid, pods):
+                    self._happened(uid, SurplusCounted(pods))
                 case PodProblemsFound(uid, text):
                     self._happened(uid, PodProblem(text))
                 case ContextChanged(namespace):

@@ -371,7 +371,7 @@ class Cycle:
     def _note_obstacles(self, entry: Entry) -> None:
         shape, queue = entry.item.shape, entry.queue
         facts = queue.facts(shape)
-        facts.obstacles = None if shape.partial else obstacles(facts.plan, entry.assignment)
+        facts.obstacles = None if shape.partial or shape.replaces else obstacles(facts.plan, entry.assignment)
 
     def _park(self, item: Item, reason: str, message: str) -> None:
         if item.last_park != (reason, message):

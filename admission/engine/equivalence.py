@@ -1,6 +1,7 @@
 """Shapes: equivalence classes of workloads, so that what was computed for one of them is used for all.
 
-A shape is what decides whether a workload fits: its pod sets and its priority (Kueue's scheduling hash).
+A shape is what decides whether a workload fits: its pod sets and its priority (Kueue's scheduling hash), and whose
+quota it takes over.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
 class Shape:
     """Pod sets and priority that equal workloads have in common. Equal shapes are one object."""
 
-    __slots__ = ("__weakref__", "facts", "partial", "pod_sets", "priority", "written")
+    __slots__ = ("__weakref__", "facts", "partial", "pod_sets", "priority", "replaces", "written")
 
-    def __init__(self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int) -> None:
+    def __init__(
+        self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int, replaces: str = ""
+    ) -> None:
         self.written = written
         self.pod_sets = pod_sets
         """The pod sets as they count against quota (see `Accounting`); `written` are those of the workload."""
         self.priority = priority
+        self.replaces = replaces
+        """The uid of the workload whose quota it takes over: what it needs of each flavor is less by that."""
         self.facts: dict[ClusterQueue, Facts] = {}
         """By ClusterQueue."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
@@ -43,12 +48,13 @@ class Shapes:
         """The shape of a workload."""
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
-        if known is not None and known.written is workload.pod_sets:
+        if known is not None and known.written is workload.pod_sets and known.replaces == workload.replaces:
             return known
-        value = workload.priority, *map(_value, workload.pod_sets)
+        value = workload.priority, workload.replaces, *map(_value, workload.pod_sets)
         shape = self._by_value.get(value)
         if shape is None:
-            shape = Shape(workload.pod_sets, self._accounting.pod_sets(workload.pod_sets), workload.priority)
+            counted = self._accounting.pod_sets(workload.pod_sets)
+            shape = Shape(workload.pod_sets, counted, workload.priority, workload.replaces)
             self._by_value[value] = shape
             # The shape keeps the tuple alive, so that its id means the same as long as the entry exists.
             self._by_identity[identity] = shape

@@ -37,6 +37,10 @@ MANAGED: Final = "sluice.dev/managed"
 """Label that the webhook writes on pods that are queued: of all pods in the cluster only these are watched."""
 START_WITH_OWNER: Final = "sluice.dev/start-with-owner"
 """Annotation on what was gated though its controlling owner may run: it is started if it is part of that owner."""
+POD_SET: Final = "sluice.dev/pod-set"
+"""Label that a start puts on pods that no object tells of: the name of their pod set, where a label can have it."""
+ASKS_FOR: Final = "sluice.dev/asks-for"
+"""Annotation that the webhook writes on what runs and asks for more pods: `{pod set: {field: number}}`, as JSON."""
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: how long the workload may run, over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
@@ -102,6 +106,8 @@ class PodCount(NamedTuple):
     """How many have still to end well, whatever may run at a time; None: that is not known."""
     present: int = 0
     """How many there are, those that are being stopped included."""
+    wished: int = 0
+    """How many it is to have as soon as there is quota for them; 0: no more than `wanted`."""
 
     @property
     def needed(self) -> int:
@@ -212,6 +218,10 @@ class Kind(Protocol):
         """Whether it has that label."""
 
     @property
+    def more_labels(self) -> tuple[str, ...]:
+        """Where, beside its metadata, an object has labels that may name its queue; or `()`."""
+
+    @property
     def manager(self) -> tuple[tuple[str, ...], str]:
         """The path of the field that names another controller, and its value for the kind's own; or `()`."""
 
@@ -261,6 +271,9 @@ class Kind(Protocol):
 
         Both are unsuspended. The patch is empty where `new` may have no more than `old`.
         """
+
+    def scale_patch(self, obj: Object) -> list[Object]:
+        """The JSON patch that gives an object the pods that it is to have as soon as there is quota for them."""
 
     def start_patch(
         self,

@@ -35,6 +35,7 @@ class CommonKind(ABC):
     """Annotations, beside the common ones, that must be "true" or "false"."""
 
     is_always_queued: ClassVar[bool] = False
+    more_labels: ClassVar[tuple[str, ...]] = ()
 
     conventions: Conventions
 
@@ -117,6 +118,10 @@ class CommonKind(ABC):
             waits_for=status.waits_for,
             is_uneven=status.is_uneven,
         )
+
+    def scale_patch(self, obj: Object) -> list[Object]:
+        """Nothing: it has the number of pods that it is to have."""
+        return []
 
     def metadata_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
         """(field path, message) of what is wrong in labels and annotations."""

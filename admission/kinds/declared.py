@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds import paths, templates
-from admission.kinds.base import HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds import paths, scaling, templates
+from admission.kinds.base import ASKS_FOR, HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
 from admission.kinds.children import Part, children, find_part, find_pod_set
 from admission.kinds.common import CommonKind, same_generation
 from admission.kinds.gates import SuspendField
@@ -18,7 +18,7 @@ from admission.kinds.patches import additions, merged, pointer
 from admission.kinds.places import PodSetForm, as_template, flattened
 from admission.kinds.predicates import Condition, first
 from admission.kinds.requests import check_resources
-from admission.kinds.restoring import keys_of, restored_place, set_back
+from admission.kinds.restoring import keys_of, restored_place
 from admission.model.errors import Misconfigured
 from admission.model.quantity import UNLIMITED
 from admission.model.text import clean
@@ -64,6 +64,8 @@ class Form:
     succeeded: tuple[Predicate, ...] = ()
     failed: tuple[Predicate, ...] = ()
     """One of these holds once it is over; a kind that has neither runs until it is deleted."""
+    scales: bool = False
+    """Whether its controller makes and ends pods while it runs, as the numbers of them are changed."""
     managed_by: Path = ()
     manager: str = ""
     """The field that names another controller, and the value by which it is the kind's own."""
@@ -147,7 +149,8 @@ class DeclaredKind(CommonKind):
     @property
     def annotations(self) -> tuple[str, ...]:
         """The annotations that matter."""
-        return (SUBMITTED_BY, HOLD, *self.form.annotations)
+        scaled = (ASKS_FOR,) if self.form.scales else ()
+        return (SUBMITTED_BY, HOLD, *scaled, *self.form.annotations)
 
     @property
     def gated_by(self) -> Gate:
@@ -183,10 +186,12 @@ class DeclaredKind(CommonKind):
         running = first(obj, form.active) is not None
         try:
             places = self.places(obj)
+            larger = self.places(scaling.enlarged(obj, places)) if self.form.scales else []
         except Misconfigured:  # `pod_sets` tells
-            places = []
+            places, larger = [], []
+        wished = {place.name: place.pods for place in larger}
         counts = tuple(
-            PodCount(place.name, place.pods, place.left, place.left if place.ended else UNLIMITED) for place in places
+            PodCount(place.name, place.pods, place.left, UNLIMITED, wished.get(place.name, 0)) for place in places
         )
         spec = (places[0].template.get("spec") or {}) if places else {}
         return KindStatus(
@@ -276,13 +281,18 @@ class DeclaredKind(CommonKind):
             after = self.places(new)
         except Misconfigured:
             return [], ""
-        patch: list[Object] = []
-        for place in after:
-            had = before.get(place.name)
-            if had is not None and place.pods > had.pods and place.into == had.into:
-                patch += filter(None, (set_back(new, old, keys) for keys in place.numbers))
-        how = "suspend it in the same request to ask for more"
-        return patch, f"a running {self.kind} gets no more pods than it has; {how}"
+        patch = scaling.limited(new, old, before, after)
+        if not self.form.scales:
+            how = "suspend it in the same request to ask for more"
+            return patch, f"a running {self.kind} gets no more pods than it has; {how}"
+        noted = scaling.noted(new, scaling.asks_for(new, old, before, after))
+        how = "it gets more as soon as there is quota for them, and runs on"
+        return [*patch, *noted], f"a running {self.kind} has quota for the pods that it has; {how}"
+
+    def scale_patch(self, obj: Object) -> list[Object]:
+        """The numbers that it asks for, as its annotation says."""
+        patch = scaling.given(obj, self.places(obj)) if self.form.scales else []
+        return [*same_generation(obj), *patch, *scaling.noted(obj, {})] if patch else []
 
     def start_patch(
         self,
@@ -293,13 +303,13 @@ class DeclaredKind(CommonKind):
     ) -> tuple[list[Object], Object]:
         """What flavors and checks add at each place, the label by which pods are found, and the open gate."""
         given = {assignment.name: assignment for assignment in admission.pod_sets}
-        own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"]})
         patch, put_in = same_generation(obj), {}
         for place in self.places(obj):
             if not place.into:
                 continue
             if (assignment := given.get(place.name)) is None:
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was given')
+            own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
             asked = [templates.of_check(update) for update in updates if update.name == place.name]
             present = paths.at(obj, place.into)

@@ -120,6 +120,7 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "suspend": "spec.suspend",
         "managedBy": {"path": "spec.managedBy", "value": "ray.io/kuberay-operator"},
         "podSets": ray.pod_sets("spec"),
+        "scales": True,
         "active": [{"path": "status.state", "in": ["ready"]}, {"condition": "RayClusterSuspending"}],
         "ready": [{"path": "status.state", "in": ["ready"]}],
     },

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _FORM = (
     "group", "kind", "plural", "versions", "suspend", "managedBy", "podSets", "active", "ready", "succeeded", "failed",
-    "children",
+    "children", "scales",
 )  # fmt: skip
 _CHILD = ("group", "kind", "name", "nameFrom", "podSet")
 _POD_SET = (
@@ -72,10 +72,17 @@ class _Reader:
             ready=self._predicates(body, "ready"),
             succeeded=self._predicates(body, "succeeded"),
             failed=self._predicates(body, "failed"),
+            scales=self._scales(body),
             managed_by=self._path(managed, "path", of="managedBy.", needed=bool(managed)),
             manager=str(managed.get("value", "")),
             children=tuple(self._children(body.get("children", []))),
         )
+
+    def _scales(self, body: Mapping[str, Any]) -> bool:
+        value = body.get("scales", False)
+        if not isinstance(value, bool):
+            self._fault("scales", "must be true or false")
+        return value is True
 
     def _suspend(self, body: Mapping[str, Any]) -> tuple[Path, ...]:
         """The newest place of the field first."""

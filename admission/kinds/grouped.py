@@ -118,7 +118,7 @@ class GroupedKind(UnchangedKind):
         """The JSON patch that has the pods of a new object be gated, as one group; empty if that is so."""
         marks: Object = {
             "labels": {QUEUE_NAME: self.queue_name(obj)},
-            "annotations": {TOTAL[0]: str(self.pods_of_a_group(obj))},
+            "annotations": {TOTAL[0]: str(max(self.pods_of_a_group(obj), 1))},
         }
         if self.starts_by_the_first(obj):
             marks["annotations"][FAST[0]] = "true"

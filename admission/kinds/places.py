@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from admission.kinds import paths
+from admission.kinds.base import POD_SET
 from admission.model.errors import Misconfigured
+from admission.model.names import is_label_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,6 +40,11 @@ class Place(NamedTuple):
     """How many pods a copy has, where there are copies of some pods each."""
     numbers: tuple[tuple[str, ...], ...] = ()
     """The keys of the fields that `pods` is computed from."""
+
+    @property
+    def label(self) -> dict[str, str]:
+        """By which its pods are counted, where a label can have its name."""
+        return {POD_SET: self.name} if is_label_value(self.name) else {}
 
     @property
     def left(self) -> int:

@@ -15,6 +15,7 @@
       roles: {role: a pod of this role, as far as quota depends on it, and `priority`, its PriorityClass}
       pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: beyond what holds quota
       expected: {role: count}, what it is to have while none of its pods is there, where they are made again
+      wanted: how many pods the object asks for by now whose pods they are; null: it is not told
       over: how the object has ended whose pods they are, as {succeeded, message}; null: that is not so
 
 Pods that are alike have one role, and make up one pod set.
@@ -78,8 +79,15 @@ class PodGroupKind(UnchangedKind):
         is_waiting = bool(alive) and not runs
         succeeded = Counter(pod["role"] for pod in spec["pods"] if pod["phase"] == "Succeeded")
         present = Counter(pod["role"] for pod in runs)
+        asked = _asked(spec)
         counts = tuple(
-            PodCount(role, count, max(count - succeeded[role], 0), present[role])
+            PodCount(
+                role,
+                wanted := min(asked.get(role, count), count),
+                max(wanted - succeeded[role], 0),
+                present[role],
+                asked[role] if asked.get(role, 0) > count else 0,
+            )
             for role, count in _counts(spec).items()
         )
         done = sum(succeeded.values())
@@ -93,7 +101,7 @@ class PodGroupKind(UnchangedKind):
             stopped=False,
             counts=counts,
             finished=_outcome(spec, alive, done),
-            ready=ready >= spec["total"] > 0,
+            ready=ready >= min(spec["total"], sum(spec["admitted"].values()) or spec["total"]) > 0,
             ending=False,
             pod_priority_class=pod_class,
             waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive) + done),
@@ -160,6 +168,12 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
     return dict(counts)
 
 
+def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
+    """How many pods of a role its object is to have, as it was scaled since; of which of several, it does not say."""
+    is_known = spec["wanted"] is not None and len(spec["admitted"]) == 1
+    return dict.fromkeys(spec["admitted"], spec["wanted"]) if is_known else {}
+
+
 def _missing(spec: Mapping[str, Any], there: int) -> str:
     if spec["unsaid"] and not spec["admitted"]:
         return str(spec["unsaid"])
@@ -170,7 +184,7 @@ def _missing(spec: Mapping[str, Any], there: int) -> str:
 
 def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
     """As in Kueue: all have succeeded, or none is left where none is made again; or it is said of their owner."""
-    if succeeded >= spec["total"] > 0:
+    if succeeded >= spec["total"] > 0 and not (alive and spec["wanted"] is not None):
         return Outcome(True, "", child_sentences.group_ended(succeeded, spec["total"]))
     if spec["over"] and not alive:
         return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])

@@ -89,6 +89,11 @@ def declarer_ended(pod: str, phase: str) -> str:
     return f"Pod {pod}, which declares the group, has {phase.lower()}, and no other pod of it is left."
 
 
+def waits_beside(group: str, count: int) -> str:
+    """Why a pod keeps its gate by which an object was scaled up."""
+    return f"{group} holds quota for {count} of its pods, which run on: this one starts when there is quota for more."
+
+
 def beyond_group(group: str, count: int) -> str:
     """Why a pod of a group that is admitted keeps its gate. `count`: pods like it that the group has quota for."""
     if not count:

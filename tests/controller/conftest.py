@@ -44,10 +44,10 @@ CUT: Object = {
             "matchConditions": [{"name": "sluice", "expression": "request.userInfo.username == 'sluice'"}],
             "rules": [
                 {
-                    "apiGroups": ["batch", ""],
+                    "apiGroups": ["batch", "", "ray.io"],
                     "apiVersions": ["v1"],
                     "operations": ["UPDATE"],
-                    "resources": ["jobs", "pods"],
+                    "resources": ["jobs", "pods", "rayclusters"],
                 }
             ],
         }

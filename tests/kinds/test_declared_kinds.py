@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 
 import jsonpatch
+import orjson
 import pytest
 from kind_jobs import FLAVORS
 from kind_manifests import GOLDEN, document
 
+from admission.apimachinery.patches import json_patch
 from admission.kinds import NamespaceContext, all_kinds, frameworks_known
+from admission.kinds.base import ASKS_FOR
 from admission.kinds.children import Part
+from admission.kinds.patches import pointer
 from admission.model.errors import Misconfigured
 from admission.model.workload import Admission, PodSetAssignment
 
@@ -136,7 +140,7 @@ def test_jobs_of_a_jobset_that_have_ended_are_not_needed_any_more():
     kind, obj = manifest("jobset")
     obj["status"] = {"replicatedJobsStatus": [{"name": "workers", "succeeded": 1, "active": 1}]}
     driver, workers = kind.observe(obj).counts
-    assert (driver.needed, workers.wanted, workers.needed, workers.present) == (1, 8, 4, 4)
+    assert (driver.needed, workers.wanted, workers.needed) == (1, 8, 4)
 
 
 def test_more_pods_than_were_admitted_are_taken_back():
@@ -146,11 +150,39 @@ def test_more_pods_than_were_admitted_are_taken_back():
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 4
     new["spec"]["workerGroupSpecs"][1]["suspend"] = True
     patch, warning = kind.limit(new, old)
-    assert patch == [{"op": "add", "path": "/spec/workerGroupSpecs/0/replicas", "value": 2}]
+    limited = json_patch(new, patch)
+    assert limited["spec"] == {**new["spec"], "workerGroupSpecs": limited["spec"]["workerGroupSpecs"]}
+    assert [group["replicas"] for group in limited["spec"]["workerGroupSpecs"]] == [2, 1]
+    assert warning.startswith("a running RayCluster has quota for the pods that it has; it gets more as soon as")
+    # What was asked for is kept, and is what it is to have.
+    assert orjson.loads(limited["metadata"]["annotations"][ASKS_FOR]) == {"gpu": {"replicas": 4}}
+    wished = {count.name: (count.wanted, count.wished) for count in kind.observe(limited).counts}
+    assert wished["gpu"] == (4, 8)
+    larger = json_patch(limited, kind.scale_patch(limited))
+    assert larger["spec"]["workerGroupSpecs"][0]["replicas"] == 4
+    assert ASKS_FOR not in larger["metadata"]["annotations"]
+    # Another number takes it back; what nobody can understand counts for nothing.
+    fewer = copy.deepcopy(limited)
+    fewer["spec"]["workerGroupSpecs"][0]["replicas"] = 1
+    assert kind.limit(fewer, limited)[0] == [{"op": "remove", "path": pointer("metadata", "annotations", ASKS_FOR)}]
+    for text in ("no JSON", '["gpu"]', '{"gpu": 4}', '{"gpu": {"replicas": "four"}}', '{"none": {"replicas": 4}}', ""):
+        limited["metadata"]["annotations"][ASKS_FOR] = text
+        assert kind.scale_patch(limited) == []
+        assert all(count.wished <= count.wanted for count in kind.observe(limited).counts)
+    again = json_patch(old, kind.limit(old, new)[0])
+    assert again["spec"]["workerGroupSpecs"][1]["suspend"] is True
+
+
+def test_what_does_not_follow_the_scale_keeps_its_numbers():
+    kind, old = manifest("pytorchjob-v1")
+    old["spec"]["runPolicy"] = {"suspend": False}
+    new = copy.deepcopy(old)
+    new["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 9
+    patch, warning = kind.limit(new, old)
+    assert json_patch(new, patch) == old
     assert (
-        warning == "a running RayCluster gets no more pods than it has; suspend it in the same request to ask for more"
+        warning == "a running PyTorchJob gets no more pods than it has; suspend it in the same request to ask for more"
     )
-    assert kind.limit(old, new)[0] == [{"op": "add", "path": "/spec/workerGroupSpecs/1/suspend", "value": True}]
 
 
 def test_a_rayservice_is_gated_by_the_field_that_its_definition_has():

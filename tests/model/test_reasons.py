@@ -8,13 +8,13 @@ import pytest
 
 from admission.controller.decisions import block_admission
 from admission.controller.state import workload_change
-from admission.controller.workloads import admitted, observed
+from admission.controller.workloads import admitted, observed, scaling
 from admission.engine import vocabulary
 from admission.model import reasons
 from admission.store import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
-NONE_OF_A_WORKLOAD = {"Ordered", "Prioritized", "Reclaimed", "Suspended"}
+NONE_OF_A_WORKLOAD = {"Ordered", "Prioritized", "Reclaimed", "Resized", "Suspended"}
 """Words of its history, and of the ledger."""
 
 
@@ -24,7 +24,7 @@ def test_the_page_shows_the_reference():
     )
 
 
-@pytest.mark.parametrize("module", [vocabulary, workload_change, admitted, observed, block_admission, records])
+@pytest.mark.parametrize("module", [vocabulary, workload_change, admitted, observed, scaling, block_admission, records])
 def test_each_reason_in_the_code_is_in_the_reference(module):
     words = {
         value

@@ -6,9 +6,18 @@ import time
 from typing import TYPE_CHECKING
 
 from admission.controller.decisions.block_admission import WAITING, one_at_a_time
+from admission.controller.state.workload_change import WorkloadChange
 from admission.controller.workloads.admitted import prepare_start
-from admission.controller.workloads.triggers import EvictionDecided, QuotaGiven, ReasonChanged, StartImpossible
-from admission.engine.vocabulary import PENDING_EVALUATION
+from admission.controller.workloads.scaling import may_take_over
+from admission.controller.workloads.triggers import (
+    EvictionDecided,
+    LargerAdmitted,
+    QuotaGiven,
+    ReasonChanged,
+    StartImpossible,
+)
+from admission.engine.events import WorkloadGone
+from admission.engine.vocabulary import PENDING_EVALUATION, SLICE_REPLACED
 from admission.model.errors import Misconfigured
 from admission.store.records import State
 
@@ -38,12 +47,18 @@ class Scheduler:
         """What follows from all that the engine was told, taken over into records."""
         decisions = self._settle()
         for admission in decisions.admitted:
-            with self._isolated(admission.workload.uid):
-                self._admit(admission)
+            if not admission.workload.replaces:
+                with self._isolated(admission.workload.uid):
+                    self._admit(admission)
         for eviction in decisions.evicted:
-            if (tracked := self._state.registry.get(eviction.workload.uid)) is not None:
+            tracked = self._state.registry.get(eviction.workload.uid)
+            if tracked is not None and eviction.reason != SLICE_REPLACED:
                 with self._isolated(tracked.uid):
                     self._reconciler.handle(tracked, EvictionDecided(eviction))
+        for admission in decisions.admitted:
+            if admission.workload.replaces:  # after the evictions: what is to stop gets no more
+                with self._isolated(admission.workload.replaces):
+                    self._enlarge(admission)
         now = time.monotonic()
         if now >= self._reviewed_at + REASONS_INTERVAL:
             # Not with each step: a reason is no decision, and a thousand Jobs of one shape wait for the same one.
@@ -84,6 +99,19 @@ class Scheduler:
             self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return
         self._reconciler.handle(tracked, QuotaGiven(admission, start))
+
+    def _enlarge(self, decision: Admit) -> None:
+        """What runs was given quota for more pods, in the form of a larger workload in its place."""
+        larger = decision.workload
+        tracked = self._state.registry.get(larger.replaces)
+        if tracked is not None and tracked.larger == larger and may_take_over(tracked, decision.admission):
+            self._reconciler.handle(tracked, LargerAdmitted(decision.admission))
+            return
+        self._state.tell(WorkloadGone(larger.uid))
+        if tracked is not None and tracked.holds_quota:
+            change = WorkloadChange(tracked, now=self._state.now())
+            change.tell_admitted()
+            self._state.apply(change)
 
     def _store_reasons(self) -> None:
         """Take over the reasons for waiting that have changed."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admission.cluster.informer import Change
     from admission.controller.state.lifecycle import Step
     from admission.kinds.base import Kind, Object
@@ -69,6 +71,14 @@ class PodsGone:
 
 
 @dataclass(frozen=True, slots=True)
+class PodsCounted:
+    """So many pods of an object have not ended, by pod set; under an empty name those of which nobody can tell."""
+
+    uid: str
+    pods: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class PodProblemsFound:
     """What keeps pods of an admitted workload from running; empty: nothing does, as far as is known."""
 
@@ -84,7 +94,16 @@ class KindListed:
 
 
 Message: TypeAlias = (
-    ObjectsChanged | Answered | LookAgain | ContextChanged | StepDone | Due | PodsGone | PodProblemsFound | KindListed
+    ObjectsChanged
+    | Answered
+    | LookAgain
+    | ContextChanged
+    | StepDone
+    | Due
+    | PodsGone
+    | PodsCounted
+    | PodProblemsFound
+    | KindListed
 )
 
 

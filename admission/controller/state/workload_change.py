@@ -10,22 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from admission.controller.state.commit_batch import RECLAIMED
 from admission.controller.state.workload_reader import describe
 from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
 from admission.engine.vocabulary import MISCONFIGURED, PODS_UNSCHEDULED
 from admission.model import sentences
-from admission.model.quantity import UNLIMITED
 from admission.store.records import CheckRecord, Closed, Eviction, Opened, Resized, State, Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from admission.controller.state.tracked import StartPatch, Tracked
     from admission.controller.state.workload_reader import Reading
     from admission.engine.events import Event
     from admission.kinds.base import Object
-    from admission.model.workload import Admission, PodSetAssignment
+    from admission.model.workload import Admission, Workload
     from admission.store.records import Order
 
 QUOTA_RESERVED = "QuotaReserved"
@@ -220,18 +218,22 @@ class WorkloadChange:
             self.tracked.change(reason=ADMITTED, message=sentences.admitted(record.workload, record.admission))
             self.note()
 
-    def shrink(self, counts: Mapping[str, int]) -> None:
-        """Only so many pods of these pod sets are needed any more: the quota of the others is free."""
-        admission = self.tracked.record.admission
-        assert admission is not None, self.tracked
-        pod_sets = (
-            _shrunk(given, counts[given.name]) if given.name in counts else given for given in admission.pod_sets
-        )
-        smaller = replace(admission, pod_sets=tuple(pod_sets))
-        record = self.tracked.change(admission=smaller)
-        self.ledger.append(Resized(record.workload, smaller, self.now, RECLAIMED))
+    def resize(self, admission: Admission, workload: Workload, *, why: str) -> None:
+        """The same admission holds another amount from now on; `workload` with the pods that it is for."""
+        self.tracked.change(admission=admission, workload=workload)
+        self.ledger.append(Resized(workload, admission, self.now, why))
         self.tell_admitted()
-        self.frees_quota = True
+
+    def ask_for(self, larger: Workload) -> None:
+        """This larger version of it waits for quota, beside what it holds (see `scaling`)."""
+        self.tracked.larger = larger
+        self.engine_events.append(WorkloadPending(larger))
+
+    def ask_no_more(self) -> None:
+        """It wants no more pods than it has quota for, or is to stop."""
+        if self.tracked.larger is not None:
+            self.engine_events.append(WorkloadGone(self.tracked.larger.uid))
+            self.tracked.larger = None
 
     def amend(self, *, original: Object) -> None:
         """It was edited between admission and start: what will have to be restored is different now."""
@@ -255,8 +257,9 @@ class WorkloadChange:
         self.tracked.change(
             state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields
         )
-        self.tracked.start_patch = None
+        self.tracked.start_patch, self.tracked.has_surplus = None, False
         self.write(message=message)
+        self.ask_no_more()
         self._ask_again()
         if not decided_by_engine:
             self.engine_events.append(WorkloadEvicted(self.tracked.uid))
@@ -343,15 +346,6 @@ class WorkloadChange:
             state=State.FINISHED, admission=None, finished_at=self.now, outcome=outcome, reason=outcome, message=message
         )
         self.write(reason=outcome, message=message)
+        self.ask_no_more()
         self.engine_events.append(WorkloadGone(tracked.uid))
         self.is_over = True
-
-
-def _shrunk(given: PodSetAssignment, count: int) -> PodSetAssignment:
-    """With the quota of `count` pods."""
-    # What was cut off at the most that can be counted is not known: of that nothing is given back early.
-    usage = {
-        resource: amount if amount >= UNLIMITED else amount * count // given.count
-        for resource, amount in given.usage.items()
-    }
-    return replace(given, usage=usage, count=count)

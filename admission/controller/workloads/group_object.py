@@ -55,7 +55,7 @@ def assembled(
     queued = next((each for each in (own, *labels) if first(each, conventions.queue_labels)), own)
     held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
-    untold = [pod for pod, member in zip(pods, members, strict=True) if not member.pod_set]
+    untold = [pod for pod, member in zip(pods, members, strict=True) if not member.pod_set] if owner is None else []
     totals = {total_of(pod) for pod in untold} if needed is None else needed
     if known.pod_sets:
         total = sum(pod_set.count for pod_set in known.pod_sets)
@@ -86,6 +86,7 @@ def assembled(
             "admitted": admitted,
             "runs": tracked is not None and tracked.record.state is State.ADMITTED,
             "expected": {},
+            "wanted": None if owner is None or needed is not None or known.pod_sets else owner.wanted,
             "over": over(tracked, members) if owner is None else owner.over,
             "roles": {
                 member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
@@ -113,7 +114,8 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
 
     It has no resourceVersion of its own yet.
     """
-    expected = {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
+    expected = admitted_counts(tracked)
+    scaled = dict.fromkeys(expected, owner.total) if len(expected) == 1 else expected
     return _object(
         last["metadata"],
         {
@@ -121,7 +123,8 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
             "total": owner.total,
             "admitted": expected if tracked.holds_quota else {},
             "runs": tracked.record.state is State.ADMITTED,
-            "expected": expected,
+            "expected": scaled,
+            "wanted": owner.wanted,
             "over": owner.over,
             "pods": [],
         },

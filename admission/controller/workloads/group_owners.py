@@ -57,6 +57,13 @@ class GroupOwner:
         return self.kind.pods_of_a_group(self.object)
 
     @property
+    def wanted(self) -> int | None:
+        """How many pods the group is to have by now, which follows the scale; None: it is over, or ends."""
+        if "deletionTimestamp" in self.object["metadata"] or self.over is not None:
+            return None
+        return self.total if self.kind.has_group(self.object, self.group) else 0
+
+    @property
     def created(self) -> str:
         """Since when the group waits, however often its pods are made."""
         return str(self.object["metadata"]["creationTimestamp"])
@@ -89,8 +96,11 @@ class GroupOwners:
         return {uid: StoredObject(key[0], self._known[key].raw) for uid, key in self._keys.items()}
 
     def take(self, kind: GroupedKind, obj: Object) -> None:
-        """Take in an object as it is now."""
+        """Take in an object as it is now, if its pods are queued in groups."""
         metadata = obj["metadata"]
+        if kind.is_managed_elsewhere(obj) or not kind.is_gated(obj):
+            self.gone(metadata["uid"])
+            return
         uid, version = metadata["uid"], metadata["resourceVersion"]
         key = kind, metadata["namespace"], metadata["name"]
         known = self._known.get(key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.workload_change import DEACTIVATED
 from admission.controller.state.workload_reader import Reading, read, with_order
+from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import look
 from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
@@ -205,7 +206,7 @@ def _hold(change: WorkloadChange, seen: Observed, obj: Object, before: Object | 
         change.evict(reason=OUT_OF_SYNC, message=sentences.EDITED)
     else:
         _prioritize(change, seen, environment)
-        _reclaim(change, seen)
+        scaling.follow(change, seen)
 
 
 def _prioritize(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
@@ -226,23 +227,6 @@ def _prioritize(change: WorkloadChange, seen: Observed, environment: Environment
         change.tell_admitted()
 
 
-def _reclaim(change: WorkloadChange, seen: Observed) -> None:
-    """Give back the quota of pods that are not needed any more, or not wanted, once they are gone."""
-    tracked = change.tracked
-    counted = seen.kind.tells_of_pods
-    if seen.suspended or (counted and tracked.unsettled) or not any(count.needed for count in seen.counts):
-        return
-    held = _held_pods(tracked)
-    smaller = {}
-    for count in seen.counts:
-        had = held.get(count.name, 0)
-        pods = max(count.needed, min(count.present, had))
-        if pods < had:
-            smaller[count.name] = pods
-    if smaller:
-        change.shrink(smaller)
-
-
 def _edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | None, environment: Environment) -> bool:
     """Whether an admitted object is not any more what it was admitted as.
 
@@ -250,7 +234,7 @@ def _edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | None
     """
     original = tracked.record.original or {}
     if not seen.suspended:
-        more = _wants_more(tracked, seen)
+        more = scaling.has_more(tracked, seen)
         if before is None or tracked.record.checks_pending:  # the latter is stopped, and not yet what it will be
             return more
         return more or not _is_same(seen.kind, before, obj, original, environment)
@@ -301,21 +285,6 @@ def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:
 
 def _held_by_admin(tracked: Tracked) -> bool:
     return not tracked.record.active or (tracked.order is not None and tracked.order.held)
-
-
-def _held_pods(tracked: Tracked) -> dict[str, int]:
-    """By pod set."""
-    admission = tracked.record.admission
-    assert admission is not None, tracked.record
-    return {assignment.name: assignment.count for assignment in admission.pod_sets}
-
-
-def _wants_more(tracked: Tracked, seen: Observed) -> bool:
-    """Whether something that runs asks for more pods than it holds quota for, or for none though it has work left."""
-    held = _held_pods(tracked)
-    if any(count.needed > held.get(count.name, 0) for count in seen.counts):
-        return True
-    return not any(count.needed for count in seen.counts) and any(count.left for count in seen.counts)
 
 
 def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:

@@ -265,7 +265,8 @@ class PodGroups:
             requests.append(self._deletion(tracked, member, note))
         for member in plan.beside:
             count = admitted_counts(tracked).get(member.role, 0)
-            note = child_sentences.beyond_group(tracked.record.workload.name, count)
+            told = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
+            note = told(tracked.record.workload.name, count)
             note = note if member.queue == queue else child_sentences.GROUP_OF_SEVERAL_QUEUES
             self._tell(tracked, member, "Pending", note)
         self._send(tracked, Step.START, requests)

@@ -16,6 +16,7 @@ from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.workloads.admitted import prepare_start
+from admission.controller.workloads.scaling import is_promised
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     KindForbidden,
@@ -126,8 +127,12 @@ class Requests:
                     self._groups.stop(tracked)
                 elif step is Step.STOP and tracked.seen.kind.ends_by_deletion:
                     self._delete(tracked)
-                elif step is not Step.WAIT and (obj := tracked.object) is not None:
+                elif (obj := tracked.object) is None:
+                    continue
+                elif step is not Step.WAIT:
                     self._submit(tracked, step, _body(step, tracked, tracked.seen, obj))
+                elif is_promised(tracked, tracked.seen) and (body := tracked.seen.kind.scale_patch(obj)):
+                    self._submit(tracked, step, body)
 
     def done(self, message: StepDone) -> None:
         """The outcome of a request."""

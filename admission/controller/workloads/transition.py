@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import WorkloadChange
 from admission.controller.state.workload_reader import read
-from admission.controller.workloads import admitted, observed
+from admission.controller.workloads import admitted, observed, scaling
 from admission.controller.workloads.triggers import (
     CheckAnswered,
     CheckRulesChanged,
@@ -19,6 +19,7 @@ from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     EvictionDecided,
     KindForbidden,
+    LargerAdmitted,
     LastPodEnded,
     LeftQueue,
     ObjectGone,
@@ -29,6 +30,7 @@ from admission.controller.workloads.triggers import (
     ReasonChanged,
     StartImpossible,
     Stopped,
+    SurplusCounted,
 )
 from admission.engine.vocabulary import OVER_QUOTA, PREEMPTED
 from admission.model import sentences
@@ -91,6 +93,8 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     CheckAnswered: admitted.check_answered,
     CheckRulesChanged: admitted.check_rules_changed,
     QuotaGiven: admitted.quota_given,
+    LargerAdmitted: scaling.larger_admitted,
+    SurplusCounted: scaling.surplus_counted,
     DeadlineReached: admitted.deadline_reached,
     EvictionDecided: _evicted,
     StartImpossible: _impossible,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admission.controller.state.tracked import StartPatch
     from admission.engine.events import Evict
     from admission.kinds.base import Object, Observed
@@ -31,6 +33,13 @@ class ObjectGone:
 @dataclass(frozen=True, slots=True)
 class LastPodEnded:
     """No pod of it is left, though its object is gone, or does not say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurplusCounted:
+    """So many of its pods have not ended, by pod set; under an empty name those of which nobody can tell."""
+
+    pods: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,13 @@ class QuotaGiven:
 
     admission: Admission
     start: StartPatch
+
+
+@dataclass(frozen=True, slots=True)
+class LargerAdmitted:
+    """The engine gives what runs the quota for more pods that it has asked for; `admission` is the whole of it."""
+
+    admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +145,13 @@ Trigger: TypeAlias = (
     | ObjectGone
     | LastPodEnded
     | PodProblem
+    | SurplusCounted
     | ContextChange
     | Ordered
     | CheckAnswered
     | CheckRulesChanged
     | QuotaGiven
+    | LargerAdmitted
     | EvictionDecided
     | StartImpossible
     | EditedBeforeStart

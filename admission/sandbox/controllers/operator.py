@@ -58,6 +58,7 @@ class Operator(Controller[tuple[str, str]]):
                     await self.remove("pods", pod)
         else:
             await self._make(obj, {pod["metadata"]["name"] for pod in pods})
+            await self._remove_surplus(obj, pods)
         await self._tell(obj, pods, suspended=suspended)
 
     async def _make(self, obj: Object, present: set[str]) -> None:
@@ -67,6 +68,16 @@ class Operator(Controller[tuple[str, str]]):
                 if name not in present:
                     labels = _labels(self._kind.group, obj["metadata"]["name"], place.name, number)
                     await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template, labels))
+
+    async def _remove_surplus(self, obj: Object, pods: list[Object]) -> None:
+        """As KubeRay does of what was scaled down."""
+        for place in self._kind.places(obj):
+            before = f"{obj['metadata']['name']}-{place.name}-"
+            for pod in pods:
+                number = pod["metadata"]["name"].removeprefix(before)
+                is_surplus = number.isdecimal() and int(number) >= place.pods
+                if is_surplus and "deletionTimestamp" not in pod["metadata"] and not is_over(pod):
+                    await self.remove("pods", pod)
 
     async def _tell(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
         form, before = self._kind.form, obj.get("status") or {}

@@ -1,0 +1,187 @@
+"""RayClusters that are scaled while they run, through the webhook's gate, with a pretend KubeRay."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import pod, pods_of, served, until
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+from pod_examples import gated
+
+from admission.kinds import all_kinds
+
+NAME = "ray.io/raycluster"
+KINDS = all_kinds(frameworks=("batch/job", NAME))
+KIND = KINDS.get("ray.io", "RayCluster")
+CLUSTERS = "rayclusters"
+SCALED = "sluice.dev/asks-for"
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose RayClusters are gated, with a queue of 6 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
+    async with (
+        served(world.sandbox, KIND),
+        gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"),
+    ):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def ray_cluster(stop="1", **replicas):
+    """A head, and groups of so many workers, of a CPU each."""
+
+    def template():
+        one = pod(cpu="1", seconds=1_000_000)
+        one["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = stop
+        return one
+
+    groups = [
+        {"groupName": name, "replicas": count, "minReplicas": 0, "maxReplicas": 9, "template": template()}
+        for name, count in replicas.items()
+    ]
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups},
+    }
+
+
+async def submit(cluster, **fields):
+    return await cluster.sandbox.local("alice").create(CLUSTERS, "team-a", ray_cluster(**fields))
+
+
+async def ready(cluster, number):
+    """The RayCluster with its pods by name, as soon as there are so many, which are all that it asks for."""
+    obj = await until(
+        cluster.user,
+        CLUSTERS,
+        "ray",
+        lambda each: KIND.observe(each).ready and sum(place.pods for place in KIND.places(each)) == number,
+    )
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(cluster.user, obj)}
+
+
+async def scale(cluster, **replicas):
+    """As Ray's autoscaler does."""
+    groups = cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"]
+    scaled = [{**each, "replicas": replicas.get(each["groupName"], each["replicas"])} for each in groups]
+    autoscaler = cluster.sandbox.local("autoscaler")
+    return await autoscaler.patch(CLUSTERS, "team-a", "ray", {"spec": {"workerGroupSpecs": scaled}})
+
+
+async def holds(cluster, name, cpus):
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        held = [each.usage["cpu"] for record in found if record.workload.name == name and record.admission
+                for each in record.admission.pod_sets]  # fmt: skip
+        return sum(held) == 1000 * cpus
+
+    await cluster.eventually(look)
+
+
+async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
+    await submit(cluster, stop="never", gpu=3, cpu=2)
+    before = await ready(cluster, 6)
+    first = await cluster.record("ray", "admitted")
+    await cluster.submit(job("next", cpu="3"))
+    await cluster.record("next", "pending", reason="WaitingForQuota")
+    await scale(cluster, gpu=1, cpu=1)
+    for number, name in enumerate(("ray-gpu-2", "ray-gpu-1"), start=1):
+        await cluster.user.delete("pods", "team-a", name, grace=0)
+        await holds(cluster, "ray", 6 - number)  # of those that still end, too
+    # Killed in the middle: who leads next counts on.
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    assert not runs(cluster.user.get("jobs", "team-a", "next"))
+    await cluster.user.delete("pods", "team-a", "ray-cpu-1", grace=0)
+    await cluster.job("next", runs)
+    await holds(cluster, "ray", 3)
+    after = await ready(cluster, 3)
+    assert after.items() <= before.items()
+    now = await cluster.record("ray", "admitted")
+    assert (now.admitted_at, now.workload.uid) == (first.admitted_at, first.workload.uid)
+    assert [(each.name, each.count) for each in now.workload.pod_sets] == [("head", 1), ("gpu", 1), ("cpu", 1)]
+    assert [amount for amount, _ in await ledger(cluster)][-3:] == [1000, 1000, 1000]
+
+
+async def ledger(cluster):
+    """(amount, why it ended) of all that it held, in order."""
+    record = await cluster.store.workloads.get("team-a", "ray")
+    return [(row.amount, row.end_reason) for row in await cluster.store.workloads.ledger(record.workload.uid)]
+
+
+async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_notice(cluster):
+    await submit(cluster, gpu=1)
+    before = await ready(cluster, 2)
+    # There is quota: in a moment.
+    asked = await scale(cluster, gpu=3)
+    assert asked["spec"]["workerGroupSpecs"][0]["replicas"] == 1
+    grown = await ready(cluster, 4)
+    assert before.items() <= grown.items()
+    await holds(cluster, "ray", 4)
+    assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
+    # There is none: it waits as others do, and is before those that came after it.
+    await cluster.submit(job("beside", cpu="2"))
+    await cluster.job("beside", runs)
+    await scale(cluster, gpu=5)
+    await cluster.submit(job("later", cpu="2"))
+    await cluster.record("later", "pending", reason="WaitingForQuota")
+    await holds(cluster, "ray", 4)
+    line = [place.workload.name for place in cluster.controller.engine().listing("cq", limit=9)]
+    assert line == ["ray", "later"]
+    # Killed before it could say so to KubeRay: who leads next does.
+    await cluster.cut_off()
+    await cluster.user.delete("jobs", "team-a", "beside", propagation="Background")
+    await holds(cluster, "ray", 6)
+    await cluster.end()
+    assert cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+    await cluster.reconnect()
+    await cluster.start(kinds=KINDS)
+    whole = await ready(cluster, 6)
+    assert grown.items() <= whole.items()
+    await cluster.record("later", "pending", reason="WaitingForQuota")
+    assert [reason for reason, _ in await cluster.story("ray")].count("Resized") == 2
+
+
+async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_webhook(cluster):
+    await submit(cluster, gpu=2, cpu=1)
+    await ready(cluster, 4)
+    await cluster.submit(job("beside", cpu="2"))
+    await cluster.job("beside", runs)
+    wished = await scale(cluster, gpu=4)
+    assert SCALED in wished["metadata"]["annotations"]
+    fewer = await scale(cluster, gpu=1)
+    assert SCALED not in fewer["metadata"]["annotations"]
+    await holds(cluster, "ray", 3)
+    await ready(cluster, 3)
+    await cluster.user.delete("mutatingwebhookconfigurations", "", "sluice")
+    before = await cluster.record("ray", "admitted")
+    await scale(cluster, gpu=4)
+    await cluster.record("ray", "pending", reason="WaitingForQuota")
+    await holds(cluster, "ray", 0)
+    assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
+
+
+async def test_it_is_evicted_with_what_it_asks_for(cluster):
+    await submit(cluster, gpu=3)
+    await ready(cluster, 4)
+    await cluster.submit(job("beside", cpu="2"))
+    await cluster.job("beside", runs)
+    await scale(cluster, gpu=4)
+    await cluster.order("ray", held=True)
+    await cluster.record("ray", "pending", reason="OnHold")
+    await cluster.submit(job("after", cpu="4"))
+    await cluster.job("after", runs)
+    for name in ("beside", "after"):
+        await cluster.user.delete("jobs", "team-a", name, propagation="Background")
+    await cluster.order("ray", held=False)
+    await ready(cluster, 5)
+    await holds(cluster, "ray", 5)
