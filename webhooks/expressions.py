@@ -25,8 +25,15 @@ _DOMAINS: Final = {"sluice.dev/": "^sluice[.]dev/.*[Qq]ue", KUEUE: "^kueue[.]x-k
 
 def shows_queue_label(variable: str, kind: Kind) -> str:
     """Whether an object has a queue label, be it empty."""
-    labels = " || ".join(f"'{key}' in {variable}.metadata.labels" for key in kind.conventions.queue_labels)
-    return f"(has({variable}.metadata.labels) && ({labels}))"
+
+    def has_one(*path: str) -> str:
+        steps = [".".join((variable, *path[:depth])) for depth in range(2, len(path) + 1)]
+        there = " && ".join(f"has({step})" for step in steps)
+        named = " || ".join(f"'{key}' in {steps[-1]}" for key in kind.conventions.queue_labels)
+        return f"({there} && ({named}))"
+
+    own = has_one("metadata", "labels")
+    return f"({own} || {has_one(*kind.more_labels)})" if kind.more_labels else own
 
 
 def queue_like(kind: Kind) -> str:

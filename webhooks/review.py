@@ -255,6 +255,8 @@ def _keep_grouped(new: Object, old: Object | None, kind: GroupedKind, username: 
             _note_submitter(new, username, answer)
         return new
     if not kind.is_gated(old):
+        if kind.queue_name(new) and not kind.queue_name(old):
+            answer.warnings.append(f"a {kind.kind} is queued from its creation on: delete it, and create it anew")
         return new
     new = _keep_queue(new, old, kind, answer, help_="delete it, and create it in another one")
     if kept := kind.keep_gated(new, old):

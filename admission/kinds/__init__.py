@@ -18,6 +18,7 @@ from admission.kinds.mcad import LEGACY
 from admission.kinds.pod import PodKind
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import Kinds
+from admission.kinds.statefulset import StatefulSetKind
 from admission.kinds.trainjob import TrainJobKind
 from admission.kinds.volcano import VolcanoJobKind
 from admission.model.errors import InvalidObject
@@ -57,6 +58,7 @@ TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
 """The kinds that are part of Kubernetes, by their names in Kueue's configuration."""
 GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
+    "statefulset": StatefulSetKind,
     "batch.volcano.sh/job": VolcanoJobKind,
     "leaderworkerset.x-k8s.io/leaderworkerset": LeaderWorkerSetKind,
 }

@@ -37,6 +37,7 @@ STARTED_WITH: Final = "sluice.dev/pod-group-uid"
 _VOLCANO_JOB: Final = "volcano.sh/job-name"
 _OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/"
+_STATEFUL_SET: Final = "statefulset.kubernetes.io/pod-name"
 _ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 
@@ -63,7 +64,9 @@ def _own_group_of(pod: Object) -> str:
     if job := labels.get(_VOLCANO_JOB):
         return str(job)
     name, number = labels.get(f"{_LEADER_WORKER_SET}name"), labels.get(f"{_LEADER_WORKER_SET}group-index")
-    return f"{name}-{number}" if name and number else ""
+    if name and number:  # before the next: its pods are those of a StatefulSet, too
+        return f"{name}-{number}"
+    return str(labels.get(_STATEFUL_SET) or "").rpartition("-")[0]
 
 
 def before_deletion(pod: Object) -> Object | None:

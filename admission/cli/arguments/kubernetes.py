@@ -103,7 +103,7 @@ def kind_of_workload(workload: Workload) -> Kind:
         label = f"{GROUP_NAME[0]}={name}, or -l {GROUP_NAME[1]}={name}"
         raise CommandError(
             f"{name} is a group of pods: name them to kubectl, by -n {namespace} -l {label}; "
-            "of a Volcano Job or LeaderWorkerSet name that"
+            "of a StatefulSet, Volcano Job or LeaderWorkerSet name that"
         )
     return kind_of(asked) or kind_named(workload.object_kind)
 

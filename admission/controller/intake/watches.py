@@ -238,9 +238,9 @@ class ClusterWatches:
                     namespaces()
 
     def _concerns_us(self, kind: Kind, obj: Object) -> bool:
-        if isinstance(kind, GroupedKind):
-            return True
         try:
+            if isinstance(kind, GroupedKind):
+                return kind.is_gated(obj)
             # Of a group those pods count, too, that have ended.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True

@@ -1,0 +1,260 @@
+"""StatefulSets with a queue label, through the webhook's gate: one workload that follows `replicas` up and down."""
+
+from __future__ import annotations
+
+import pytest
+from grouped_kinds import GATE, pods_until, running
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+from pod_examples import gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod", "statefulset"))
+SETS = "statefulsets"
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def stateful_set(replicas, *, management="Parallel", stop="1", labels=None, in_template=None):
+    """`web`, of pods of a CPU each; `stop`: the seconds of the sandbox that they take to end."""
+    one = pod("template", queue=None)
+    annotations = one["metadata"]["annotations"] | {"sandbox.sluice.dev/stop-seconds": stop}
+    spec = one["spec"] | {"restartPolicy": "Always", "terminationGracePeriodSeconds": 1}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {
+            "name": "web",
+            "namespace": "team-a",
+            "labels": {"sluice.dev/queue-name": "lq"} if labels is None else labels,
+        },
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "web",
+            "podManagementPolicy": management,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web", **(in_template or {})}, "annotations": annotations},
+                "spec": spec,
+            },
+        },
+    }
+
+
+async def submit(cluster, *args, **fields):
+    return await cluster.sandbox.local("alice").create(SETS, "team-a", stateful_set(*args, **fields))
+
+
+async def scale(cluster, replicas):
+    """As `kubectl scale` does, of which the webhook hears nothing."""
+    await cluster.user.patch(SETS, "team-a", "web", {"spec": {"replicas": replicas}}, subresource="scale")
+
+
+def its(found):
+    return {name: each for name, each in found.items() if name.startswith("web-")}
+
+
+async def pods(cluster, *numbers):
+    return its(await pods_until(cluster.user, "team-a", lambda found: running(*numbers)(its(found))))
+
+
+async def holds(cluster, cpus):
+    async def look():
+        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
+        return sum(held) == 1000 * cpus
+
+    await cluster.eventually(look)
+
+
+def uids(found):
+    return {name: each["metadata"]["uid"] for name, each in found.items()}
+
+
+@pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
+async def test_it_starts_as_a_whole_and_quota_follows_the_scale(cluster, management):
+    await cluster.submit(job("before", cpu="2"))
+    await cluster.job("before", runs)
+    stored = await submit(cluster, 3, management=management)
+    template = stored["spec"]["template"]["metadata"]
+    assert template["labels"]["sluice.dev/queue-name"] == "lq"
+    assert template["annotations"]["sluice.dev/pod-group-total-count"] == "3"
+    waiting = await cluster.record("web", "pending", reason="WaitingForQuota")
+    assert (waiting.workload.kind, waiting.workload.user) == ("PodGroup", "alice")
+    assert [each.count for each in waiting.workload.pod_sets] == [3]
+    await cluster.user.delete("jobs", "team-a", "before", propagation="Background")
+    before = await pods(cluster, 3)
+    await holds(cluster, 3)
+    first = await cluster.record("web", "admitted")
+
+    # Up, as far as there is quota: those that run do not notice.
+    await scale(cluster, 4)
+    grown = await pods(cluster, 4)
+    await holds(cluster, 4)
+    assert uids(before).items() <= uids(grown).items()
+    await scale(cluster, 6)
+    # One after the other, the next is made when this one runs.
+    await pods(cluster, 4, 1 if management == "OrderedReady" else 2)
+    await cluster.submit(job("after"))
+    await cluster.record("after", "pending", reason="WaitingForQuota")
+    await holds(cluster, 4)
+
+    # Down: what waits for quota gets it.
+    await scale(cluster, 3)
+    shrunk = await pods(cluster, 3)
+    assert uids(before) == uids(shrunk)
+    await cluster.job("after", runs)
+    await holds(cluster, 4)
+    now = await cluster.record("web", "admitted")
+    assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
+    assert [each.count for each in now.workload.pod_sets] == [3]
+
+    await scale(cluster, 0)
+    await cluster.record("web", "finished")
+    await holds(cluster, 1)
+    await scale(cluster, 2)
+    await pods(cluster, 2)
+    await holds(cluster, 3)
+    await cluster.user.delete(SETS, "team-a", "web", propagation="Background")
+    await holds(cluster, 1)
+
+
+async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
+    await submit(cluster, 4, stop="never")
+    await pods(cluster, 4)
+    await cluster.submit(job("next", cpu="2"))
+    await cluster.record("next", "pending", reason="WaitingForQuota")
+    await scale(cluster, 2)
+
+    def ending(found):
+        return {name for name, each in found.items() if "deletionTimestamp" in each["metadata"]} == {"web-2", "web-3"}
+
+    await pods_until(cluster.user, "team-a", ending)
+    await cluster.user.delete("pods", "team-a", "web-3", grace=0)
+    await holds(cluster, 3)  # that of the one that still ends, too
+    # Killed in the middle: who leads next knows as much.
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    assert "next" in [each["metadata"]["name"] for each in cluster.user.list("jobs", "team-a") if not runs(each)]
+    await cluster.user.delete("pods", "team-a", "web-2", grace=0)
+    await cluster.job("next", runs)
+    await holds(cluster, 4)
+    # Scaled up again beside what ends: nothing runs that is not paid for.
+    await scale(cluster, 3)
+    await pods_until(cluster.user, "team-a", lambda found: gated_ones(found) == {"web-2"})
+    await cluster.user.delete("jobs", "team-a", "next", propagation="Background")
+    await pods_until(cluster.user, "team-a", lambda found: "web-2" in found and not gated_ones(found))
+    await holds(cluster, 3)
+
+
+def gated_ones(found):
+    return {name for name, each in found.items() if GATE in each["spec"].get("schedulingGates", ())}
+
+
+async def test_killed_while_it_grows_it_has_all_of_its_pods_afterwards(cluster):
+    await submit(cluster, 1)
+    await pods(cluster, 1)
+    await cluster.cut_off()
+    await scale(cluster, 4)
+    await holds(cluster, 4)
+    await cluster.end()
+    assert len(gated_ones({each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")})) == 3
+    await cluster.reconnect()
+    await cluster.start(kinds=KINDS)
+    await pods(cluster, 4)
+    await holds(cluster, 4)
+
+
+async def test_evicted_it_is_made_anew_gated_and_queues_as_it_is_then(cluster):
+    await submit(cluster, 3)
+    await pods(cluster, 3)
+    first = await cluster.record("web", "admitted")
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods(cluster, 0, 3)
+    await holds(cluster, 0)
+    await scale(cluster, 2)
+    await pods(cluster, 0, 2)
+    await cluster.apply(cluster_queue())
+    await pods(cluster, 2)
+    await holds(cluster, 2)
+    assert (await cluster.record("web", "admitted")).workload.uid == first.workload.uid
+
+
+async def test_whoever_takes_the_gate_of_a_pod_beyond_its_quota_loses_it(cluster):
+    await submit(cluster, 4)
+    await pods(cluster, 4)
+    await scale(cluster, 5)
+    before = await pods(cluster, 4, 1)
+    await cluster.user.patch("pods", "team-a", "web-4", {"spec": {"schedulingGates": None}})
+    await pods_until(
+        cluster.user, "team-a", lambda found: running(4, 1)(found) and uids(found)["web-4"] != uids(before)["web-4"]
+    )
+    await holds(cluster, 4)
+
+
+@pytest.mark.parametrize("when", ["waiting", "running"])
+async def test_its_labels_and_template_say_what_they_said_whoever_changes_them(cluster, when):
+    if when == "waiting":
+        await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    stored = await submit(cluster, 2)
+    await pods(cluster, *((0, 2) if when == "waiting" else (2,)))
+    mine = cluster.sandbox.local("alice")
+    again = await mine.patch(SETS, "team-a", "web", {"spec": stateful_set(2)["spec"]})
+    template = {"metadata": {"labels": {"sluice.dev/queue-name": None}, "annotations": None}}
+    bare = await mine.patch(SETS, "team-a", "web", {"spec": {"template": template}})
+    label = await mine.patch(SETS, "team-a", "web", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
+    assert again["spec"] == stored["spec"]
+    for each in (bare, label):
+        assert each["metadata"]["labels"] == stored["metadata"]["labels"]
+        kept = each["spec"]["template"]["metadata"]
+        assert kept["labels"]["sluice.dev/queue-name"] == "lq"
+        assert kept["annotations"]["sluice.dev/pod-group-total-count"] == "2"
+    await pods(cluster, *((0, 2) if when == "waiting" else (2,)))
+
+
+async def test_pods_of_another_size_wait_beside_those_that_run(cluster):
+    await submit(cluster, 2)
+    await pods(cluster, 2)
+    stored = cluster.user.get(SETS, "team-a", "web")
+    (container,) = stored["spec"]["template"]["spec"]["containers"]
+    larger = {"containers": [{**container, "resources": {"requests": {"cpu": "2"}}}]}
+    await cluster.sandbox.local("alice").patch(SETS, "team-a", "web", {"spec": {"template": {"spec": larger}}})
+    await pods(cluster, 1, 1)
+    await holds(cluster, 2)
+
+
+async def test_orphaned_pods_are_charged_until_they_are_gone(cluster):
+    await submit(cluster, 3)
+    await pods(cluster, 3)
+    await cluster.user.delete(SETS, "team-a", "web", propagation="Orphan")
+    for name in ("web-0", "web-1"):
+        await cluster.user.delete("pods", "team-a", name)
+    await pods(cluster, 1)
+    await cluster.record("web", "admitted")
+    await cluster.user.delete("pods", "team-a", "web-2")
+    await cluster.record("web", "finished")
+    await holds(cluster, 0)
+
+
+async def test_the_label_of_its_template_queues_it_as_well_and_its_own_group_is_left_as_it_is(cluster):
+    await submit(cluster, 2, labels={}, in_template={"sluice.dev/queue-name": "lq"})
+    await pods(cluster, 2)
+    assert [each.count for each in (await cluster.record("web", "admitted")).workload.pod_sets] == [2]
+    await cluster.user.delete(SETS, "team-a", "web", propagation="Foreground")
+    await holds(cluster, 0)
+    own = {"sluice.dev/queue-name": "lq", "sluice.dev/pod-group-name": "both"}
+    stored = await submit(cluster, 1, labels={}, in_template=own)
+    assert "sluice.dev/pod-group-total-count" not in stored["spec"]["template"]["metadata"]["annotations"]
