@@ -8,11 +8,11 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from admission.controller.auditing.audit_groups import GroupsSeen
 from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed
 from admission.controller.state.faults import cause
 from admission.controller.workloads.pod_waiter import ENDED
-from admission.kinds.grouped import belongs_to_groups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -47,6 +47,8 @@ class AuditSources:
         self._client = client
         self._kinds = kinds
         self._clock = clock
+        self.group_of: dict[str, str] = {}
+        """By uid of a pod: that of its group, as of the last view."""
 
     async def view(
         self,
@@ -66,26 +68,29 @@ class AuditSources:
         violations = await self._store.reports.violations(since=max(self._clock() - PAST, 0.0))
         objects: dict[str, Observed] = {}
         otherwise: set[str] = set()
+        groups = GroupsSeen(self._kinds, records)
         async for kind, obj in self.objects():
             uid = obj["metadata"]["uid"]
             try:
-                if uid in records or kind.queue_name(obj):
+                if not groups.take(kind, obj) and (uid in records or kind.queue_name(obj)):
                     objects[uid] = seen = _observed(kind, obj, memory(uid))
                     if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(kind, uid, obj):
                         otherwise.add(uid)
             except Exception as error:  # noqa: BLE001  one object that cannot be judged must not keep others from it
                 log.error("workload %s cannot be compared: %s", uid, cause(error))
+        of_groups = {seen.observed.uid: seen for seen in groups.groups()}
+        self.group_of = {pod: uid for uid, seen in of_groups.items() for pod in seen.pods}
+        objects.update((uid, seen.observed) for uid, seen in of_groups.items())
         return View(
             records=records,
             objects=objects,
-            off={uid for uid, record in records.items() if not self._is_compared(record)},
+            off={uid for uid, record in records.items() if self._kinds.of(record.workload) is None}
+            | (set(groups.made_anew()) - of_groups.keys()),
+            beyond={uid: seen.beyond for uid, seen in of_groups.items() if seen.beyond},
             owners=await self._owners(records, objects),
             otherwise=otherwise,
             violations=violations,
         )
-
-    def _is_compared(self, record: WorkloadRecord) -> bool:
-        return self._kinds.of(record.workload) is not None and not self._kinds.is_composed(record.workload)
 
     async def objects(self) -> AsyncIterator[tuple[Kind, Object]]:
         """All of the kinds that are on, as the API server lists them now."""
@@ -94,8 +99,7 @@ class AuditSources:
                 for number, obj in enumerate(page):
                     if number % AT_ONCE == 0:
                         await asyncio.sleep(0)
-                    if not belongs_to_groups(kind, obj):  # groups are not compared
-                        yield kind, obj
+                    yield kind, obj
 
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()

@@ -126,7 +126,8 @@ class Auditor:
         if strange:
             state.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
             async for kind, obj in self._sources.objects():
-                if obj["metadata"]["uid"] in strange:
+                uid = obj["metadata"]["uid"]
+                if uid in strange or self._sources.group_of.get(uid) in strange:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
                     inbox.put(ObjectsChanged(kind, [Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 

@@ -53,6 +53,8 @@ class Problem(StrEnum):
     ADMISSION_OF_GONE = "AdmissionOfGone"
     PODS_WITHOUT_ADMISSION = "PodsWithoutAdmission"
     FLAVORS_DIFFER = "FlavorsDiffer"
+    PODS_BEYOND_QUOTA = "PodsBeyondQuota"
+    QUOTA_BEYOND_PODS = "QuotaBeyondPods"
     MEMORY_DIFFERS = "MemoryDiffers"
     USAGE_DIFFERS = "UsageDiffers"
     OVER_QUOTA = "OverQuota"
@@ -78,6 +80,8 @@ _CURES = {
     Problem.ADMISSION_OF_GONE: (Cure.LOOK, "its quota is freed"),
     Problem.PODS_WITHOUT_ADMISSION: (Cure.NONE, "nothing; delete the pods"),
     Problem.FLAVORS_DIFFER: (Cure.NONE, "nothing; sluice hold and sluice release start it again as it should be"),
+    Problem.PODS_BEYOND_QUOTA: (Cure.LOOK, "the newest of them are deleted"),
+    Problem.QUOTA_BEYOND_PODS: (Cure.LOOK, "it is freed"),
     Problem.MEMORY_DIFFERS: (Cure.BEGIN_ANEW, "the leader begins anew from the database"),
     Problem.USAGE_DIFFERS: (Cure.BEGIN_ANEW, "the leader begins anew from the database"),
     Problem.OVER_QUOTA: (Cure.NONE, "nothing; nothing more is admitted there until enough has ended"),
@@ -125,6 +129,8 @@ class View:
     """What its engine counts as held, at the same moment."""
     otherwise: Collection[str] = ()
     """Those that run elsewhere than their admission says."""
+    beyond: Mapping[str, int] = field(default_factory=dict)
+    """How many pods of groups run beyond their quota."""
     violations: tuple[Violation, ...] = ()
     """Quota that was given although it was not there."""
 
@@ -171,6 +177,19 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
         yield differs(Problem.NOT_RELEASED, "evicted and stopped, but it holds its quota", "pending")
     elif is_held and not seen.suspended and workload.uid in view.otherwise:
         yield differs(Problem.FLAVORS_DIFFER, "its pods do not go where its flavors are", "as admitted")
+    elif is_held and workload.uid in view.beyond:
+        yield differs(Problem.PODS_BEYOND_QUOTA, f"{view.beyond[workload.uid]} pods run beyond its quota", "none")
+    elif state is State.ADMITTED and (surplus := _surplus(record, seen)):
+        yield differs(Problem.QUOTA_BEYOND_PODS, f"it holds quota for {surplus} pods that it has no more", "none")
+
+
+def _surplus(record: WorkloadRecord, seen: Observed) -> int:
+    """For how many pods a group holds quota that it neither has nor needs."""
+    runs = any(count.needed or count.present for count in seen.counts)
+    if record.admission is None or seen.suspended or not seen.kind.ends_by_deletion or not runs:
+        return 0
+    held = {each.name: each.count for each in record.admission.pod_sets}
+    return sum(max(held.get(each.name, 0) - max(each.needed, each.present), 0) for each in seen.counts)
 
 
 def _of_objects(view: View) -> Iterator[Difference]:

@@ -1,0 +1,108 @@
+"""Groups of pods as an audit sees them: put together of the pods that the API server lists, as the leader does it."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from admission.controller.state.faults import cause
+from admission.controller.state.tracked import Tracked
+from admission.controller.workloads.group_object import assembled
+from admission.controller.workloads.group_owners import GroupOwners
+from admission.controller.workloads.group_plan import member_of, planned
+from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group
+from admission.kinds.base import POD
+from admission.kinds.grouped import GroupedKind
+from admission.kinds.grouping import GATE, STARTED_WITH, group_of
+from admission.kinds.limits import NamespaceContext
+from admission.kinds.pod_group import PodGroupKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from admission.controller.workloads.group_plan import Member
+    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.registry import Kinds
+    from admission.store.records import WorkloadRecord
+
+log = logging.getLogger(__name__)
+
+_Key = tuple[str, str]
+"""Namespace and name of a group."""
+
+
+class GroupSeen(NamedTuple):
+    """One group, as its pods are now."""
+
+    observed: Observed
+    beyond: int
+    """How many of its pods run beyond the quota that it holds, and were not told to end."""
+    pods: frozenset[str]
+    """Their uids."""
+
+
+class GroupsSeen:
+    """All groups; `records` are those of all workloads, by uid."""
+
+    def __init__(self, kinds: Kinds, records: Mapping[str, WorkloadRecord]) -> None:
+        self._kind = kinds.get(PodGroupKind.group, PodGroupKind.kind)
+        self._records = records
+        self._on_record: dict[_Key, WorkloadRecord] = {
+            (record.workload.namespace, record.workload.name): record
+            for record in records.values()
+            if kinds.is_composed(record.workload)
+        }
+        self._started = {record.workload.uid: key for key, record in self._on_record.items()}
+        self._owners = GroupOwners(kinds)
+        self._members: dict[_Key, list[Member]] = defaultdict(list)
+
+    def take(self, kind: Kind, obj: Object) -> bool:
+        """Take in a pod of a group, or the owner of such pods; whether it is one."""
+        if isinstance(kind, GroupedKind):
+            self._owners.take(kind, obj)
+            return True
+        metadata = obj["metadata"]
+        if self._kind is None or (kind.group, kind.kind) != POD or metadata["uid"] in self._records:
+            return False
+        namespace, started = metadata["namespace"], (metadata.get("annotations") or {}).get(STARTED_WITH, "")
+        key = self._started.get(started, ("", ""))
+        if key[0] != namespace or GATE.is_closed(obj):
+            key = namespace, group_of(obj, self._kind.conventions)
+            if not key[1] or not kind.queue_name(obj):
+                return False
+        member = member_of(obj, None, conventions=self._kind.conventions)
+        self._members[key].append(member)
+        return True
+
+    def groups(self) -> Iterator[GroupSeen]:
+        """Those that have pods."""
+        for key, members in self._members.items():
+            record = self._on_record.get(key)
+            there = [each for each in members if each.is_alive or (record and each.group in ("", record.workload.uid))]
+            try:
+                if there:
+                    yield self._seen(key, sorted(there, key=lambda each: (each.created, each.name)), record)
+            except Exception as error:  # noqa: BLE001  one group that cannot be judged must not keep others from it
+                log.error("group %s/%s cannot be compared: %s", *key, cause(error))
+
+    def made_anew(self) -> Iterator[str]:
+        """The uids of those on record that their owner makes pods for, whether there are any now or not."""
+        for key, record in self._on_record.items():
+            owner = self._owners.of(key)
+            if owner is not None and (owner.makes_pods or owner.over):
+                yield record.workload.uid
+
+    def _seen(self, key: _Key, members: list[Member], record: WorkloadRecord | None) -> GroupSeen:
+        assert self._kind is not None
+        tracked, context = None if record is None else Tracked(record), NamespaceContext()
+        holds = tracked is not None and tracked.holds_quota
+        excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
+        owner, needed = self._owners.of(key), self._owners.needed(key[0], (each.declared for each in members))
+        known = of_group(tracked, members, context)
+        if not holds:
+            members = in_pod_sets(members, known.pod_sets, context)
+        group = assembled(key, members, tracked, owner, excess, self._kind.conventions, known, needed=needed)
+        group["metadata"]["resourceVersion"] = ""
+        beyond = sum(each.runs and not each.deleting for each in excess)
+        return GroupSeen(self._kind.observe(group), beyond, frozenset(each.uid for each in members))

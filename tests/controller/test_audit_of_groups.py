@@ -1,0 +1,124 @@
+"""Groups of pods that differ from what is on record, by hand, as an audit finds them and the next start cures it."""
+
+from __future__ import annotations
+
+import pytest
+from grouped_kinds import pods_until
+from job_examples import cluster_queue, flavor, local_queue
+from pod_examples import gated, pod
+from sqlalchemy import text
+
+from admission.controller.auditing.audit_sources import AuditSources
+from admission.controller.auditing.comparison import Problem, differences
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+MORE = "UPDATE admissions SET count = count + 1, amount = amount + 1000 WHERE workload_uid = :uid"
+FORGOTTEN = (
+    "UPDATE workloads SET state = 'finished' WHERE uid = :uid",
+    "UPDATE admissions SET to_at = from_at, end_reason = 'Finished' WHERE workload_uid = :uid",
+)
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 10 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(cpu="10"), local_queue(), local_queue("closed", "none"))
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        world.controller.auditor.grace = 0.0
+        yield world
+
+
+async def add(cluster, group, number, queue="lq"):
+    obj = pod(f"{group}-{number}", queue=queue)
+    obj["metadata"]["labels"]["sluice.dev/pod-group-name"] = group
+    obj["metadata"]["annotations"]["sluice.dev/pod-group-total-count"] = "2"
+    await cluster.user.create("pods", "team-a", obj)
+
+
+async def let_in(cluster, name):
+    await cluster.user.patch("pods", "team-a", name, {"spec": {"schedulingGates": None}})
+
+
+async def sql(cluster, name, *statements):
+    """What somebody writes into the database by hand."""
+    record = await cluster.store.workloads.get("team-a", name)
+    async with cluster.store._database.write() as connection:
+        for statement in statements:
+            await connection.execute(text(statement), {"uid": record.workload.uid})
+
+
+async def found(cluster):
+    """What differs while no Sluice runs, by group."""
+    sources = AuditSources(cluster.store, cluster.client, KINDS, clock=cluster.clock)
+    return {each.object: (each.problem, each.found) for each in differences(await sources.view())}
+
+
+async def test_each_difference_is_told_and_cured(cluster):
+    for group in ("fine", "gone", "grown", "surplus", "forgotten"):
+        for number in range(2):
+            await add(cluster, group, number)
+    for number in range(2):
+        await add(cluster, "waits", number, queue="closed")
+        await add(cluster, "left", number, queue="closed")
+    await cluster.record("waits", "pending")
+    await cluster.record("left", "pending")
+    await pods_until(
+        cluster.user,
+        "team-a",
+        lambda pods: sum(each["status"].get("phase") == "Running" for each in pods.values()) == 10,
+    )
+    await cluster.eventually(lambda: nothing(cluster))
+    await cluster.end()
+    assert await found(cluster) == {}
+
+    for name in ("gone-0", "gone-1", "left-0", "left-1"):
+        await cluster.user.delete("pods", "team-a", name, grace=0)
+    await add(cluster, "grown", 2)
+    await let_in(cluster, "grown-2")
+    await let_in(cluster, "waits-0")
+    await sql(cluster, "surplus", MORE)
+    await sql(cluster, "forgotten", *FORGOTTEN)
+    assert await found(cluster) == {
+        "PodGroup team-a/gone": (Problem.ADMISSION_OF_GONE, "admitted, but neither it nor a pod of it exists"),
+        "PodGroup team-a/left": (Problem.RECORD_OF_GONE, "pending, but it does not exist"),
+        "PodGroup team-a/grown": (Problem.PODS_BEYOND_QUOTA, "1 pods run beyond its quota"),
+        "PodGroup team-a/waits": (Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota"),
+        "PodGroup team-a/surplus": (Problem.QUOTA_BEYOND_PODS, "it holds quota for 1 pods that it has no more"),
+        "PodGroup team-a/forgotten": (Problem.NOT_ON_RECORD, "running in LocalQueue lq, but not on record"),
+    }
+
+    await cluster.start(kinds=KINDS)
+    cluster.controller.auditor.grace = 0.0
+    await cluster.eventually(lambda: repaired(cluster))
+    await cluster.record("gone", "finished")
+    await cluster.record("left", "finished")
+    await pods_until(
+        cluster.user, "team-a", lambda pods: not pods.keys() & {"grown-2", "waits-0", "forgotten-0", "forgotten-1"}
+    )
+    left = {each["metadata"]["name"] for each in cluster.user.list("pods", "team-a")}
+    assert {"fine-0", "fine-1", "grown-0", "grown-1", "surplus-0", "surplus-1", "waits-1"} == left
+
+
+async def test_a_leader_that_has_forgotten_a_group_is_told_of_its_pods(cluster):
+    for number in range(2):
+        await add(cluster, "waits", number, queue="closed")
+    record = await cluster.record("waits", "pending")
+    await cluster.eventually(lambda: nothing(cluster))
+    state = cluster.controller._state
+    await sql(cluster, "waits", FORGOTTEN[0])
+    state.drop(state.registry.get(record.workload.uid))
+    state.ended = frozenset({record.workload.uid})
+    (told,) = await cluster.controller.audit(repair=False)
+    assert (told["problem"], told["object"]) == (Problem.NOT_ON_RECORD, "PodGroup team-a/waits")
+    await cluster.eventually(lambda: repaired(cluster))
+    assert (await cluster.record("waits", "pending")).workload.uid == record.workload.uid
+
+
+async def repaired(cluster):
+    return await cluster.controller.audit(repair=True) == []
+
+
+async def nothing(cluster):
+    return await cluster.controller.audit(repair=False) == []
