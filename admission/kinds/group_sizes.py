@@ -60,6 +60,10 @@ class GroupSizeKind(GroupedKind):
         """It never ends."""
         return None
 
+    def tells_of_pods_of(self, obj: Object) -> bool:
+        """Always: it says how many there have to be."""
+        return True
+
     def form_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
         """None."""
         return iter(())

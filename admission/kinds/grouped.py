@@ -129,6 +129,10 @@ class GroupedKind(UnchangedKind):
         templates = self.templates(obj)
         return bool(templates) and all(map(_marks_of, templates))
 
+    def tells_of_pods_of(self, obj: Object) -> bool:
+        """Whether this object's pods are queued in groups, so that it has to be known."""
+        return self.is_gated(obj) and not self.is_managed_elsewhere(obj)
+
     def keep_gated(self, new: Object, old: Object) -> list[Object]:
         """The JSON patch that keeps in all templates what `gate` has written into the old ones."""
         marks = _marks_of(self.templates(old)[0])

@@ -12,9 +12,10 @@ import orjson
 import pytest
 from custom_kinds import definition, pods_of, served, until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
-from kind_manifests import GOLDEN, GPU, document
+from kind_manifests import GI, GOLDEN, GPU, document
 
 from admission.kinds import GROUPED, TRAIN_JOB, all_kinds, frameworks_known
+from admission.kinds.base import ASKS_FOR
 from admission.kinds.mcad import DISPATCH
 from admission.kinds.paths import at
 from webhooks.review import Reviewer
@@ -128,6 +129,26 @@ async def until_admitted(world, kind, created, amounts):
     assert len(pods_of(user, ready)) == amounts["pods"]
 
 
+async def scaled(world, kind, name, amounts):
+    """Of its GPU workers, of two hosts each, one ends, and comes again as the webhook would have noted it."""
+    groups = world.user.get(kind.plural, "team-a", name)["spec"]["workerGroupSpecs"]
+    fewer = [{**groups[0], "replicas": 1, "minReplicas": 1}, groups[1]]
+    await world.user.patch(kind.plural, "team-a", name, {"spec": {"workerGroupSpecs": fewer}})
+    hosts = Counter({"cpu": 8000, "memory": 16 * GI, GPU: 2, "pods": 2})
+
+    async def holds(wanted):
+        return held_by(await world.store.workloads.get("team-a", name)) == wanted
+
+    await world.eventually(lambda: holds({each: amounts[each] - hosts[each] for each in RESOURCES}))
+    more = {"metadata": {"annotations": {ASKS_FOR: '{"gpu":{"replicas":2}}'}}}
+    await world.user.patch(kind.plural, "team-a", name, more)
+    await world.eventually(lambda: holds(amounts))
+    whole = await until(world.user, kind.plural, name, lambda each: ASKS_FOR not in each["metadata"]["annotations"])
+    assert whole["spec"]["workerGroupSpecs"][0]["replicas"] == 2
+    ready = await until(world.user, kind.plural, name, lambda each: kind.observe(each).ready)
+    assert len(pods_of(world.user, ready)) == amounts["pods"]
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 async def test_its_whole_way(world, name):
     obj = document(name)
@@ -178,6 +199,9 @@ async def test_its_whole_way(world, name):
         await until_admitted(world, kind, created, amounts)
         steps.append("admitted again")
 
+        if kind.form.scales:
+            await scaled(world, kind, key, amounts)
+            steps.append("scaled down and up")
         if kind.form.succeeded:
             await end_pods(world, created)
             assert (await world.record(key, "finished")).outcome == "Succeeded"

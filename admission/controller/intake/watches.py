@@ -240,7 +240,7 @@ class ClusterWatches:
     def _concerns_us(self, kind: Kind, obj: Object) -> bool:
         try:
             if isinstance(kind, GroupedKind):
-                return kind.is_gated(obj)
+                return kind.tells_of_pods_of(obj)
             # Of a group those pods count, too, that have ended.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True

@@ -98,7 +98,7 @@ class GroupOwners:
     def take(self, kind: GroupedKind, obj: Object) -> None:
         """Take in an object as it is now, if its pods are queued in groups."""
         metadata = obj["metadata"]
-        if kind.is_managed_elsewhere(obj) or not kind.is_gated(obj):
+        if not kind.tells_of_pods_of(obj):
             self.gone(metadata["uid"])
             return
         uid, version = metadata["uid"], metadata["resourceVersion"]

@@ -1,0 +1,214 @@
+"""The whole way of kinds that are queued by gates on their pods: the other rows of the table in docs/kinds.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import yaml
+from grouped_kinds import GATE, grouped_served, lasting, pods_until
+from job_examples import TOLERATION, flavor, job, local_queue, runs
+from kind_manifests import FOLDER, GI, GPU, MI
+from pod_examples import gated
+from test_way_of_each_kind import PAGE, RESOURCES, node, queue_of
+
+from admission.kinds import GROUPED, all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod", *GROUPED))
+CONTROLLED = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A manifest of pods that are queued, as `pods` pods in workloads that have pod sets of so many each."""
+
+    kind: str
+    name: str
+    workloads: int
+    pod_sets: tuple[tuple[int, dict[str, int]], ...]
+    """Of one workload: how many pods, and the requests of one, computed by hand."""
+    scales: bool = False
+    """Whether it has replicas."""
+
+    @property
+    def pods(self):
+        return self.workloads * sum(count for count, _ in self.pod_sets)
+
+    def amounts(self):
+        found = dict.fromkeys(RESOURCES, 0) | {"pods": self.pods}
+        for count, requests in self.pod_sets:
+            for resource, amount in requests.items():
+                found[resource] += self.workloads * count * amount
+        return found
+
+    def row(self, steps):
+        """Of the table in docs/kinds.md."""
+        sets = " and ".join(str(count) for count, _ in self.pod_sets)
+        each = sets if self.workloads == 1 else f"{self.workloads} workloads of {sets}"
+        return f"| {self.kind} | `{self.name}.yaml` | {each} | `spec.schedulingGates` of pods | {', '.join(steps)} |"
+
+
+SMALL = {"cpu": 500, "memory": 128 * MI}
+CASES = [
+    Case("Pod v1", "pod", 1, ((1, {"cpu": 1000, "memory": 256 * MI}),)),
+    Case("PodGroup of pods", "pod-group-kueue", 1, ((1, {"cpu": 2000}), (1, {"cpu": 1000}))),
+    Case("Deployment v1", "deployment", 3, ((1, SMALL),), scales=True),
+    Case("StatefulSet v1", "statefulset", 1, ((3, SMALL),), scales=True),
+    Case(
+        "LeaderWorkerSet v1",
+        "leaderworkerset",
+        2,
+        ((1, {"cpu": 1000, "memory": GI}), (3, {"cpu": 2000, "memory": 4 * GI, GPU: 1})),
+        scales=True,
+    ),
+    Case("Job v1alpha1 of Volcano", "volcano-torchx-ddp", 1, ((2, {"cpu": 15900, "memory": 64512 * 10**6, GPU: 4}),)),
+]
+
+
+@pytest.fixture
+def database_kind():
+    """What differs between databases is played for Jobs."""
+    return "sqlite"
+
+
+def manifests(name):
+    """Its objects, with pods that run until they are ended, and end at once."""
+    found = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+    for obj in found:
+        obj["metadata"]["namespace"] = "team-a"
+        template = obj if obj["kind"] == "Pod" else obj["spec"].get("template")
+        if template is None:
+            lasting(obj)
+            continue
+        template["metadata"].setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
+        template["spec"]["terminationGracePeriodSeconds"] = 1
+    return found
+
+
+def plural_of(obj):
+    kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
+    return CONTROLLED.get(obj["kind"]) or ("jobs.batch.volcano.sh" if kind.group == "batch.volcano.sh" else kind.plural)
+
+
+def are(running, waiting=0):
+    """So many of its pods run, are ready and go where its flavor is; so many are gated."""
+
+    def until(found):
+        found = [each for name, each in found.items() if not name.startswith(("before", "after"))]
+        ready = [
+            each
+            for each in found
+            if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+            if each["spec"]["nodeSelector"] == {"type": "kwok"} and TOLERATION in each["spec"]["tolerations"]
+            if any(one["type"] == "Ready" and one["status"] == "True" for one in each["status"]["conditions"])
+        ]
+        gated_ones = [each for each in found if GATE in each["spec"].get("schedulingGates", ())]
+        return (len(ready), len(gated_ones)) == (running, waiting)
+
+    return until
+
+
+async def holds(cluster, amounts):
+    """Its workloads hold exactly that."""
+
+    async def look():
+        records = [
+            each
+            for each in (await cluster.store.workloads.list(namespace="team-a")).workloads
+            if each.admission and each.workload.name not in ("before", "after")
+        ]
+        held = dict.fromkeys(RESOURCES, 0)
+        for record in records:
+            for each in record.admission.pod_sets:
+                for resource, amount in each.usage.items():
+                    held[resource] += amount
+        return held == amounts
+
+    await cluster.eventually(look)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_its_whole_way(world, tmp_path, case):
+    user, amounts, steps = world.user, case.amounts(), []
+    whole, none = queue_of(amounts), dict.fromkeys(RESOURCES, 0)
+    for number in range(2):
+        await user.create("nodes", "", node(number))
+    await world.apply(flavor(), whole, local_queue("user-queue"), local_queue("test"))
+    async with grouped_served(world.sandbox), gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+
+        async def pods(*numbers):
+            return await pods_until(user, "team-a", are(*numbers))
+
+        await world.submit(job("before", queue="user-queue", cpu=f"{amounts['cpu']}m"))
+        await world.job("before", runs)
+        objects = manifests(case.name)
+        for obj in objects:
+            await world.sandbox.local("alice").create(plural_of(obj), "team-a", obj)
+
+        async def waiting():
+            found = (await world.store.workloads.list(namespace="team-a")).workloads
+            found = [each for each in found if each.workload.name != "before"]
+            return found if [each.reason for each in found] == ["WaitingForQuota"] * case.workloads else None
+
+        records = await world.eventually(waiting)
+        steps.append("queued")
+        assert all("does not fit in ClusterQueue cq" in record.message for record in records)
+        steps.append("explained")
+        counts = sorted(sorted(each.count for each in record.workload.pod_sets) for record in records)
+        assert counts == [sorted(count for count, _ in case.pod_sets)] * case.workloads
+
+        await user.delete("jobs", "team-a", "before", propagation="Background")
+        await pods(case.pods)
+        await holds(world, amounts)
+        steps += ["admitted", "running", "ready"]
+        await world.apply({**whole, "spec": {**whole["spec"], "stopPolicy": "HoldAndDrain"}})
+        await holds(world, none)
+        steps.append("evicted")
+        await world.apply(whole)
+        if objects[0]["kind"] == "Pod":
+            steps.append("deleted as a whole" if len(objects) > 1 else "deleted")
+            for obj in objects:
+                await world.sandbox.local("alice").create("pods", "team-a", obj)
+            await pods(case.pods)
+            steps.append("created and admitted anew")
+        else:
+            await pods(case.pods)
+            steps.append("made anew, and admitted again")
+        await holds(world, amounts)
+
+        first = objects[0]
+        plural, key = plural_of(first), first["metadata"]["name"]
+        if case.scales:
+            replicas = first["spec"]["replicas"]
+            share = case.pods // replicas
+            await user.patch(plural, "team-a", key, {"spec": {"replicas": replicas - 1}})
+            await pods(case.pods - share)
+            await holds(world, {name: amount - amount // replicas for name, amount in amounts.items()})
+            await user.patch(plural, "team-a", key, {"spec": {"replicas": replicas}})
+            await pods(case.pods)
+            await holds(world, amounts)
+            steps.append("scaled down and up")
+        else:
+            for each in user.list("pods", "team-a"):
+                ended = {"status": {"phase": "Succeeded"}}
+                await user.patch("pods", "team-a", each["metadata"]["name"], ended, subresource="status")
+            await holds(world, none)
+            assert "Succeeded" in [
+                each.outcome for each in (await world.store.workloads.list(namespace="team-a")).workloads
+            ]
+            steps.append("finished")
+        for obj in objects:
+            await user.delete(plural, "team-a", obj["metadata"]["name"], propagation="Background")
+        await holds(world, none)
+        await world.submit(job("after", queue="user-queue", cpu=f"{amounts['cpu']}m"))
+        await world.job("after", runs)
+        steps.append("deleted")
+    found = case.row(steps)
+    assert found in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{found}"
+
+
+def test_each_of_them_has_its_row():
+    lines = PAGE.read_text().splitlines()
+    table = lines[lines.index("| kind | manifest | pods | gate | what it went through |") + 2 :]
+    assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(CASES)
