@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import signal
@@ -18,7 +19,7 @@ from tests.chaos.service import service
 from tests.chaos.stepped import set_offset
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
 LEASE_SECONDS = 4.0
@@ -141,11 +142,16 @@ class Fleet:
 
 
 @asynccontextmanager
-async def running_fleet(folder: Path, kubeconfig: Path, database_url: str, *, count: int) -> AsyncIterator[Fleet]:
+async def running_fleet(
+    folder: Path, kubeconfig: Path, database_url: str, *, count: int, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Fleet]:
     """`count` replicas on one database, webhooks included; one alone has no Lease. All are asked to end at the end."""
+    configuration = folder / "sluice.yaml"
+    configuration.write_text(json.dumps(dict(settings or {})))  # which is YAML, too
     token = secrets.token_urlsafe(16)
     replicas = [Replica(f"replica-{number}", folder, f"http://127.0.0.1:{free_port()}") for number in range(count)]
     arguments = [
+        f"--config={configuration}",
         f"--kubeconfig={kubeconfig}",
         f"--database-url={database_url}",
         "--log-level=debug",

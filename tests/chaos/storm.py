@@ -113,12 +113,12 @@ async def storm(
             try:
                 async with alongside(_submit(client, plan, account)), alongside(_tell(account, observer, say)):
                     for strike in strikes:
-                        await _until(account, lambda moment=strike.moment: account.moves >= moment)
+                        await until(account, lambda moment=strike.moment: account.moves >= moment)
                         await hands.strike(strike)
-                    await _until(account, account.finished)
+                    await until(account, account.finished)
                 struck = await client.get("/sandbox/faults")
                 await client.create("/sandbox/faults", {"rules": []})
-                await _settled(database_url)
+                await settled(database_url)
             except Stuck as error:
                 stuck, struck = f"{error}\n{await fleet.told()}", await client.get("/sandbox/faults")
         elapsed = observer.elapsed()
@@ -132,7 +132,7 @@ async def storm(
     return Outcome(promises, _figures(hands, struck, elapsed), _logs(fleet))
 
 
-async def _until(account: Account, reached: Callable[[], bool]) -> None:
+async def until(account: Account, reached: Callable[[], bool]) -> None:
     """Wait until the Jobs have moved so far. Raises Stuck."""
     moves, since = account.moves, time.monotonic()
     while not reached():
@@ -144,7 +144,7 @@ async def _until(account: Account, reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _settled(database_url: str) -> None:
+async def settled(database_url: str) -> None:
     """Wait until Sluice has written down the ends that everyone can see. Raises Stuck."""
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -176,10 +176,11 @@ async def _user(client: Client, plan: Plan, account: Account, jobs: Iterator[Pla
         document = job_document(plan, job)
         if crc32(job.name.encode()) % _ONE_OF == 0:
             document["metadata"]["labels"]["sluice.dev/priority-class"] = _URGENT["metadata"]["name"]
-        await _create(client, f"/apis/batch/v1/namespaces/{job.team}/jobs", document)
+        await created(client, f"/apis/batch/v1/namespaces/{job.team}/jobs", document)
 
 
-async def _create(client: Client, collection: str, document: Document) -> None:
+async def created(client: Client, collection: str, document: Document) -> None:
+    """As a user who tries until the API server takes it."""
     while True:
         try:
             await client.create(collection, document)
