@@ -97,11 +97,10 @@ class GroupsSeen:
         assert self._kind is not None
         tracked, context = None if record is None else Tracked(record), NamespaceContext()
         holds = tracked is not None and tracked.holds_quota
+        known = of_group(tracked, members, context)
+        members = in_pod_sets(members, known.pod_sets, context)
         excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
         owner, needed = self._owners.of(key), self._owners.needed(key[0], (each.declared for each in members))
-        known = of_group(tracked, members, context)
-        if not holds:
-            members = in_pod_sets(members, known.pod_sets, context)
         group = assembled(key, members, tracked, owner, excess, self._kind.conventions, known, needed=needed)
         group["metadata"]["resourceVersion"] = ""
         beyond = sum(each.runs and not each.deleting for each in excess)
