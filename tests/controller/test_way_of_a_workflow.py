@@ -43,7 +43,7 @@ async def test_evicted_it_holds_its_quota_until_its_running_steps_have_ended(clu
     assert started["spec"]["nodeSelector"] == {"type": "kwok"}
     assert started["spec"]["tolerations"] == [TOLERATION]
     labels = started["spec"]["podMetadata"]["labels"]
-    assert labels == {"sluice.dev/workload-uid": created["metadata"]["uid"]}
+    assert labels == {"sluice.dev/workload-uid": created["metadata"]["uid"], "sluice.dev/pod-set": "workflow"}
     while len(found := [each for each in pods_of(user, created) if each["status"].get("phase") == "Running"]) < 4:
         await until(user, "pods", "fan-out-workflow-3", lambda obj: obj["status"].get("phase") == "Running")
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
