@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, severity
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.clusterqueue import Plan
+
+NO_QUOTA: Final = "unavailable in ClusterQueue"
+"""How the cause ends of a resource that the ClusterQueue has no quota of, in Kueue's words."""
 
 
 class Mode(IntEnum):
@@ -120,7 +123,7 @@ class Assignment:
         """The word of the vocabulary for a workload that does not fit.
 
         Within a resource group the mildest counts, as the flavors are alternatives; between groups and pod sets the
-        most severe, as all of them are needed. Where each group has a flavor, a resource is in no group at all.
+        most severe, as all of them are needed, and of a resource that is in no group there is never enough.
         """
         worst = ""
         for pod_set in self.pod_sets:
@@ -131,7 +134,9 @@ class Assignment:
                 mildest = by_group.get(attempt.group, attempt.reason)
                 by_group[attempt.group] = min(mildest, attempt.reason, key=severity)
             own = max(by_group.values(), default="", key=severity)
-            worst = max(worst, own or NO_MATCHING_FLAVOR, key=severity)
+            if not own or any(isinstance(cause, str) and cause.endswith(NO_QUOTA) for cause in pod_set.causes):
+                own = max(own, NO_MATCHING_FLAVOR, key=severity)
+            worst = max(worst, own, key=severity)
         return worst
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.assignment import MODES, Assignment, Attempt, Choice, Mode, PodSetResult, Possibility
+from admission.engine.assignment import MODES, NO_QUOTA, Assignment, Attempt, Choice, Mode, PodSetResult, Possibility
 from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
@@ -59,7 +59,8 @@ class Assigner:
     `simulate` tells what preemption could do for one flavor-resource and amount. `only` keeps to the flavors of an
     earlier assignment. `fair`: whether fair sharing decides on preemption. `replaced` is quota that the workload takes
     over: it gets the same flavors, and only the difference counts. `ignore_undeclared`: what the ClusterQueue has no
-    quota of at all is not counted, instead of being refused.
+    quota of at all is not counted, instead of being refused. `all_obstacles`: go on where nothing fits, to find what
+    else stands in the way; as in Kueue a cycle of decisions does not.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Assigner:
         only: Sequence[PodSetResult] | None = None,
         replaced: Sequence[PodSetAssignment] = (),
         ignore_undeclared: bool = False,
+        all_obstacles: bool = False,
     ) -> None:
         assert queue.node is not None
         self._node: Node = queue.node
@@ -88,6 +90,7 @@ class Assigner:
         self._only = only
         self._replaced = replaced
         self._ignore_undeclared = ignore_undeclared
+        self._all_obstacles = all_obstacles
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """The assignment for the full counts, or the given ones."""
@@ -95,7 +98,7 @@ class Assigner:
         results: list[PodSetResult | None] = [None] * len(self._shape.pod_sets)
         for number, group in enumerate(self._plan.groups):
             done = self._assign_group(group, self._totals(number, group, counts), counts, assignment, results)
-            if not done:
+            if not done and not self._all_obstacles:
                 break
         assignment.pod_sets = [result for result in results if result is not None]
         assignment.mode = min((result.mode for result in assignment.pod_sets), default=Mode.NO_FIT)
@@ -127,10 +130,16 @@ class Assigner:
                 continue
             found, obstacles = self._search(group, part, totals, assignment.usage, attempts)
             if not found:
-                failed, causes, choices = True, obstacles, {}
+                causes = [*(causes if failed else ()), *obstacles]
+                failed = True
+                if self._all_obstacles:
+                    continue
                 break
             choices.update(found)
-            causes += obstacles
+            if not failed:
+                causes += obstacles
+        if failed:
+            choices = {}
         for index in group.indices:
             pod_set = self._shape.pod_sets[index]
             count = pod_set.count if counts is None else counts[index]
@@ -148,7 +157,7 @@ class Assigner:
     ) -> tuple[dict[str, Choice], list[Cause]]:
         """The best flavor for the part, and what stands in the way of it and of those tried before."""
         if part.group < 0:
-            return {}, [f"resource {part.resources[0]} unavailable in ClusterQueue"]
+            return {}, [f"resource {part.resources[0]} {NO_QUOTA}"]
         causes: list[Cause] = []
         best: dict[str, Choice] = {}
         best_grade = _WORST

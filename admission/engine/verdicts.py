@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.engine.assignment import Mode, Possibility
+from admission.engine.assignment import NO_QUOTA, Mode, Possibility
 from admission.engine.flavors import Assigner
 from admission.engine.matching import obstacle
 from admission.engine.outside_cycles import why_outside
@@ -91,6 +91,7 @@ def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
         shape,
         simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
         ignore_undeclared=ignore_undeclared,
+        all_obstacles=True,  # whether it can ever start must not depend on what is free now
     )
 
 
@@ -172,6 +173,6 @@ def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetRe
         more = format_amount(excess.resource, excess.before + excess.asked - excess.most)
         return sentences.raise_or_ask_less(refused_by, f"{more} {excess.resource}")
     assert reason == NO_MATCHING_FLAVOR, reason
-    if any(isinstance(cause, str) and cause.endswith("unavailable in ClusterQueue") for cause in causes):
+    if any(isinstance(cause, str) and cause.endswith(NO_QUOTA) for cause in causes):
         return sentences.ASK_FOR_OTHERS
     return sentences.CHANGE_THE_PODS

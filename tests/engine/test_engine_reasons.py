@@ -343,3 +343,14 @@ def test_a_resource_without_quota_is_the_reason_where_one_of_the_flavors_would_d
     (park,) = world.engine.reasons(10)
     assert park.reason == "NoMatchingFlavor"
     assert "example.com/port" in park.message
+
+
+def test_what_can_never_start_is_told_so_also_while_too_little_of_something_else_is_free():
+    world = World(cohort("all", 3), cluster_queue("cq", 3, cohort="all"), local_queue("cq"))
+    world.submit(workload("never", "cq", 4, created=1.0, others={"example.com/port": 1}))
+    assert world.admitted() == []
+    assert stored(world) == {"never": "NoMatchingFlavor"}
+    world.submit(workload("runs", "cq", 3, created=2.0))
+    assert world.admitted() == ["runs"]
+    found = world.engine.explain("never")
+    assert (found.reason, found.position_in_cluster_queue) == ("NoMatchingFlavor", 0)
