@@ -175,7 +175,8 @@ class Controller:
         self.inbox = Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
         self._reset()
-        pod_obstacles = PodObstacles(self._client, self.inbox, self._leader.reconciler.readiness, clock=self._clock)
+        readiness, groups = self._leader.reconciler.readiness, self._leader.groups
+        pod_obstacles = PodObstacles(self._client, self.inbox, readiness, groups, clock=self._clock)
         self._pod_obstacles = pod_obstacles
         self._orders_taken.set()
         self._uncompared = self.watches.hand_over(self.inbox)
@@ -233,7 +234,7 @@ class Controller:
         self._state = self._leader.state
         self.auditor.begin(self._state, self.inbox)
         if self._pod_obstacles is not None:
-            self._pod_obstacles.readiness = self._leader.reconciler.readiness
+            self._pod_obstacles.begin(self._leader.reconciler.readiness, self._leader.groups)
 
     async def _load(self) -> None:
         """Everything that is committed, as soon as the database answers, and can be written if that was what failed."""

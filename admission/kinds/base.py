@@ -227,7 +227,7 @@ class Kind(Protocol):
 
     @property
     def pods_label(self) -> str:
-        """The label of its pods that has its uid as value, from its start on; empty: it is a pod itself."""
+        """The label of its pods that has its uid as value, from its start on; empty: it is a pod itself, or a group."""
 
     @property
     def plural(self) -> str:

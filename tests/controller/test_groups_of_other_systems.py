@@ -85,8 +85,9 @@ async def test_a_pod_group_of_scheduler_plugins_starts_when_its_minimum_is_there
     for obj in started.values():
         assert obj["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "pg"
         assert obj["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
-    await create(cluster, of_plugins("p-3"), of_plugins("p-4"))  # beyond the minimum each queues by itself
+    await create(cluster, of_plugins("p-3"))  # beyond the minimum each queues by itself
     assert (await cluster.record("p-3", "admitted")).workload.kind == "Pod"
+    await create(cluster, of_plugins("p-4"))
     await cluster.record("p-4", "pending", reason="WaitingForQuota")
     await cluster.end()
     await cluster.start(kinds=KINDS)

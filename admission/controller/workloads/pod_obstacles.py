@@ -2,7 +2,7 @@
 
 Quota says nothing about nodes: a Job may be admitted, and its pods wait for a node, or for an image, for ever. Pods of
 admitted workloads that are not ready after a while are asked for, those alone that are pending, many workloads of a
-namespace in one request.
+namespace in one request. Of queued pods and groups of them the watch has told already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from admission.controller.state.inbox import PodProblemsFound
-from admission.kinds.base import POD_OWNER
+from admission.kinds.base import POD, POD_OWNER
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.text import clean
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.readiness import Readiness
 
 log = logging.getLogger(__name__)
@@ -51,16 +52,21 @@ class PodObstacles:
         client: Client,
         inbox: Inbox,
         readiness: Readiness,
+        groups: PodGroups,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._inbox = inbox
-        self.readiness = readiness
-        """Knows the admitted workloads whose pods are not all ready; another one after the state was loaded anew."""
+        self._readiness = readiness
+        self._groups = groups
         self._clock = clock
         self._looks: dict[str, tuple[float, float]] = {}
         """By uid: when the next look is due, and the pause after it."""
+
+    def begin(self, readiness: Readiness, groups: PodGroups) -> None:
+        """The state was loaded anew: `readiness` knows the admitted workloads whose pods are not all ready."""
+        self._readiness, self._groups = readiness, groups
 
     async def run(self) -> NoReturn:
         """Look again and again."""
@@ -75,14 +81,17 @@ class PodObstacles:
         now = self._clock()
         by_selector: dict[tuple[str, str], list[Tracked]] = defaultdict(list)
         known, self._looks = self._looks, {}
-        for tracked in self.readiness.unready():
+        for tracked in self._readiness.unready():
             since = tracked.record.cleared_at
             if since is None:
                 continue
             due, pause = known.get(tracked.uid, (since + AFTER, AFTER))
             if due <= now:
                 label = POD_OWNER if tracked.seen is None else tracked.seen.kind.pods_label
-                by_selector[tracked.record.workload.namespace, label].append(tracked)
+                if label:
+                    by_selector[tracked.record.workload.namespace, label].append(tracked)
+                else:  # it is a pod, or a group of pods: those are watched
+                    self._tell(tracked, self._known(tracked))
                 due, pause = now + pause, min(2 * pause, LONGEST)
             self._looks[tracked.uid] = due, pause
         for (namespace, label), several in by_selector.items():
@@ -100,10 +109,24 @@ class PodObstacles:
         for pod in found["items"]:
             pods[pod["metadata"]["labels"][label]].append(pod)
         for tracked in several:
-            admission = tracked.record.admission
-            if tracked.record.state is State.ADMITTED and admission is not None:
-                wanted = sum(assigned.count for assigned in admission.pod_sets)
-                self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods[tracked.uid], wanted)))
+            self._tell(tracked, pods[tracked.uid])
+
+    def _known(self, tracked: Tracked) -> list[dict[str, Any]]:
+        """Those of its pods that may run and do not, as the watch has told of them."""
+        kind = None if tracked.seen is None else tracked.seen.kind
+        if kind is not None and (kind.group, kind.kind) == POD:
+            return [obj] if (obj := tracked.object) is not None else []
+        return [
+            member.object
+            for member in self._groups.members(tracked)
+            if member.phase == "Pending" and not member.gated and not member.deleting
+        ]
+
+    def _tell(self, tracked: Tracked, pods: Iterable[dict[str, Any]]) -> None:
+        admission = tracked.record.admission
+        if tracked.record.state is State.ADMITTED and admission is not None:
+            wanted = sum(assigned.count for assigned in admission.pod_sets)
+            self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods, wanted)))
 
 
 def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
