@@ -11,6 +11,7 @@ from admission.controller.state.leader_state import LeaderState
 from admission.controller.state.tracked import StoredObject
 from admission.controller.workloads.children import Children
 from admission.controller.workloads.environment import Environment
+from admission.controller.workloads.group_requests import GroupRequests
 from admission.controller.workloads.lost_labels import LostLabels
 from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
@@ -59,7 +60,10 @@ class Leader:
         environment = Environment(kinds, context, policy.pods_ready)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         labels = LostLabels(kinds, client, writer, inbox, reads)
-        self.groups = PodGroups(reconciler=self.reconciler, labels=labels, writer=writer, events=events, inbox=inbox)
+        self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox)
+        group_requests = GroupRequests(
+            groups=self.groups, reconciler=self.reconciler, labels=labels, writer=writer, events=events, inbox=inbox
+        )
         self.children = Children(
             reconciler=self.reconciler,
             groups=self.groups,
@@ -74,6 +78,7 @@ class Leader:
             reconciler=self.reconciler,
             children=self.children,
             groups=self.groups,
+            group_requests=group_requests,
             client=client,
             writer=writer,
             events=events,

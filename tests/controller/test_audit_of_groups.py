@@ -62,8 +62,8 @@ async def test_each_difference_is_told_and_cured(cluster):
     for number in range(2):
         await add(cluster, "waits", number, queue="closed")
         await add(cluster, "left", number, queue="closed")
-    await cluster.record("waits", "pending")
-    await cluster.record("left", "pending")
+    await cluster.record("waits", "pending", reason="Misconfigured")
+    await cluster.record("left", "pending", reason="Misconfigured")
     await pods_until(
         cluster.user,
         "team-a",
@@ -104,7 +104,7 @@ async def test_each_difference_is_told_and_cured(cluster):
 async def test_a_leader_that_has_forgotten_a_group_is_told_of_its_pods(cluster):
     for number in range(2):
         await add(cluster, "waits", number, queue="closed")
-    record = await cluster.record("waits", "pending")
+    record = await cluster.record("waits", "pending", reason="Misconfigured")  # both pods are known
     await cluster.eventually(lambda: nothing(cluster))
     state = cluster.controller._state
     await sql(cluster, "waits", FORGOTTEN[0])

@@ -10,8 +10,8 @@ from admission.controller.state.faults import cause
 from admission.controller.state.tracked import Tracked
 from admission.controller.workloads.group_object import assembled
 from admission.controller.workloads.group_owners import GroupOwners
-from admission.controller.workloads.group_plan import member_of, planned
-from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group
+from admission.controller.workloads.group_plan import member_of
+from admission.controller.workloads.group_pod_sets import in_pod_sets, on_record
 from admission.kinds.base import POD
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import GATE, STARTED_WITH, group_of
@@ -96,12 +96,8 @@ class GroupsSeen:
     def _seen(self, key: _Key, members: list[Member], record: WorkloadRecord | None) -> GroupSeen:
         assert self._kind is not None
         tracked, context = None if record is None else Tracked(record), NamespaceContext()
-        holds = tracked is not None and tracked.holds_quota
-        known = of_group(tracked, members, context)
-        members = in_pod_sets(members, known.pod_sets, context)
-        excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
-        owner, needed = self._owners.of(key), self._owners.needed(key[0], (each.declared for each in members))
-        group = assembled(key, members, tracked, owner, excess, self._kind.conventions, known, needed=needed)
-        group["metadata"]["resourceVersion"] = ""
-        beyond = sum(each.runs and not each.deleting for each in excess)
-        return GroupSeen(self._kind.observe(group), beyond, frozenset(each.uid for each in members))
+        members = in_pod_sets(members, on_record(tracked), context)
+        group = assembled(key, members, tracked, self._owners, self._kind.conventions, context)
+        group.object["metadata"]["resourceVersion"] = ""
+        beyond = sum(each.runs and not each.deleting for each in group.excess)
+        return GroupSeen(self._kind.observe(group.object), beyond, frozenset(each.uid for each in members))

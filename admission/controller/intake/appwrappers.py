@@ -147,7 +147,8 @@ class AppWrapperItems:
 
     async def _look(self, uid: str) -> None:
         if uid not in self._known:
-            self._pods.pop(uid, None) if not self._pods.get(uid) else None
+            if not self._pods.get(uid):
+                self._pods.pop(uid, None)
             return
         kind, obj = self._known[uid]
         assert isinstance(kind, DeclaredKind)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from admission.controller.workloads.group_plan import admitted_counts
-from admission.controller.workloads.group_pod_sets import over
+from admission.controller.workloads.group_plan import admitted_counts, planned
+from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group, over
 from admission.kinds import templates
 from admission.kinds.base import HOLD
 from admission.kinds.common import first
@@ -17,16 +17,48 @@ from admission.model.pod_set_documents import pod_set_document
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_owners import GroupOwner
+    from admission.controller.workloads.group_owners import GroupOwner, GroupOwners
     from admission.controller.workloads.group_plan import Member
     from admission.controller.workloads.group_pod_sets import GroupPodSets
     from admission.kinds.base import Conventions, Object
+    from admission.kinds.limits import NamespaceContext
+
+
+class Assembled(NamedTuple):
+    """What pods make up."""
+
+    object: Object
+    """The group; it has no resourceVersion yet."""
+    excess: Sequence[Member]
+    """Those of its pods that run without quota."""
 
 
 def assembled(
+    key: tuple[str, str],
+    members: Sequence[Member],
+    tracked: Tracked | None,
+    owners: GroupOwners,
+    conventions: Conventions,
+    context: NamespaceContext,
+) -> Assembled:
+    """The group of this namespace and name.
+
+    `members`: its pods, the oldest first, at least one, by the pod sets on record; `tracked`: its workload, if it has
+    one; `owners`: all that are known.
+    """
+    holds = tracked is not None and tracked.holds_quota
+    excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
+    known = of_group(tracked, members, context)
+    if not holds:
+        members = in_pod_sets(members, known.pod_sets, context)
+    owner, needed = owners.of(key), owners.needed(key[0], (each.declared for each in members))
+    return Assembled(_group(key, members, tracked, owner, excess, conventions, known, needed), excess)
+
+
+def _group(
     key: tuple[str, str],
     members: Sequence[Member],
     tracked: Tracked | None,
@@ -34,15 +66,13 @@ def assembled(
     excess: Container[Member],
     conventions: Conventions,
     known: GroupPodSets,
-    *,
-    needed: frozenset[int] | None = None,
+    needed: frozenset[int] | None,
 ) -> Object:
-    """The group of this namespace and name; it has no resourceVersion yet.
+    """The group as an object.
 
-    `members`: its pods, the oldest first, at least one; `tracked`: its workload, if it has one; `owner`: the object
-    whose pods they are, if it is of a kind that is queued by groups; `excess`: those that run without quota; `known`:
-    the pod sets that it has declared; `needed`: of a group that another system declares, how many pods have to start
-    together; empty: nobody says.
+    `owner`: the object whose pods they are, if it is of a kind that is queued by groups; `known`: the pod sets that the
+    group has declared; `needed`: of a group that another system declares, how many pods have to start together; empty:
+    nobody says; None: it is none of another system.
     """
     pods = [member.object for member in members]
     # Who declares the others speaks for them: those may be made by a controller that nobody knows as a user.
@@ -57,12 +87,6 @@ def assembled(
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
     untold = [pod for pod, member in zip(pods, members, strict=True) if not member.pod_set] if owner is None else []
     totals = {total_of(pod) for pod in untold} if needed is None else needed
-    if known.pod_sets:
-        total = sum(pod_set.count for pod_set in known.pod_sets)
-    elif needed is None:
-        total = total_of(speaker) if owner is None else owner.total
-    else:
-        total = sum(admitted.values()) or min(needed, default=len(members))
     return _object(
         {
             "namespace": namespace,
@@ -73,7 +97,7 @@ def assembled(
             "annotations": speaker["metadata"].get("annotations") or {},
         },
         {
-            "total": total,
+            "total": _total(speaker, len(members), owner, admitted, known, needed),
             "pod_sets": [
                 {"name": one.name, "count": one.count, "min_count": None, "spec": pod_set_document(one)}
                 for one in known.pod_sets
@@ -88,14 +112,32 @@ def assembled(
             "expected": {},
             "wanted": None if owner is None or needed is not None or known.pod_sets else owner.wanted,
             "over": over(tracked, members) if owner is None else owner.over,
-            "roles": {
-                member.role: {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
-                for member, pod in zip(members, pods, strict=True)
-            },
+            "roles": {member.role: _form(pod) for member, pod in zip(members, pods, strict=True)},
             "pods": [_pod(member, is_excess=member in excess) for member in members],
         },
         owner,
     )
+
+
+def _total(
+    speaker: Object,
+    there: int,
+    owner: GroupOwner | None,
+    admitted: Mapping[str, int],
+    known: GroupPodSets,
+    needed: frozenset[int] | None,
+) -> int:
+    """How many pods the group starts with, of which `there` are there."""
+    if known.pod_sets:
+        return sum(pod_set.count for pod_set in known.pod_sets)
+    if needed is not None:
+        return sum(admitted.values()) or min(needed, default=there)
+    return total_of(speaker) if owner is None else owner.total
+
+
+def _form(pod: Object) -> Object:
+    """What pods of one role have in common."""
+    return {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
 
 
 def _pod(member: Member, *, is_excess: bool) -> Object:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from admission.controller.state.traces import Traces
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.children import Children
+    from admission.controller.workloads.group_requests import GroupRequests
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Observed
@@ -67,6 +68,7 @@ class Requests:
         reconciler: Reconciler,
         children: Children,
         groups: PodGroups,
+        group_requests: GroupRequests,
         client: Client,
         writer: Writer,
         events: EventRecorder,
@@ -78,6 +80,7 @@ class Requests:
         self._reconciler = reconciler
         self._children = children
         self._groups = groups
+        self._group_requests = group_requests
         self._environment = reconciler.environment
         self._kinds = reconciler.environment.kinds
         self._state = reconciler.state
@@ -124,7 +127,7 @@ class Requests:
                 elif step is Step.START:
                     self._start(tracked, tracked.seen)
                 elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
-                    self._groups.stop(tracked)
+                    self._group_requests.stop(tracked)
                 elif step is Step.STOP and tracked.seen.kind.ends_by_deletion:
                     self._delete(tracked)
                 elif (obj := tracked.object) is None:
@@ -188,7 +191,7 @@ class Requests:
     def look(self, tracked: Tracked) -> None:
         """Read the object; nothing is decided about it before the answer is there."""
         if self._kinds.is_composed(tracked.record.workload):
-            self._groups.look(tracked)
+            self._group_requests.look(tracked)
             return
         tracked.in_flight = tracked.in_flight or Step.WAIT
         task = asyncio.create_task(self._read(tracked.record.workload))
@@ -201,7 +204,7 @@ class Requests:
         `forbidden`: kinds that it does not tell of. What waits of them is on hold; they are looked for once their list
         is complete, because nobody would tell of the deletion of one that was read before.
         """
-        self._groups.look_for_the_lost()
+        self._group_requests.look_for_the_lost()
         for uid in [tracked.uid for tracked in self._state.registry]:
             tracked = self._state.registry.get(uid)
             if tracked is None or tracked.seen is not None or tracked.in_flight is not None:
@@ -218,7 +221,7 @@ class Requests:
         assert record.admission is not None, record
         if self._kinds.is_composed(record.workload):
             try:
-                self._groups.start(tracked)
+                self._group_requests.start(tracked)
             except Misconfigured as error:
                 self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return

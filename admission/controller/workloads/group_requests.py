@@ -1,0 +1,195 @@
+"""A request for a group of pods is one for each of its pods.
+
+After a crash in the middle of a start those pods that have still their gate are seen, and ungated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from admission.cluster.client import PatchType
+from admission.cluster.errors import NotFound
+from admission.cluster.events import Reference
+from admission.cluster.writer import Deletion, Patch
+from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
+from admission.controller.state.lifecycle import Step
+from admission.controller.workloads.group_plan import Member, admitted_counts, queue_of
+from admission.controller.workloads.lost_labels import deleted
+from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
+from admission.kinds.patches import pointer
+from admission.model import child_sentences, sentences
+from admission.model.errors import ClusterError, Misconfigured
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from admission.cluster.events import EventRecorder
+    from admission.cluster.writer import Writer
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.lost_labels import LostLabels
+    from admission.controller.workloads.pod_groups import PodGroups
+    from admission.controller.workloads.reconciler import Reconciler
+    from admission.kinds.base import Object
+
+
+class GroupRequests:
+    """Sends them; the outcome is told when all are done."""
+
+    def __init__(
+        self,
+        *,
+        groups: PodGroups,
+        reconciler: Reconciler,
+        labels: LostLabels,
+        writer: Writer,
+        events: EventRecorder,
+        inbox: Inbox,
+    ) -> None:
+        self._groups = groups
+        self._registry = reconciler.state.registry
+        self._environment = reconciler.environment
+        self._kinds = reconciler.environment.kinds
+        self._labels = labels
+        self._writer = writer
+        self._events = events
+        self._inbox = inbox
+
+    def start(self, tracked: Tracked) -> None:
+        """Ungate its pods, as many of each role as it was admitted with; those that are too many are deleted.
+
+        Raises Misconfigured.
+        """
+        members = self._groups.members(tracked)
+        plan, queue = self._groups.plan(tracked, members), queue_of(members)
+        requests: list[Patch | Deletion] = []
+        for member in plan.started:
+            try:
+                requests.append(self._ungated(tracked, member))
+            except Misconfigured as error:
+                if tracked.start_patch is not None:
+                    raise
+                self._tell(tracked, member, "Pending", str(error))  # others of its group run already
+        for member in plan.excess:
+            note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
+            requests.append(self._deletion(tracked, member, note))
+        for member in plan.beside:
+            count = admitted_counts(tracked).get(member.role, 0)
+            told = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
+            note = told(tracked.record.workload.name, count)
+            note = note if member.queue == queue else child_sentences.GROUP_OF_SEVERAL_QUEUES
+            self._tell(tracked, member, "Pending", note)
+        self._send(tracked, Step.START, requests)
+
+    def stop(self, tracked: Tracked) -> None:
+        """Delete its pods: all of an evicted one, of one that waits those that run without its having quota."""
+        evicted = tracked.record.state is State.EVICTING
+        note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # of an eviction the group tells
+        ended = [each for each in self._groups.members(tracked) if each.is_alive and not each.deleting]
+        requests = [self._deletion(tracked, each, note) for each in ended if evicted or not each.gated]
+        self._send(tracked, Step.STOP, requests)
+        if not requests:
+            self._groups.touch(tracked)
+            self._inbox.wake()
+
+    def look(self, tracked: Tracked) -> None:
+        """What is known of its pods is what the watch has told; if that is nothing, they may only lack the label."""
+        workload, owner = tracked.record.workload, self._groups.owner(tracked)
+        if self._groups.members(tracked) or (owner is not None and owner.makes_pods):
+            self._groups.touch(tracked)
+            self._inbox.put(StepDone(tracked.uid, Step.WAIT, {"metadata": {"uid": tracked.uid}}))
+            return
+        tracked.in_flight = tracked.in_flight or Step.WAIT
+
+        def then(found: bool) -> None:
+            if found:
+                asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Due(tracked.uid))
+            else:
+                self._inbox.put(StepDone(tracked.uid, Step.WAIT, _NOBODY))
+
+        self._labels.find(self._groups.pod_kind, workload.namespace, self._groups.is_lost, then)
+
+    def look_for_the_lost(self) -> None:
+        """Find pods whose label was taken away while nobody watched, of groups of which others are known, too."""
+        groups = (each.record.workload for each in self._registry)
+        for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
+            self._labels.find(self._groups.pod_kind, namespace, self._groups.is_lost)
+
+    def _ungated(self, tracked: Tracked, member: Member) -> Patch:
+        record, pod, kind = tracked.record, member.object, self._groups.pod_kind
+        assert record.admission is not None, record
+        mine = tuple(each for each in record.admission.pod_sets if each.name == member.role)
+        context = self._environment.context
+        admission = replace(record.admission, pod_sets=mine)
+        body, _ = kind.start_patch(pod, admission, context.flavors, tracked.updates)
+        parent = (
+            [] if pod["metadata"].get("annotations") else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+        )
+        noted = [
+            {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
+            for name, value in ((ROLE, member.role), (STARTED_WITH, tracked.uid))
+        ]
+        return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
+
+    def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
+        if note:
+            self._tell(tracked, member, "Stopped", note)
+        return Deletion(self._path(tracked, member), member.uid)
+
+    def _tell(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
+        """By an Event on the pod: `kubectl describe` shows none of the group, which is no object."""
+        kind, namespace = self._groups.pod_kind, tracked.record.workload.namespace
+        pod = Reference(self._kinds.api_version(kind), kind.kind, member.name, member.uid, namespace)
+        self._events.record(pod, reason=reason, action="Stop" if reason == "Stopped" else "Wait", note=note)
+
+    def _path(self, tracked: Tracked, member: Member) -> str:
+        return self._kinds.path(self._groups.pod_kind, tracked.record.workload.namespace, member.name)
+
+    def _send(self, tracked: Tracked, step: Step, requests: Sequence[Patch | Deletion]) -> None:
+        """All at once, as many at a time as the writer has in flight; the outcome is told when all are done."""
+        if not requests:
+            return
+        tracked.in_flight = step
+        failed: list[ClusterError] = []
+        left = len(requests)
+        pods = {self._path(tracked, member): member for member in self._groups.members(tracked)}
+
+        def done(request: Patch | Deletion, result: Object | ClusterError) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(result, NotFound):
+                self._inbox.put(ObjectsChanged(self._groups.pod_kind, [deleted(pods[request.path].object)]))
+            elif isinstance(result, ClusterError):
+                failed.append(result)
+            elif isinstance(request, Patch):
+                self._inbox.put(Answered(self._groups.pod_kind, result))
+            if not left:
+                outcome = failed[0] if failed else {"metadata": {"uid": tracked.uid}}
+                self._inbox.put(StepDone(tracked.uid, step, outcome))
+
+        for request in requests:
+            if isinstance(request, Deletion) and (told := before_deletion(pods[request.path].object)):
+                self._writer.submit(Patch(request.path, told), partial(self._told, request, done))
+            else:
+                self._writer.submit(request, partial(done, request))
+
+    def _told(
+        self,
+        deletion: Deletion,
+        done: Callable[[Deletion, Object | ClusterError], None],
+        result: Object | ClusterError,
+    ) -> None:
+        """Its controller was told that the pod does not fail: it may be deleted."""
+        if isinstance(result, ClusterError):
+            done(deletion, result)
+        else:
+            self._writer.submit(deletion, partial(done, deletion))
+
+
+_PAUSE: Final = 2.0
+"""Seconds in which the watch is to tell of pods that have got their label back."""
+_NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})
