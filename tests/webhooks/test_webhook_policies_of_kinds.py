@@ -1,0 +1,92 @@
+"""The gate as admission policies, over HTTP, of the other kinds with a suspend field."""
+
+from __future__ import annotations
+
+import jsonpatch
+import pytest
+from custom_kinds import definition
+from kind_manifests import GOLDEN, document
+from policy_examples import JOBS, QUEUE, SUBMITTED_BY, job, standing
+
+from admission.cluster.client import PatchType
+from admission.cluster.errors import Forbidden, Invalid
+from admission.kinds import GROUPED, MCAD, all_kinds, frameworks_known
+from admission.kinds.base import START_WITH_OWNER
+
+KINDS = all_kinds(
+    frameworks=("batch/job", *(name for name in frameworks_known() if name not in (MCAD, *GROUPED, "pod")))
+)
+
+
+@pytest.fixture
+async def everything(alice, sluice):
+    """All kinds are served, and gated; where each is."""
+    for kind in KINDS:
+        if kind.is_custom:
+            await alice.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind))
+    gate = standing(sluice, kinds=KINDS)
+    assert await gate.ensure()
+    assert not await gate.ensure()
+
+
+def collection(kind, namespace="default"):
+    return KINDS.path(kind, namespace, "-").removesuffix("/-")
+
+
+def of_a_user(name):
+    """A manifest as its user writes it, for it to run."""
+    obj = document(name)
+    kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
+    obj["metadata"].pop("namespace", None)
+    obj["metadata"].pop("annotations", None)
+    obj["apiVersion"] = KINDS.api_version(kind)
+    return kind, jsonpatch.apply_patch(obj, kind.gated_by.open(obj))
+
+
+async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluice, everything):
+    for name in GOLDEN:
+        if name.startswith("mcad"):
+            continue
+        kind, obj = of_a_user(name)
+        created = await alice.create(collection(kind), obj)
+        assert kind.gate(created) == [], name
+        assert created["spec"] == jsonpatch.apply_patch(obj, kind.gated_by.close(obj))["spec"]
+        assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
+        path = f"{collection(kind)}/{obj['metadata']['name']}"
+        with pytest.raises(Forbidden, match=f"this {kind.kind} waits in a queue: Sluice starts it"):
+            await alice.patch(path, kind.gated_by.open(created), patch_type=PatchType.JSON)
+        with pytest.raises(Invalid, match="is written by Sluice alone"):
+            await alice.patch(path, {"metadata": {"annotations": {SUBMITTED_BY: "bob"}}})
+        started = await sluice.patch(path, kind.resume_patch(created), patch_type=PatchType.JSON)
+        assert kind.gate(started) != []
+        with pytest.raises(Forbidden, match=f"the queue of a running {kind.kind} stays as it is"):
+            await alice.patch(path, {"metadata": {"labels": {QUEUE: "another"}}})
+        del obj["metadata"]["labels"]
+        unqueued = await alice.create(collection(kind), obj | {"metadata": {"name": f"unqueued-{name}"}})
+        assert kind.gate(unqueued) != []
+        in_team = await alice.create(collection(kind, "team-a"), obj | {"metadata": {"name": f"unqueued-{name}"}})
+        assert kind.gate(in_team) == []
+        assert in_team["metadata"]["labels"] == {QUEUE: "default"}
+
+
+async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, everything):
+    """A RayJob's labels are copied to its RayCluster."""
+    kind, obj = of_a_user("raycluster")
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "r", "uid": "u", "controller": True}
+    obj["metadata"]["ownerReferences"] = [reference]
+    created = await alice.create(collection(kind), obj)
+    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice", START_WITH_OWNER: "true"}
+    child = job("j", {QUEUE: "q"})
+    child["metadata"]["ownerReferences"] = [{**reference, "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}]
+    assert (await alice.create(JOBS, child))["metadata"]["annotations"][START_WITH_OWNER] == "true"
+    other = job("other", {QUEUE: "q"})
+    other["metadata"]["ownerReferences"] = [{**reference, "apiVersion": "example.com/v1", "kind": "JobSet"}]
+    assert (await alice.create(JOBS, other))["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
+
+
+async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, everything):
+    gate = standing(sluice)
+    await gate.ensure()
+    assert len(await gate.clear()) == 8
+    kind, obj = of_a_user("jobset")
+    assert kind.gate(await alice.create(collection(kind), obj)) != []

@@ -1,0 +1,100 @@
+"""Which gate stands, the webhook or the policies, and how they change places."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from policy_examples import GROUP, SLUICE, TEAMS, standing
+
+from admission.kinds import all_kinds
+from admission.sandbox import Sandbox
+from webhooks.errors import PoliciesNotOffered
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.standing import OVERLAP
+
+WEBHOOK = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"a bundle")
+
+
+async def kinds_of(client):
+    """What of ours the server has, by kind."""
+    resources = (await client.get(GROUP))["resources"]
+    lists = [await client.get(f"{GROUP}/{row['name']}") for row in resources if "/" not in row["name"]]
+    return {page["kind"].removesuffix("List") for page in lists if page["items"]}
+
+
+POLICIES = {
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
+
+
+@pytest.mark.parametrize(
+    ("minor", "mode", "managed", "wanted"),
+    [
+        (36, "webhooks", None, {"MutatingWebhookConfiguration"}),
+        (36, "policies", None, POLICIES),
+        (36, "auto", None, POLICIES),
+        (35, "auto", None, {"MutatingWebhookConfiguration"}),
+        (
+            35,
+            "auto",
+            TEAMS,
+            {"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
+        ),
+        (29, "auto", TEAMS, {"MutatingWebhookConfiguration"}),
+    ],
+)
+async def test_what_is_written_follows_the_setting_and_the_server(users, connect, minor, mode, managed, wanted):
+    async with Sandbox(controllers=False, users=users, minor=minor) as sandbox, connect(sandbox, SLUICE) as client:
+        gate = standing(client, mode, webhook=lambda: WEBHOOK, managed=managed)
+        assert await gate.ensure()
+        assert await kinds_of(client) == wanted
+        assert not await gate.ensure()
+        assert await gate.clear() == []
+
+
+async def test_policies_that_the_server_does_not_have_are_told_in_a_sentence(users, connect):
+    async with Sandbox(controllers=False, users=users, minor=35) as sandbox, connect(sandbox, SLUICE) as client:
+        with pytest.raises(PoliciesNotOffered, match=r"Kubernetes from 1\.36 on: set admission to auto or webhooks"):
+            await standing(client).ensure()
+
+
+async def test_without_a_gate_of_its_own_it_takes_none_away(sluice, gated):
+    without = standing(sluice, "webhooks")
+    assert not await without.ensure()
+    assert await without.clear() == []
+
+
+async def pauses_of(gate, count):
+    """Keep the gate, and note for how long it pauses."""
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) > count:
+            raise asyncio.CancelledError
+
+    async def refresh():
+        return None
+
+    with pytest.raises(asyncio.CancelledError):
+        await gate.keep(refresh=refresh, sleep=sleep)
+    return pauses
+
+
+async def test_the_other_gate_goes_once_the_wanted_one_was_there_for_a_while(sluice, gated):
+    gate = standing(sluice, "webhooks", webhook=lambda: WEBHOOK, managed=None)
+    assert (await pauses_of(gate, 1)) == [OVERLAP, OVERLAP]
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}
+    await pauses_of(gate, 1)
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration"}
+
+
+async def test_only_the_leader_removes_a_gate(sluice, gated):
+    gate = standing(sluice, "webhooks", webhook=lambda: WEBHOOK, leads=lambda: False)
+    await pauses_of(gate, 2)
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}
