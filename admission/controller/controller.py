@@ -171,8 +171,7 @@ class Controller:
 
         Raises StaleEpoch, in an ExceptionGroup, if another Sluice has taken over.
         """
-        self._epoch = epoch
-        self.inbox = Inbox()
+        self._epoch, self.inbox = epoch, Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups

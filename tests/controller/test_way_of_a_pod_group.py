@@ -397,18 +397,3 @@ async def test_two_hundred_pods_one_patch_each(cluster):
     await pods_until(cluster, lambda found: not any(obj["spec"].get("schedulingGates") for obj in found.values()))
     await patched(cluster, 200)
     assert await held(cluster) == 200_000
-
-
-async def test_what_keeps_pods_from_running_is_told_of_pods_and_of_groups(cluster, caplog):
-    stuck = {"sandbox.sluice.dev/start": "unscheduled"}
-    members = [member(f"g-{number}") for number in range(3)]
-    alone = pod("alone")
-    for each in (alone, members[0], members[2]):
-        each["metadata"]["annotations"] |= stuck
-    await create(cluster, alone, *members)
-    for name, said in (("alone", "Its pod cannot be scheduled: "), ("g", "2 of 3 pods cannot be scheduled: ")):
-        await cluster.record(name, "admitted")
-        cluster.pass_time(20)
-        told = await cluster.record(name, "admitted", reason="PodsUnscheduled")
-        assert told.message.startswith(said)
-    assert "cannot see why" not in caplog.text

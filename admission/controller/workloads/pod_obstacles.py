@@ -72,10 +72,7 @@ class PodObstacles:
         """Look again and again."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                await self._look()
-            except ClusterError as error:
-                log.warning("cannot see why pods do not run: %s", error)
+            await self._look()
 
     async def _look(self) -> None:
         now = self._clock()
@@ -96,7 +93,10 @@ class PodObstacles:
             self._looks[tracked.uid] = due, pause
         for (namespace, label), several in by_selector.items():
             for start in range(0, len(several), AT_ONCE):
-                await self._look_at(namespace, label, several[start : start + AT_ONCE])
+                try:
+                    await self._look_at(namespace, label, several[start : start + AT_ONCE])
+                except ClusterError as error:
+                    log.warning("cannot see why pods of namespace %s do not run: %s", namespace, error)
 
     async def _look_at(self, namespace: str, label: str, several: list[Tracked]) -> None:
         params = {

@@ -1,0 +1,47 @@
+"""What keeps pods of admitted workloads from running is told, for Jobs, pods and groups of pods."""
+
+from __future__ import annotations
+
+from job_examples import cluster_queue, flavor, job, local_queue
+from pod_examples import gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+STUCK = {"sandbox.sluice.dev/start": "unscheduled"}
+
+
+async def test_of_pods_and_of_groups(world, tmp_path):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    alone, *members = (pod(name) for name in ("alone", "g-0", "g-1", "g-2"))
+    for each in members:
+        each["metadata"]["labels"]["sluice.dev/pod-group-name"] = "g"
+        each["metadata"]["annotations"]["sluice.dev/pod-group-total-count"] = "3"
+    for each in (alone, *members[:2]):
+        each["metadata"]["annotations"] |= STUCK
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        for each in (alone, *members):
+            await world.user.create("pods", "team-a", each)
+        for name, said in (("alone", "Its pod cannot be scheduled: "), ("g", "2 of 3 pods cannot be scheduled: ")):
+            await world.record(name, "admitted")
+            world.pass_time(20)
+            told = await world.record(name, "admitted", reason="PodsUnscheduled")
+            assert told.message.startswith(said)
+
+
+async def test_a_namespace_whose_pods_may_not_be_listed_hides_no_other(world, caplog):
+    elsewhere = local_queue()
+    elsewhere["metadata"]["namespace"] = "team-b"
+    await world.apply(flavor(), cluster_queue(), local_queue(), elsewhere)
+    await world.start()
+    match = {"verb": "list", "resource": "pods", "namespace": "team-a"}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
+    for namespace in ("team-a", "team-b"):
+        stuck = job("stuck", namespace=namespace)
+        stuck["spec"]["template"]["metadata"]["annotations"] |= STUCK
+        await world.submit(stuck)
+        await world.record("stuck", "admitted", namespace)
+    world.pass_time(20)
+    await world.record("stuck", "admitted", "team-b", reason="PodsUnscheduled")
+    assert "cannot see why pods of namespace team-a do not run" in caplog.text
