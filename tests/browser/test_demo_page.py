@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,8 +28,8 @@ DONE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 class Demo:
     """An account that the tests move, and the page that shows it."""
 
-    def __init__(self) -> None:
-        self.plan = three_teams(jobs=20, nodes=10)
+    def __init__(self, things: str = "Jobs") -> None:
+        self.plan = replace(three_teams(jobs=20, nodes=10), things=things)
         self.account = Account(self.plan)
         self.seconds = 0.0
         self.page = Page(self.account, lambda: self.seconds)
@@ -89,6 +90,19 @@ async def test_numbers_and_bars_follow_the_account(demo: Demo, tab: Tab) -> None
     await expect(tab.get_by_role("img", name="platform: 20 of 40 CPUs", exact=True)).to_be_visible()
     await expect(tab.get_by_role("img", name="Together: 60 of 100 CPUs", exact=True)).to_be_visible()
     await expect(tab.locator("#check")).to_contain_text("Never exceeded")
+    await expect(tab.locator("#counts")).to_contain_text("Jobs waiting")
+
+
+async def test_what_is_counted_is_called_as_in_the_scene(browser: Browser) -> None:
+    demo = Demo("objects")
+    async with demo.page:
+        await demo.pass_time(1.0)
+        tab = await browser.new_page()
+        await tab.goto(demo.page.url)
+        await expect(tab.locator("#counts")).to_contain_text("Objects waiting")
+        await expect(tab.locator("#legend")).to_contain_text("Objects waiting (right scale)")
+        assert "Jobs" not in (await tab.locator("main").inner_text())
+        await tab.close()
 
 
 async def test_a_page_that_is_opened_late_has_the_whole_history(demo: Demo, browser: Browser) -> None:

@@ -98,6 +98,7 @@ class Page:
         plan = self._account.plan
         return {
             "title": plan.title,
+            "things": plan.things,
             "notes": plan.notes,
             "resources": [{"name": name_of(name), "total": plain(name, plan.total(name))} for name in plan.shown],
             "teams": [

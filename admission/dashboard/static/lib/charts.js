@@ -51,6 +51,8 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
   const every = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(width / 110))));
   const mean = sums.length ? sums.reduce((a, b) => a + b, 0) / sums.length : 0;
   const text = `${label}: on average ${format(mean)}, at most ${format(Math.max(0, ...sums))}${line ? `, ${line.name} ${format(line.value)}` : ""}`;
+  // A label that would not fit before the right end is left out.
+  const fits = (index) => width - (left + index * step) > 36;
   const named = (time) => (stepMs >= 86400000 ? day(time) : clock(time));
   const find = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
@@ -62,7 +64,7 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
       ${marks.map((value) => html`<g key=${value}><path class="grid" d=${`M${left} ${y(value)}H${width}`} /><text class="axis" x=${left - 6} y=${y(value) + 4} text-anchor="end">${format(value)}</text></g>`)}
       ${bars}
       ${line && html`<path class="limit" d=${`M${left} ${y(line.value)}H${width}`} />`}
-      ${times.map((time, index) => index % every === 0 && html`<text key=${time} class="axis" x=${left + index * step} y=${height - 5}>${named(time)}</text>`)}
+      ${times.map((time, index) => index % every === 0 && fits(index) && html`<text key=${time} class="axis" x=${left + index * step} y=${height - 5}>${named(time)}</text>`)}
       ${hovered >= 0 && html`<rect class="hovered" x=${left + hovered * step} y=${top} width=${step} height=${inner} />`}
     </svg>
     <figcaption class="legend">

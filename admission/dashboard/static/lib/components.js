@@ -120,10 +120,12 @@ export function useNarrow(query = "(max-width: 760px)") {
 }
 
 // A table of which only the rows in sight exist. `columns`: {name, cell(row, index), className}; `rowAt(index)` may be undefined
-// while it is loaded. `onRange(first, last)` tells what is in sight.
-export function VirtualTable({ label, columns, total, rowAt, onRange, keyOf, highest = 560 }) {
+// while it is loaded. `onRange(first, last)` tells what is in sight. `tall`: its
+// rows have three lines where it is not wide.
+export function VirtualTable({ label, columns, total, rowAt, onRange, keyOf, highest = 560, tall = false }) {
   const narrow = useNarrow();
-  const height = narrow ? 76 : 44;
+  const middling = useNarrow("(max-width: 1360px)");
+  const height = narrow ? 92 : tall && middling ? 64 : 44;
   const box = useRef(null);
   const [top, setTop] = useState(0);
   const inSight = Math.ceil(highest / height) + 1;

@@ -28,11 +28,11 @@ export function MyWork() {
         : html`<${Empty} title="Nothing of yours waits">A Job that you submit to a queue appears here until it is admitted, with the reason why it waits.<//>`}
     <//>
     <${Card} title="Running" note=${active.length ? plural(active.length, "workload") : ""}>
-      ${active.length ? html`<${Workloads} label="Running workloads" items=${active} columns=${["name", "namespace", "state", "requests", "running"]} highest=${308} />`
+      ${active.length ? html`<${Workloads} label="Running workloads" items=${active} columns=${["name", "namespace", "state", "requests", "running"]} highest=${320} />`
         : html`<${Empty} title="Nothing of yours runs">Admitted workloads appear here, with what they hold.<//>`}
     <//>
     ${past.length > 0 && html`<${Card} title="Finished" note=${ended.more ? `${past.length} of them; the usage report counts all` : past.length < ended.items.length ? `the last ${past.length}` : plural(past.length, "workload")}>
-      <${Workloads} label="Finished workloads" items=${past} columns=${["name", "namespace", "state", "requests", "ended"]} highest=${308} /><//>`}`;
+      <${Workloads} label="Finished workloads" items=${past} columns=${["name", "namespace", "state", "requests", "ended"]} highest=${320} /><//>`}`;
 }
 
 const endOf = (workload) => seconds(conditionOf(workload, "Finished")?.lastTransitionTime || 0) || 0;

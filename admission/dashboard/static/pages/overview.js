@@ -2,10 +2,11 @@
 import { path } from "../lib/api.js";
 import { QuotaBar, Sparkline } from "../lib/charts.js";
 import { Age, Badge, Card, Empty, Failure, Icon, Loading, PageHead, Segments } from "../lib/components.js";
-import { count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
+import { amount, count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { localQueueLink, queueLink, useParameter } from "../lib/router.js";
 import { useReadable, useRights, useSession } from "../lib/session.js";
+import { HOPELESS } from "./pending.js";
 import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
@@ -34,7 +35,7 @@ function ClusterOverview() {
   const pending = leaves.reduce((sum, leaf) => sum + leaf.pending, 0), admitted = leaves.reduce((sum, leaf) => sum + leaf.admitted, 0);
   return html`<${PageHead} title="Overview">${plural(leaves.length, "ClusterQueue")}, ${plural(admitted, "workload")} admitted, ${count(pending)} pending<//>
     <${Tiles} roots=${roots} resources=${resources} selected=${selected} onSelect=${setResource} />
-    <div class="columns-main">
+    <div class="columns-main overview">
       <${Card} title="Quota" actions=${html`
         ${resources.length > 1 && html`<${Segments} label="Resource" value=${selected.name} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />`}
         ${selected.flavors.length > 1 && html`<select aria-label="Flavor" value=${flavor} onChange=${(event) => setFlavor(event.currentTarget.value)}>
@@ -127,7 +128,6 @@ function Tree({ roots, resource, flavor }) {
     ${hidden > 0 && !filter && html`<p class="soft small">${plural(hidden, "ClusterQueue")} without quota for ${resourceName(resource)} ${hidden === 1 ? "is" : "are"} not shown.</p>`}`;
 }
 
-const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
 const LISTED = 6;
 
 // Subscriptions whose notifications do not arrive.
@@ -211,9 +211,9 @@ function LocalQueueCard({ queue }) {
   const { namespace, name } = queue.metadata, { status } = queue;
   const active = status.conditions?.find((condition) => condition.type === "Active");
   return html`<a class="card queue-card" href=${localQueueLink(namespace, name)}>
-    <div class="card-head"><h2><bdi>${name}</bdi></h2><p><bdi>${namespace}</bdi> → ${queue.spec.clusterQueue}</p><span class="grow"></span>${active?.status === "False" && html`<${Badge} tone="warn">${active.reason}<//>`}</div>
+    <div class="card-head"><h2><bdi>${name}</bdi></h2><p><bdi>${namespace}</bdi> → ClusterQueue <bdi>${queue.spec.clusterQueue}</bdi></p><span class="grow"></span>${active?.status === "False" && html`<${Badge} tone="warn">${active.reason}<//>`}</div>
     <div class="numbers"><span><b>${count(status.pendingWorkloads)}</b> pending</span><span><b>${count(status.admittedWorkloads)}</b> admitted</span></div>
-    <ul class="plain">${(status.flavorsUsage || []).flatMap((flavor) => flavor.resources.map((used) => html`<li key=${flavor.name + used.name}><span class="soft">${resourceName(used.name)} (${flavor.name})</span><span class="grow"></span>${used.total}</li>`))}</ul>
+    <ul class="plain">${(status.flavorsUsage || []).flatMap((flavor) => flavor.resources.map((used) => html`<li key=${flavor.name + used.name}><span class="soft">${resourceName(used.name)} (${flavor.name})</span><span class="grow"></span>${shown(used.name, amount(used.total))}</li>`))}${!status.flavorsUsage?.length && html`<li class="soft">Nothing is in use</li>`}</ul>
     ${active?.status === "False" && html`<p class="soft small">${active.message}</p>`}
   </a>`;
 }

@@ -8,7 +8,8 @@ import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
 const PAGE = 200;
 const LEAST_MS = 1000;
-const BAD = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
+// Reasons that do not pass by themselves.
+export const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
 
 // `address` is that of the subresource pendingworkloads; `total` how many wait, as far as is known; `changes` a number that
 // grows when the queue has changed, whereupon what is in sight is asked for again.
@@ -70,13 +71,13 @@ export function Pending({ address, total, changes, local }) {
   const columns = [
     { name: "#", className: "number place", cell: (item) => item[position] ? count(item[position]) : "–" },
     { name: "Name", className: "main", cell: (item) => html`<a class="name" href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
-    ...(local ? [] : [{ name: "Queue", className: "opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
-    { name: "Priority", className: "number opt", cell: (item) => item.priority },
-    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${BAD.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
+    ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
+    { name: "Priority", className: "number priority opt", cell: (item) => item.priority },
+    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
     ...(isEstimated ? [{ name: "Starts in", className: "number starts opt", cell: (item) => html`<${StartsIn} estimate=${item.estimatedStart} />` }] : []),
     { name: "Waited", className: "number age", cell: (item) => html`<${Age} since=${item.queuedAt} />` },
   ];
-  return html`<${VirtualTable} label="Pending workloads, in order" columns=${columns} total=${state.total} keyOf=${(item) => item.metadata.uid}
+  return html`<${VirtualTable} label="Pending workloads, in order" columns=${columns} total=${state.total} tall keyOf=${(item) => item.metadata.uid}
     rowAt=${(index) => state.pages.get(Math.floor(index / PAGE))?.[index % PAGE]} onRange=${inSight} />`;
 }
 

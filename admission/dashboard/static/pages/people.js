@@ -1,6 +1,6 @@
 // Users and namespaces: who runs and waits for how much now, and used how much lately.
 import { Card, Empty, Failure, Free, Loading, PageHead, Segments, Table } from "../lib/components.js";
-import { count, hours, hoursName, plural, resourceName } from "../lib/format.js";
+import { count, hours, hoursName, resourceName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
 import { link, useParameter } from "../lib/router.js";
 import { html, useMemo } from "../lib/ui.js";
@@ -34,10 +34,10 @@ export function People() {
   return html`${head}<div class="filters"><input type="search" aria-label="Find a user or namespace" placeholder="Find a user or namespace" value=${find} onInput=${(event) => setFind(event.currentTarget.value)} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
     <div class="columns-two">
-      <${Card} title="Users" note=${plural(people.length, "user")}>${people.length ? html`<${Table} label="Users" rows=${people} keyOf=${(row) => row.name} columns=${[
+      <${Card} title="Users" note=${count(people.length)}>${people.length ? html`<${Table} label="Users" rows=${people} keyOf=${(row) => row.name} columns=${[
         { name: "User", cell: (row) => html`<a href=${`${link("usage")}?by=queue&user=${encodeURIComponent(row.name)}`}><${Free} text=${row.name} longest=${80} /></a>` }, ...amounts]} />`
         : html`<${Empty} title="Nobody">No user used quota in this time.<//>`}<//>
-      <${Card} title="Namespaces" note=${plural(spaces.length, "namespace")}>${spaces.length ? html`<${Table} label="Namespaces" rows=${spaces} keyOf=${(row) => row.name} columns=${[
+      <${Card} title="Namespaces" note=${count(spaces.length)}>${spaces.length ? html`<${Table} label="Namespaces" rows=${spaces} keyOf=${(row) => row.name} columns=${[
         { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, { name: "Pending", className: "number", cell: (row) => (row.pending ? count(row.pending) : html`<span class="soft">–</span>`) }, ...amounts]} />`
         : html`<${Empty} title="None">No namespace used quota in this time.<//>`}<//>
     </div>`;

@@ -72,7 +72,7 @@ export function LocalQueuePage({ namespace, name }) {
   const target = session.clusterQueues ? html`<a href=${queueLink(queue.spec.clusterQueue)}><bdi>${queue.spec.clusterQueue}</bdi></a>` : html`<bdi>${queue.spec.clusterQueue}</bdi>`;
   return html`<${PageHead} title=${name} crumbs=${crumbs} badge=${html`<${Badge} tone=${active?.status === "True" ? "ok" : "warn"}>${active?.status === "True" ? "Active" : active?.reason}<//>`}>
       LocalQueue of the namespace <b><bdi>${namespace}</bdi></b>, leads to ${target}<//>
-    ${active?.status === "False" && html`<p class="notice">${active.message}</p>`}
+    ${active?.status === "False" && html`<p class="notice">${active.message}${active.reason === "ClusterQueueIsInactive" && html`. What is submitted waits until the ClusterQueue ${target} admits again: it is stopped, or something that it names does not exist.`}</p>`}
     <${Card} title="In use"><${Facts} items=${(queue.status.flavorsUsage || []).flatMap((flavor) => flavor.resources.map((used) => [`${resourceName(used.name)} (${flavor.name})`, shown(used.name, amount(used.total))]))} />
       ${!(queue.status.flavorsUsage || []).length && html`<${Empty} title="Nothing is in use">What the workloads of this queue hold is shown here.<//>`}<//>
     <${Tabs} tabs=${[
@@ -108,10 +108,10 @@ function Quota({ queue }) {
   if (!entries.length) return html`<${Card} title="Quota"><${Empty} title="No quota">The ClusterQueue has no resource groups, so nothing can be admitted.<//><//>`;
   const limit = (value, resource) => (Number.isFinite(value) ? shown(resource, value) : html`<span class="soft">no limit</span>`);
   return html`<${Card} title="Quota"><div class="table-box" tabindex="0" role="region" aria-label="Quota"><table>
-    <thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide">Use</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number">Borrowed</th>
+    <thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide opt">Use</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number">Borrowed</th>
       <th scope="col" class="number opt">May borrow</th><th scope="col" class="number opt">May lend</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${entry.flavor + entry.resource}><td><bdi>${entry.flavor}</bdi></td><td>${resourceName(entry.resource)}</td>
-      <td class="wide"><${QuotaBar} resource=${entry.resource} totals=${entry} scale=${Math.max(entry.nominal, entry.used)} /></td>
+      <td class="wide opt"><${QuotaBar} resource=${entry.resource} totals=${entry} scale=${Math.max(entry.nominal, entry.used)} /></td>
       <td class="number">${shown(entry.resource, entry.used)}</td><td class="number">${shown(entry.resource, entry.nominal)}</td>
       <td class="number">${entry.borrowed ? html`<span class="borrowed">${shown(entry.resource, entry.borrowed)}</span>` : html`<span class="soft">–</span>`}</td>
       <td class="number opt">${limit(queue.spec.cohortName ? (entry.borrowingLimit ?? Infinity) : 0, entry.resource)}</td><td class="number opt">${limit(entry.lendingLimit ?? Infinity, entry.resource)}</td></tr>`)}</tbody>

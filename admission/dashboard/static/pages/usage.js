@@ -63,8 +63,8 @@ export function UsageReport() {
       <label>By <select value=${by} onChange=${(event) => setBy(event.currentTarget.value)}>${Object.entries(GROUPS).map(([value, { text }]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>
       <${Segments} label="Time" value=${to ? "" : from} onChange=${(value) => { setTo(""); setFrom(value); }} options=${PAST.map(([value, text]) => ({ value, text }))} />
       ${user && html`<button type="button" class="button" aria-label=${`Not only user ${user}`} onClick=${() => setUser("")}>user <bdi>${user}</bdi> ×</button>`}
-      <label>From <input type="date" value=${RELATIVE.test(from) ? "" : from} onChange=${(event) => setFrom(event.currentTarget.value || "30d")} /></label>
-      <label>To <input type="date" value=${to} onChange=${(event) => setTo(event.currentTarget.value)} /></label>
+      <span class="dates"><label>From <input type="date" value=${RELATIVE.test(from) ? "" : from} onChange=${(event) => setFrom(event.currentTarget.value || "30d")} /></label>
+      <label>To <input type="date" value=${to} onChange=${(event) => setTo(event.currentTarget.value)} /></label></span>
     </div>
     <${Card} title=${selected ? hoursName(selected) : "Usage"} actions=${resources.length > 1 && html`<${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each, text: resourceName(each) }))} />`}>
       ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />` : !report.data ? html`<${Loading} lines=${5} />`

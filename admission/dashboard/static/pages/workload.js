@@ -6,6 +6,7 @@ import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { link, localQueueLink, queueLink, workloadLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { html, useEffect, useMemo, useState } from "../lib/ui.js";
+import { HOPELESS } from "./pending.js";
 import { conditionOf, Requests, requestsOf } from "./workloads.js";
 
 export function WorkloadPage({ namespace, name }) {
@@ -74,11 +75,11 @@ function Why({ address, version }) {
   if (!why) return html`<${Card} title="Why it waits"><${Loading} /><//>`;
   const lacks = why.lacks || [], hints = [...new Set([...(why.prospects || []).map((each) => each.hint), ...lacks.map((each) => each.hint)])].filter(Boolean);
   return html`<${Card} title="Why it waits" className="why-card">
-    <p class="why-reason"><${Badge} tone="wait">${why.reason || "Evaluating"}<//></p>
+    <p class="why-reason"><${Badge} tone=${HOPELESS.has(why.reason) ? "bad" : "wait"}>${why.reason || "Evaluating"}<//></p>
     <p class="why-text"><${Free} text=${why.message} longest=${1000} /></p>
     <div class="numbers">
-      ${why.positionInClusterQueue > 0 && html`<span><b>${count(why.positionInClusterQueue)}.</b> in ${why.clusterQueue}</span>`}
-      ${why.positionInLocalQueue > 0 && html`<span><b>${count(why.positionInLocalQueue)}.</b> in its LocalQueue</span>`}
+      ${why.positionInClusterQueue > 0 && html`<span>place <b>${count(why.positionInClusterQueue)}</b> in ClusterQueue <bdi>${why.clusterQueue}</bdi></span>`}
+      ${why.positionInLocalQueue > 0 && html`<span>place <b>${count(why.positionInLocalQueue)}</b> in its LocalQueue</span>`}
       ${why.ahead > 0 && html`<span><b>${count(why.ahead)}</b> would be tried before it</span>`}
       ${why.estimatedStart && html`<${Estimate} estimate=${why.estimatedStart} />`}
     </div>
@@ -108,7 +109,8 @@ export function Estimate({ estimate }) {
 function Standing({ workload }) {
   const { status } = workload;
   const finished = conditionOf(workload, "Finished"), admitted = conditionOf(workload, "Admitted"), reserved = conditionOf(workload, "QuotaReserved");
-  const title = { admitted: "It runs", evicting: "It is being stopped", finished: "It has ended" }[status.state] || status.state;
+  const ready = conditionOf(workload, "PodsReady")?.status === "True", waits = admitted?.status === "False";
+  const title = { admitted: waits ? "It has quota, and waits for checks" : ready ? "It runs" : "It is started", evicting: "It is being stopped", finished: "It has ended" }[status.state] || status.state;
   const told = status.conditions || [];
   return html`<${Card} title=${title}>
     <div class="numbers">
@@ -138,7 +140,7 @@ function Pods({ namespace, name, version, state }) {
   if (!found.data) return html`<${Card} title="Pods"><${Loading} /><//>`;
   const pods = found.data.items;
   return html`<${Card} title="Pods" note=${pods.length ? count(pods.length + (found.data.metadata.remainingItemCount || 0)) : ""}>
-    ${!pods.length ? html`<${Empty} title="No pods">${state === "finished" ? "They are gone: Kubernetes deletes them with their Job, or by its time limit." : "The Job controller makes them now."}<//>`
+    ${!pods.length ? html`<${Empty} title="No pods">${state === "finished" ? "They are gone: Kubernetes deletes them with their Job, or by its time limit." : "They are made once it is started, which takes some seconds."}<//>`
       : html`<${Table} label="Pods of the workload" rows=${pods} keyOf=${(pod) => pod.name} columns=${[
         { name: "Name", cell: (pod) => html`<bdi class="free">${pod.name}</bdi>` },
         { name: "State", cell: (pod) => html`<${Badge} tone=${{ Running: "good", Failed: "bad", Pending: "wait" }[pod.phase] || "calm"}>${pod.isEnding ? "Ending" : pod.phase}<//>` },
@@ -190,10 +192,22 @@ function Held({ history }) {
   if (!rows?.length) return null;
   return html`<${Card} title="What it has used">
     <${Facts} items=${Object.entries(sums).map(([resource, sum]) => [hoursName(resource), hours(resource, sum)])} />
-    <${Table} label="Quota that it held" rows=${rows} columns=${[
-      { name: "From", cell: (row) => html`<${Time} at=${row.from} />` }, { name: "For", className: "number", cell: (row) => html`<${Age} since=${row.from} until=${row.to} />` },
-      { name: "Flavor", cell: (row) => html`<bdi>${row.flavor}</bdi>` }, { name: "Amount", className: "number", cell: (row) => `${shown(row.resource, amount(row.amount))} ${resourceName(row.resource)}` },
-      { name: "Ended", cell: (row) => row.endReason || html`<span class="soft">held</span>` },
-    ]} />
+    <h3>Quota that it held</h3>
+    <ul class="held">${turnsOf(rows).map((turn) => html`<li key=${turn.key}>
+      <p><${Time} at=${turn.from} />, for <${Age} since=${turn.from} until=${turn.to} /> <span class="tag">${turn.to ? turn.endReason || "Ended" : "still held"}</span></p>
+      ${turn.parts.map(([flavor, requests]) => html`<p key=${flavor}><${Requests} requests=${requests} /> <span class="soft">on <bdi>${flavor}</bdi></span></p>`)}</li>`)}</ul>
   <//>`;
+}
+
+// The rows of the ledger with the same time: [{from, to, endReason, parts: [[flavor, {resource: amount}]]}].
+function turnsOf(rows) {
+  const turns = new Map();
+  for (const { from, to, endReason, flavor, resource, amount: quantity } of rows) {
+    const key = `${from} ${to || ""}`;
+    if (!turns.has(key)) turns.set(key, { key, from, to, endReason, flavors: new Map() });
+    const { flavors } = turns.get(key);
+    if (!flavors.has(flavor)) flavors.set(flavor, {});
+    if (resource) flavors.get(flavor)[resource] = (flavors.get(flavor)[resource] || 0) + amount(quantity);
+  }
+  return [...turns.values()].map(({ flavors, ...turn }) => ({ ...turn, parts: [...flavors] })).reverse();
 }
