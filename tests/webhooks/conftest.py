@@ -1,14 +1,17 @@
-"""A cluster without controllers, Sluice's client and a user's, and the gate as admission policies."""
+"""A cluster without controllers, Sluice's client and a user's, and what the gate needs."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from policy_examples import SLUICE, standing
 
 from admission.cluster.client import Client
 from admission.sandbox import Sandbox, User
+from webhooks.certificates import Certificates
 
 
 @pytest.fixture
@@ -25,29 +28,45 @@ async def sandbox(users):
 
 
 @pytest.fixture
-def connect(tmp_path):
+def connect_to(tmp_path):
+    """Connects a user to a sandbox."""
+
     @asynccontextmanager
-    async def connect(sandbox, user):
+    async def connect_to(sandbox, user):
         path = tmp_path / f"kubeconfig-{user.rpartition(':')[2]}"
         sandbox.write_kubeconfig(path, user)
         async with Client.from_kubeconfig(str(path)) as client:
             yield client
 
-    return connect
+    return connect_to
 
 
 @pytest.fixture
-async def sluice(sandbox, connect):
-    async with connect(sandbox, SLUICE) as client:
+def connect(sandbox, connect_to):
+    """Connects a user to the sandbox of the test."""
+    return partial(connect_to, sandbox)
+
+
+@pytest.fixture
+async def sluice(connect):
+    async with connect(SLUICE) as client:
         yield client
 
 
 @pytest.fixture
-async def alice(sandbox, connect):
-    async with connect(sandbox, "alice") as client:
+async def alice(connect):
+    async with connect("alice") as client:
         yield client
+
+
+@pytest.fixture
+def certificates(tmp_path):
+    certificates = Certificates(tmp_path / "certificates", ["127.0.0.1"], now=lambda: datetime.now(UTC))
+    certificates.renew()
+    return certificates
 
 
 @pytest.fixture
 async def gated(sluice):
+    """The gate is admission policies."""
     assert await standing(sluice).ensure()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-
 import pytest
+from policy_examples import SLUICE
 
-from admission.cluster.client import Client
 from admission.cluster.errors import Invalid
 from admission.kinds import all_kinds
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
-from webhooks.certificates import Certificates
 from webhooks.policies import Scope
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
@@ -22,7 +18,6 @@ from webhooks.standing import Standing
 
 JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
 ELSEWHERE = "/apis/batch/v1/namespaces/default/jobs"
-SLUICE = "sluice"
 SUBMITTED_BY = "sluice.dev/submitted-by"
 QUEUE, KUEUE_QUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
 SCOPE = Scope((SLUICE,), managed=({"key": "team", "operator": "Exists"},))
@@ -37,30 +32,6 @@ async def sandbox():
         yield sandbox
 
 
-@pytest.fixture
-def connect(sandbox, tmp_path):
-    @asynccontextmanager
-    async def connect(user):
-        path = tmp_path / f"kubeconfig-{user}"
-        sandbox.write_kubeconfig(path, user)
-        async with Client.from_kubeconfig(str(path)) as client:
-            yield client
-
-    return connect
-
-
-@pytest.fixture
-async def sluice(connect):
-    async with connect(SLUICE) as client:
-        yield client
-
-
-@pytest.fixture
-async def alice(connect):
-    async with connect("alice") as client:
-        yield client
-
-
 class Counting(Reviewer):
     """Counts how often it is asked."""
 
@@ -72,13 +43,11 @@ class Counting(Reviewer):
 
 
 @pytest.fixture
-async def reviewer(tmp_path, sluice):
+async def reviewer(tmp_path, certificates, sluice):
     """What answers the webhook that is registered."""
-    directory = tmp_path / "certificates"
-    certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
-    certificates.renew()
     (socket,) = await open_sockets("127.0.0.1", 0)
     reviewer = Counting(all_kinds(), own_usernames=[SLUICE])
+    directory = tmp_path / "certificates"
     context = DoorContext(directory / "tls.crt", directory / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)

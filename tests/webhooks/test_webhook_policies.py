@@ -85,7 +85,7 @@ async def test_sluice_may_have_any_name(alice, sandbox, sluice, connect, name):
     with pytest.raises(Forbidden):
         await alice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
     sandbox.add_user(User(name, groups=("system:masters",)))
-    async with connect(sandbox, name) as named:
+    async with connect(name) as named:
         assert (await named.patch(f"{JOBS}/j", {"spec": {"suspend": False}}))["spec"]["suspend"] is False
 
 

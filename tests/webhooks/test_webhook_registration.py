@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_examples import SLUICE
 
-from admission.cluster.client import Client
 from admission.cluster.errors import Invalid, NotFound
 from admission.kinds import all_kinds
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
@@ -17,7 +14,6 @@ from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
-from webhooks.certificates import Certificates
 from webhooks.expressions import made_by_users
 from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
@@ -29,7 +25,6 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{CONFIGURATIONS}/mutatingwebhookconfigurations/sluice"
 VALIDATING = f"{CONFIGURATIONS}/validatingwebhookconfigurations/sluice"
-SLUICE = "sluice"
 
 
 def make_job(name, *, queue="main", annotations=None, **spec):
@@ -46,31 +41,6 @@ async def sandbox():
     users = {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice", "mallory")}
     async with Sandbox(controllers=False, users=users) as sandbox:
         yield sandbox
-
-
-@pytest.fixture
-def connect(sandbox, tmp_path):
-    @asynccontextmanager
-    async def connect(user):
-        path = tmp_path / f"kubeconfig-{user}"
-        sandbox.write_kubeconfig(path, user)
-        async with Client.from_kubeconfig(str(path)) as client:
-            yield client
-
-    return connect
-
-
-@pytest.fixture
-async def client(connect):
-    async with connect(SLUICE) as client:
-        yield client
-
-
-@pytest.fixture
-def certificates(tmp_path):
-    certificates = Certificates(tmp_path / "certificates", ["127.0.0.1"], now=lambda: datetime.now(UTC))
-    certificates.renew()
-    return certificates
 
 
 class Counting(Reviewer):
@@ -98,63 +68,63 @@ async def registration(certificates, reviewer, tmp_path):
         yield Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", Scope((SLUICE,)))
 
 
-def standing(client, configuration):
-    return Standing(client, "webhooks", all_kinds(), Scope((SLUICE,)), lambda: configuration)
+def standing(sluice, configuration):
+    return Standing(sluice, "webhooks", all_kinds(), Scope((SLUICE,)), lambda: configuration)
 
 
-async def ensure_registered(client, configuration):
-    return await standing(client, configuration).ensure()
+async def ensure_registered(sluice, configuration):
+    return await standing(sluice, configuration).ensure()
 
 
 @pytest.fixture
-async def registered(client, registration, certificates):
-    assert await ensure_registered(client, registration.configuration(certificates.ca_bundle))
+async def registered(sluice, registration, certificates):
+    assert await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
 
 
-async def test_registering_again_changes_nothing(client, registration, certificates, registered):
-    before = await client.get(MUTATING)
-    assert not await ensure_registered(client, registration.configuration(certificates.ca_bundle))
-    assert await client.get(MUTATING) == before
+async def test_registering_again_changes_nothing(sluice, registration, certificates, registered):
+    before = await sluice.get(MUTATING)
+    assert not await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
+    assert await sluice.get(MUTATING) == before
 
 
-async def test_what_was_changed_by_hand_is_put_right(client, registration, certificates, registered):
-    (hook,) = (await client.get(MUTATING))["webhooks"]
-    await client.patch(MUTATING, {"webhooks": [{**hook, "failurePolicy": "Ignore"}, {**hook, "name": "x.y.z"}]})
-    assert await ensure_registered(client, registration.configuration(certificates.ca_bundle))
-    assert (await client.get(MUTATING))["webhooks"] == [hook]
+async def test_what_was_changed_by_hand_is_put_right(sluice, registration, certificates, registered):
+    (hook,) = (await sluice.get(MUTATING))["webhooks"]
+    await sluice.patch(MUTATING, {"webhooks": [{**hook, "failurePolicy": "Ignore"}, {**hook, "name": "x.y.z"}]})
+    assert await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
+    assert (await sluice.get(MUTATING))["webhooks"] == [hook]
 
 
-async def test_the_second_webhook_of_earlier_versions_is_taken_away(client, connect, registration, certificates):
+async def test_the_second_webhook_of_earlier_versions_is_taken_away(sluice, connect, registration, certificates):
     configuration = registration.configuration(certificates.ca_bundle)
     (hook,) = configuration["webhooks"]
     outdated = {key: value for key, value in hook.items() if key != "reinvocationPolicy"}
     outdated["clientConfig"] = {"caBundle": hook["clientConfig"]["caBundle"], "url": "https://127.0.0.1:1/validate"}
     body = {**configuration, "kind": "ValidatingWebhookConfiguration", "webhooks": [outdated]}
-    await client.create(VALIDATING.rpartition("/")[0], body)
-    assert await ensure_registered(client, configuration)
-    assert await standing(client, configuration).clear() == ["ValidatingWebhookConfiguration sluice"]
+    await sluice.create(VALIDATING.rpartition("/")[0], body)
+    assert await ensure_registered(sluice, configuration)
+    assert await standing(sluice, configuration).clear() == ["ValidatingWebhookConfiguration sluice"]
     with pytest.raises(NotFound):
-        await client.get(VALIDATING)
+        await sluice.get(VALIDATING)
     async with connect("alice") as alice:
         assert (await alice.create(JOBS, make_job("j")))["spec"]["suspend"] is True
 
 
-async def test_a_new_bundle_is_published(client, registration, certificates, registered):
+async def test_a_new_bundle_is_published(sluice, registration, certificates, registered):
     other = certificates.ca_bundle + certificates.ca_bundle
-    assert await ensure_registered(client, registration.configuration(other))
-    assert not await ensure_registered(client, registration.configuration(other))
+    assert await ensure_registered(sluice, registration.configuration(other))
+    assert not await ensure_registered(sluice, registration.configuration(other))
 
 
-async def test_registration_is_kept_up_for_ever(client, registration, certificates):
+async def test_registration_is_kept_up_for_ever(sluice, registration, certificates):
     class Stopped(Exception):
         pass
 
     rounds = []
 
     async def sleep(_):
-        rounds.append([hook["name"] for hook in await configured(client)])
+        rounds.append([hook["name"] for hook in await configured(sluice)])
         if len(rounds) == 1:
-            await ensure_registered(client, registration.configuration(b"outdated"))
+            await ensure_registered(sluice, registration.configuration(b"outdated"))
         if len(rounds) == 3:
             raise Stopped
 
@@ -162,15 +132,15 @@ async def test_registration_is_kept_up_for_ever(client, registration, certificat
         certificates.renew()
 
     scope = Scope((SLUICE,))
-    kept = Standing(client, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
+    kept = Standing(sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
     with pytest.raises(Stopped):
         await kept.keep(refresh=refresh, sleep=sleep)
     assert rounds == [[], ["jobs.mutate.sluice.dev"], ["jobs.mutate.sluice.dev"]]
-    (hook,) = await configured(client)
+    (hook,) = await configured(sluice)
     assert hook["clientConfig"] == registration.configuration(certificates.ca_bundle)["webhooks"][0]["clientConfig"]
 
 
-async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(client, registration, certificates, caplog):
+async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(sluice, registration, certificates, caplog):
     class Stopped(Exception):
         pass
 
@@ -182,20 +152,20 @@ async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(client, re
         assert ("--certificate-secret" in caplog.text) == (rounds > CONTESTED)
         if rounds > CONTESTED + 2:
             raise Stopped
-        await ensure_registered(client, registration.configuration(b"of another replica"))
+        await ensure_registered(sluice, registration.configuration(b"of another replica"))
 
     async def refresh():
         pass
 
     scope = Scope((SLUICE,))
-    kept = Standing(client, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
+    kept = Standing(sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
     with pytest.raises(Stopped):
         await kept.keep(refresh=refresh, sleep=sleep)
     assert caplog.text.count("--certificate-secret") == 1, "not with each round"
 
 
-async def configured(client):
-    items = (await client.get(MUTATING.rpartition("/")[0]))["items"]
+async def configured(sluice):
+    items = (await sluice.get(MUTATING.rpartition("/")[0]))["items"]
     return [hook for configuration in items for hook in configuration["webhooks"]]
 
 
@@ -208,10 +178,10 @@ async def test_a_queued_job_is_gated_by_the_api_server(connect, registered):
         assert started["spec"]["suspend"] is True
 
 
-async def test_sluice_itself_unsuspends(connect, client, registered):
+async def test_sluice_itself_unsuspends(connect, sluice, registered):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
-        job = await client.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+        job = await sluice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
         assert job["spec"]["suspend"] is False
         moved = await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
         assert moved["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
@@ -219,10 +189,10 @@ async def test_sluice_itself_unsuspends(connect, client, registered):
         assert bare["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
 
 
-async def test_what_runs_keeps_queue_and_submitter_whoever_writes_its_status(connect, client, registered):
+async def test_what_runs_keeps_queue_and_submitter_whoever_writes_its_status(connect, sluice, registered):
     async with connect("alice") as alice, connect("mallory") as mallory:
         await alice.create(JOBS, make_job("j"))
-        await client.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+        await sluice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
         metadata = {
             "labels": {"kueue.x-k8s.io/queue-name": None},
             "annotations": {"sluice.dev/submitted-by": "mallory", "note": "x"},
@@ -254,13 +224,13 @@ async def test_a_misspelled_queue_label_is_told_at_creation_and_of_another_owner
     assert "kueue[.]" not in str(alone.configuration(b""))
 
 
-async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, client, registered, reviewer):
+async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, sluice, registered, reviewer):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
         assert reviewer.asked == 1
         await alice.patch(f"{JOBS}/j", {"metadata": {"annotations": {"note": "x"}, "finalizers": ["example.com/x"]}})
         await alice.patch(f"{JOBS}/j/status", {"status": {"ready": 0}})
-        await client.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
+        await sluice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
         assert reviewer.asked == 1
         await alice.patch(f"{JOBS}/j", {"spec": {"parallelism": 2}})
         assert reviewer.asked == 2
@@ -347,11 +317,11 @@ def test_pods_of_a_job_are_sent_only_if_they_are_in_a_group_with_others(maker, l
     assert evaluate(condition, {"object": pod, "oldObject": None, "request": request}) is sent
 
 
-async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_down(connect, client, certificates):
+async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_down(connect, sluice, certificates):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
         registration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,)))
-        await ensure_registered(client, registration.configuration(certificates.ca_bundle))
+        await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
         deleting = await alice.delete(f"{JOBS}/j", params={"propagationPolicy": "Foreground"})
         assert deleting["metadata"]["finalizers"] == ["foregroundDeletion"]
         await alice.patch(f"{JOBS}/j", {"metadata": {"labels": None}, "spec": {"parallelism": 3}})
@@ -360,9 +330,9 @@ async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_dow
             await alice.get(f"{JOBS}/j")
 
 
-async def test_nobody_else_notices_an_outage(connect, client, certificates):
+async def test_nobody_else_notices_an_outage(connect, sluice, certificates):
     registration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,)))
-    await ensure_registered(client, registration.configuration(certificates.ca_bundle))
+    await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
     async with connect("alice") as alice:
         job = await alice.create(JOBS, make_job("unqueued", queue=""))
         assert not job["spec"].get("suspend")

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import base64
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 import orjson
 import pytest
+from policy_examples import SLUICE
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.cluster.client import Client
 from admission.kinds import all_kinds
 from admission.kinds.rules import QueueRule
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
-from webhooks.certificates import Certificates
 from webhooks.gate import Order
 from webhooks.policies import Scope
 from webhooks.registration import Registration
@@ -25,7 +22,6 @@ from webhooks.review import Reviewer
 from webhooks.server import answering
 from webhooks.standing import Standing
 
-SLUICE = "sluice"
 QUEUE = "sluice.dev/queue-name"
 RULES = (
     QueueRule("gpu", namespaces=("team-a", "team-b"), labels={"app.kubernetes.io/managed-by": "areal-scheduler"}),
@@ -61,33 +57,13 @@ async def sandbox():
 
 
 @pytest.fixture
-def connect(sandbox, tmp_path):
-    @asynccontextmanager
-    async def connect(user):
-        path = tmp_path / f"kubeconfig-{user}"
-        sandbox.write_kubeconfig(path, user)
-        async with Client.from_kubeconfig(str(path)) as client:
-            yield client
-
-    return connect
-
-
-@pytest.fixture
-async def alice(connect):
-    async with connect("alice") as client:
-        yield client
-
-
-@pytest.fixture
-async def reviewer(tmp_path, connect):
+async def reviewer(tmp_path, certificates, sluice):
     """What answers the webhook that is registered."""
-    directory = tmp_path / "certificates"
-    certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
-    certificates.renew()
     (socket,) = await open_sockets("127.0.0.1", 0)
     reviewer = Counting(KINDS, own_usernames=[SLUICE], rules=RULES)
+    directory = tmp_path / "certificates"
     context = DoorContext(directory / "tls.crt", directory / "tls.key")
-    async with connect(SLUICE) as sluice, answering(reviewer, [socket], ssl_context=context):
+    async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)
         assert await Standing(sluice, "webhooks", tuple(KINDS), SCOPE, lambda: configuration).ensure()

@@ -48,8 +48,8 @@ POLICIES = {
         (29, "auto", TEAMS, {"MutatingWebhookConfiguration"}),
     ],
 )
-async def test_what_is_written_follows_the_setting_and_the_server(users, connect, minor, mode, managed, wanted):
-    async with Sandbox(controllers=False, users=users, minor=minor) as sandbox, connect(sandbox, SLUICE) as client:
+async def test_what_is_written_follows_the_setting_and_the_server(users, connect_to, minor, mode, managed, wanted):
+    async with Sandbox(controllers=False, users=users, minor=minor) as sandbox, connect_to(sandbox, SLUICE) as client:
         gate = standing(client, mode, webhook=lambda: WEBHOOK, managed=managed)
         assert await gate.ensure()
         assert await kinds_of(client) == wanted
@@ -57,8 +57,8 @@ async def test_what_is_written_follows_the_setting_and_the_server(users, connect
         assert await gate.clear() == []
 
 
-async def test_policies_that_the_server_does_not_have_are_told_in_a_sentence(users, connect):
-    async with Sandbox(controllers=False, users=users, minor=35) as sandbox, connect(sandbox, SLUICE) as client:
+async def test_policies_that_the_server_does_not_have_are_told_in_a_sentence(users, connect_to):
+    async with Sandbox(controllers=False, users=users, minor=35) as sandbox, connect_to(sandbox, SLUICE) as client:
         with pytest.raises(PoliciesNotOffered, match=r"Kubernetes from 1\.36 on: set admission to auto or webhooks"):
             await standing(client).ensure()
 
