@@ -5,35 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from observed_examples import SUSPENDED
 
 from admission.controller.auditing.comparison import Cure, Owner, Problem, View, differences
-from admission.kinds import all_kinds
 from admission.kinds.base import Observed, Outcome
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import State, WorkloadRecord
 
 WORKLOAD = Workload("u", "team-a", "one", "lq", 0, 0.0, (PodSet("main", 1, {}),))
 HELD = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
-SUSPENDED = Observed(
-    kind=all_kinds().get("batch", "Job"),
-    uid="u",
-    namespace="team-a",
-    name="one",
-    resource_version="1",
-    generation=1,
-    created=0.0,
-    queue="lq",
-    priority_class="",
-    pod_priority_class="",
-    user="",
-    on_hold=False,
-    suspended=True,
-    active=False,
-    started=False,
-    counts=(),
-    deleting=False,
-    finished=None,
-)
 RUNNING = replace(SUSPENDED, suspended=False, active=True)
 ENDED = replace(RUNNING, finished=Outcome(True, "", ""))
 STOPPING = replace(SUSPENDED, active=True)

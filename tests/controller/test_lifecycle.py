@@ -5,51 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from observed_examples import SUSPENDED
 
 from admission.controller.state.lifecycle import Step, next_step
-from admission.kinds import Observed, Outcome, all_kinds
+from admission.kinds import Outcome
 from admission.store.records import State
 
-GATED = Observed(
-    kind=all_kinds().get("batch", "Job"),
-    uid="u",
-    namespace="n",
-    name="j",
-    resource_version="1",
-    generation=1,
-    created=0.0,
-    queue="q",
-    priority_class="",
-    pod_priority_class="",
-    user="",
-    on_hold=False,
-    suspended=True,
-    active=False,
-    started=False,
-    counts=(),
-    deleting=False,
-    finished=None,
-)
-RUNNING = replace(GATED, suspended=False, active=True, started=True)
-STOPPING = replace(GATED, active=True)
-DONE = replace(GATED, suspended=False, finished=Outcome(True, "", ""))
+RUNNING = replace(SUSPENDED, suspended=False, active=True, started=True)
+STOPPING = replace(SUSPENDED, active=True)
+DONE = replace(SUSPENDED, suspended=False, finished=Outcome(True, "", ""))
 
 
 @pytest.mark.parametrize(
     ("state", "seen", "changed", "step"),
     [
-        (State.PENDING, GATED, False, Step.WAIT),
+        (State.PENDING, SUSPENDED, False, Step.WAIT),
         (State.PENDING, RUNNING, False, Step.STOP),
         (State.PENDING, STOPPING, False, Step.WAIT),
-        (State.PENDING, GATED, True, Step.RESTORE),
-        (State.ADMITTED, GATED, False, Step.START),
+        (State.PENDING, SUSPENDED, True, Step.RESTORE),
+        (State.ADMITTED, SUSPENDED, False, Step.START),
         (State.ADMITTED, STOPPING, True, Step.WAIT),
         (State.ADMITTED, RUNNING, True, Step.WAIT),
         (State.EVICTING, RUNNING, True, Step.STOP),
         (State.EVICTING, STOPPING, True, Step.WAIT),
-        (State.EVICTING, GATED, True, Step.RESTORE),
-        (State.EVICTING, GATED, False, Step.RELEASE),
-        (State.FINISHED, GATED, False, Step.WAIT),
+        (State.EVICTING, SUSPENDED, True, Step.RESTORE),
+        (State.EVICTING, SUSPENDED, False, Step.RELEASE),
+        (State.FINISHED, SUSPENDED, False, Step.WAIT),
         *((state, DONE, False, Step.WAIT) for state in State),
     ],
 )
@@ -59,10 +40,10 @@ def test_the_step_that_is_due(state, seen, changed, step):
 
 @pytest.mark.parametrize("state", [State.ADMITTED, State.EVICTING])
 def test_nothing_is_resumed_or_given_back_whose_pods_nobody_has_counted_yet(state):
-    assert next_step(state, GATED, changed_by_us=True, settled=False) is Step.WAIT
+    assert next_step(state, SUSPENDED, changed_by_us=True, settled=False) is Step.WAIT
 
 
-DELETING = replace(GATED, suspended=False, deleting=True)
+DELETING = replace(SUSPENDED, suspended=False, deleting=True)
 
 
 @pytest.mark.parametrize(
