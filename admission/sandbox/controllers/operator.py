@@ -34,19 +34,20 @@ class Operator(Controller[tuple[str, str]]):
         super().__init__(local, clock)
         self._kind = kind
         self._end_pods = end_pods
-        self.plurals = (kind.plural, "pods")
+        self._plural = f"{kind.plural}.{kind.group}"  # groups may share a plural
+        self.plurals = (self._plural, "pods")
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         """Objects of the kind, and pods that they control, by namespace and name of the object."""
         namespace = obj["metadata"]["namespace"]
-        if plural == self._kind.plural:
+        if plural == self._plural:
             self.dirty((namespace, obj["metadata"]["name"]))
         elif (owner := controller_of(obj)) is not None and owner["kind"] == self._kind.kind:
             self.dirty((namespace, owner["name"]))
 
     async def sync(self, key: tuple[str, str]) -> None:
         """Make or remove pods, then say how many there are."""
-        obj = self.local.get(self._kind.plural, *key)
+        obj = self.local.get(self._plural, *key)
         if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
             return
         uid = obj["metadata"]["uid"]
@@ -101,7 +102,7 @@ class Operator(Controller[tuple[str, str]]):
             each["lastTransitionTime"] = was["lastTransitionTime"] if is_same else rfc3339(self.clock.now())
         if status != before:
             await self.local.update(
-                self._kind.plural, obj["metadata"]["namespace"], {**obj, "status": status}, subresource="status"
+                self._plural, obj["metadata"]["namespace"], {**obj, "status": status}, subresource="status"
             )
 
     def _numbers(self, obj: Object, pods: list[Object]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,290 @@
+"""A manifest of every kind in one cluster, each with quota of its own, and `sluice serve` as a process beside them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import aiohttp
+import yaml
+from custom_kinds import TRAINING_RUN_FORM, definition, pod
+from grouped_kinds import GATE, lasting
+from job_examples import flavor, local_queue
+from kind_manifests import FOLDER, GI, GOLDEN, GPU
+from test_way_of_each_kind import RESOURCES, node, queue_of, total, whose_pods_stay
+from test_way_of_gated_kinds import CASES as GATED
+from trainer import Trainer, runtimes, trainjobs
+
+from admission.cli.demo.live_pods import LivePods
+from admission.kinds import all_kinds, frameworks_known, parse_form
+from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
+from admission.sandbox.controllers.operator import Operator
+from admission.sandbox.controllers.volcano import VolcanoController
+from tests.cli.serve_processes import AUTHORIZATION, free_port, serving
+from tests.cli.serve_processes import job as small_job
+
+KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FORM)])
+NAMES = ("user-queue", "test", "lq")
+"""The LocalQueues that the manifests name."""
+NOTHING = dict.fromkeys(RESOURCES, 0)
+ENDED = ("Succeeded", "Failed")
+# Of a definition that has two versions one manifest is played here.
+OLDER = ("mpijob-v1", "mcad-torchx-ddp")
+
+
+@dataclass
+class Case:
+    """The objects of a manifest, in a namespace with a queue that has just what its pods request."""
+
+    namespace: str
+    objects: list
+    amounts: dict
+    pods: int
+
+    @property
+    def is_remade(self):
+        """Whether its user has to make it again after an eviction."""
+        return self.objects[0]["kind"] == "Pod"
+
+    @property
+    def ends(self):
+        """Whether it is over when its pods have ended."""
+        kind = KINDS.get(*key_of(self.objects[0]))
+        form = getattr(kind, "form", None)
+        return bool(form.succeeded) if form else self.objects[0]["kind"] in ("Pod", "Job", "TrainJob")
+
+
+def key_of(obj):
+    return obj["apiVersion"].rpartition("/")[0], obj["kind"]
+
+
+def plural_of(obj):
+    group, kind = key_of(obj)
+    if kind == "Deployment":
+        return "deployments"
+    plural = {"TrainingRuntime": "trainingruntimes"}.get(kind) or KINDS.get(group, kind).plural
+    return f"{plural}.{group}" if (plural, group) != ("jobs", "batch") and "." in group else plural
+
+
+def documents(name, namespace):
+    text = (FOLDER / f"{name}.yaml").read_text().replace("team-a", namespace)
+    return list(yaml.safe_load_all(text))
+
+
+def declared(name):
+    obj = documents(name, name)[0]
+    if name.startswith("mcad"):
+        obj["apiVersion"] = "mcad.ibm.com/v1beta1"  # beside the other AppWrappers, whose definition has another form
+    amounts = total(name)
+    return Case(name, [whose_pods_stay(KINDS.get(*key_of(obj)), obj)], amounts, amounts["pods"])
+
+
+def gated(case):
+    objects = documents(case.name, case.name)
+    for obj in objects:
+        obj["metadata"]["namespace"] = case.name
+        template = obj if obj["kind"] == "Pod" else obj["spec"].get("template")
+        if template is None:
+            lasting(obj)
+        else:
+            template["metadata"].setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
+    return Case(case.name, objects, case.amounts(), case.pods)
+
+
+def train_job():
+    obj, runtime = documents("trainjob-v2", "trainjob")
+    template = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"] = {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}
+    return Case("trainjob", [runtime, obj], {"cpu": 16000, "memory": 64 * GI, GPU: 4, "pods": 4}, 4)
+
+
+def own_kind():
+    roles = [{"role": "actor", "count": 3, "template": pod(cpu="1", seconds=1_000_000)}]
+    metadata = {"name": "own", "namespace": "own", "labels": {"sluice.dev/queue-name": "lq"}}
+    obj = {"apiVersion": "example.com/v1", "kind": "TrainingRun", "metadata": metadata, "spec": {"roles": roles}}
+    return Case("own", [obj], {**NOTHING, "cpu": 3000, "pods": 3}, 3)
+
+
+def batch_job():
+    obj = small_job("job", seconds=1_000_000)
+    obj |= {"apiVersion": "batch/v1", "kind": "Job"}
+    obj["metadata"]["namespace"] = "batch-job"
+    return Case("batch-job", [obj], {**NOTHING, "cpu": 1000, "pods": 1}, 1)
+
+
+def cases():
+    found = [declared(name) for name in GOLDEN if name not in OLDER]
+    return [*found, *map(gated, GATED), train_job(), own_kind(), batch_job()]
+
+
+class EveryKind:
+    """All cases in one cluster, and `sluice serve` as a process, killed and started again."""
+
+    def __init__(self, world, folder):
+        self.world = world
+        self.cases = {case.namespace: case for case in cases()}
+        self.user = world.user
+        quotas = {name: case.amounts for name, case in self.cases.items()}
+        self.live = LivePods(quotas, {key: sum(each[key] for each in quotas.values()) for key in RESOURCES})
+        self._folder = folder
+        self._replica = None
+        self._stack = AsyncExitStack()
+        frameworks = {"integrations": {"frameworks": list(frameworks_known()), "kinds": [TRAINING_RUN_FORM]}}
+        (folder / "sluice.yaml").write_text(json.dumps(frameworks))
+        webhook = free_port()
+        self._flags = (
+            f"--config={folder / 'sluice.yaml'}",
+            f"--webhook-url=https://127.0.0.1:{webhook}",
+            f"--webhook-address=127.0.0.1:{webhook}",
+            f"--certificate-directory={folder / 'certificates'}",
+        )
+
+    async def prepare(self):
+        """Nodes, definitions, and a queue for each case, which are stopped."""
+        await self.world.apply(flavor())
+        for number in range(6):
+            await self.user.create("nodes", "", node(number))
+        for each in KINDS:
+            if each.is_custom and each.kind != "TrainJob":
+                version = "v1beta2" if (each.group, each.kind) == ("workload.codeflare.dev", "AppWrapper") else None
+                await self.user.create("customresourcedefinitions", "", definition(each, version))
+        for each in (trainjobs("2.2"), runtimes()):
+            await self.user.create("customresourcedefinitions", "", each)
+        for name, case in self.cases.items():
+            await self.user.create("namespaces", "", {"metadata": {"name": name}})
+            queue = queue_of(case.amounts)
+            queue = {**queue, "metadata": {"name": name}, "spec": {**queue["spec"], "stopPolicy": "Hold"}}
+            await self.world.apply(queue, *(local_queue(each, name, name) for each in NAMES))
+
+    def controllers(self):
+        """Of all kinds."""
+        manager, clock = self.world.sandbox.local("system:serviceaccount:operators:operator"), self.world.sandbox.clock
+        running = {
+            f"{each.group}/{each.kind}": Operator(manager, clock, each)
+            for each in KINDS
+            if hasattr(each, "form") and each.group != "mcad.ibm.com" and each.kind != "TrainJob"
+        }
+        running |= {"trainer": Trainer(manager, clock), "volcano": VolcanoController(manager, clock)}
+        return running | {"sets": LeaderWorkerSetController(manager, clock)}
+
+    async def watch_quota(self):
+        """Sum up what pods that may run ask for, at each version of each pod."""
+        async for batch in self.user.watch("pods"):
+            for _, change, obj, _ in batch:
+                metadata = obj["metadata"]
+                there = change != "DELETED" and not obj["spec"].get("schedulingGates")
+                self.live.pod(f"{metadata['namespace']}/{metadata['name']}", obj if there else None, 0.0)
+
+    async def start(self):
+        self._replica = await self._stack.enter_async_context(serving(self._folder, self.world.url, *self._flags))
+        await self._replica.until("leading")
+
+    async def kill(self):
+        assert self._replica.process.returncode is None, self._replica.log.decode()
+        self._replica.send(signal.SIGKILL)
+        await self._replica.process.wait()
+        await self._stack.aclose()
+        log = self._replica.log.decode()
+        assert " ERROR " not in log, log
+
+    async def restart(self):
+        await self.kill()
+        await self.start()
+
+    async def stop_queues(self, policy):
+        """An admin stops all queues, or lets them go on."""
+        async with aiohttp.ClientSession(self._replica.url, headers=AUTHORIZATION) as session:
+            for name in self.cases:
+                path, body = f"/apis/sluice.dev/v1/clusterqueues/{name}", {"spec": {"stopPolicy": policy}}
+                headers = {"Content-Type": "application/merge-patch+json"}
+                async with session.patch(path, json=body, headers=headers) as response:
+                    assert response.status == 200, await response.text()
+
+    async def records(self):
+        """The workloads that are not over, by namespace."""
+        found = {name: [] for name in self.cases}
+        for each in (await self.world.store.workloads.list()).workloads:
+            if each.state != "finished":
+                found[each.workload.namespace].append(each)
+        return found
+
+    async def are(self, state):
+        """Every workload is in that state, and holds all of its quota, or nothing of it."""
+
+        async def look():
+            assert not self.live.violations, self.live.violations
+            found = await self.records()
+            return all(
+                state in {record.state for record in each} <= {state, "pending"}
+                and held(each) == (NOTHING if state == "pending" else self.cases[name].amounts)
+                for name, each in found.items()
+            )  # fmt: skip
+
+        await self.world.eventually(look)
+        found = await self.records()
+        return {
+            each.workload.uid: (each.state, each.reason, each.admission) for all_ in found.values() for each in all_
+        }
+
+    def pods(self, namespace=None):
+        """Pods that have not ended, and may run."""
+        pods = self.user.list("pods", namespace)
+        return [
+            each for each in pods
+            if each.get("status", {}).get("phase") not in ENDED and GATE not in each["spec"].get("schedulingGates", ())
+        ]  # fmt: skip
+
+    async def run(self):
+        """All pods of each are ready."""
+
+        async def look():
+            assert not self.live.violations, self.live.violations
+            found = Counter(each["metadata"]["namespace"] for each in self.pods() if is_ready(each))
+            return found == {name: case.pods for name, case in self.cases.items()}
+
+        await self.world.eventually(look)
+        return {each["metadata"]["uid"] for each in self.pods()}
+
+    async def submit(self, case):
+        for obj in case.objects:
+            await self.world.sandbox.local("alice").create(plural_of(obj), case.namespace, json.loads(json.dumps(obj)))
+
+    async def end_all(self):
+        """The pods of each end, or its user deletes it, where it has no end."""
+        for name, case in self.cases.items():
+            if case.ends:
+                for each in self.pods(name):
+                    ended = {"status": {"phase": "Succeeded"}}
+                    await self.user.patch("pods", name, each["metadata"]["name"], ended, subresource="status")
+            else:
+                for obj in case.objects:
+                    await self.user.delete(plural_of(obj), name, obj["metadata"]["name"], propagation="Background")
+
+    async def are_over(self):
+        """Each has ended, as it should, and holds nothing."""
+
+        async def look():
+            found = (await self.world.store.workloads.list()).workloads
+            assert not [each for each in found if each.state == "finished" and each.admission]
+            return all(each.state == "finished" for each in found) and found
+
+        found = await self.world.eventually(look)
+        for name, case in self.cases.items():
+            outcomes = [each.outcome for each in found if each.workload.namespace == name]
+            assert ("Succeeded" if case.ends else "Deleted") in outcomes, (name, outcomes)
+
+
+def is_ready(obj):
+    conditions = obj["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def held(records):
+    amounts = Counter()
+    for record in records:
+        for each in record.admission.pod_sets if record.admission else ():
+            amounts.update(each.usage)
+    return {resource: amounts[resource] for resource in RESOURCES}

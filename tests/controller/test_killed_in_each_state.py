@@ -1,0 +1,87 @@
+"""`kill -9` of `sluice serve` in each state of a workload, with a manifest of every kind in that state at once."""
+
+from __future__ import annotations
+
+import pytest
+from every_kind import EveryKind, plural_of
+
+from admission.sandbox.background import background
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    found = EveryKind(world, tmp_path)
+    await found.prepare()
+    controllers = {name: each.run() for name, each in found.controllers().items()}
+    async with background(quota=found.watch_quota(), **controllers):
+        await found.start()
+        try:
+            yield found
+        finally:
+            await found.kill()
+
+
+async def test_every_kind_goes_on_in_each_state(cluster):
+    user, faults = cluster.user, cluster.world.sandbox.faults
+    for case in cluster.cases.values():
+        await cluster.submit(case)
+    waiting = await cluster.are("pending")
+    as_submitted = {
+        (name, obj["kind"], obj["metadata"]["name"]): user.get(plural_of(obj), name, obj["metadata"]["name"])["spec"]
+        for name, case in cluster.cases.items()
+        for obj in case.objects
+    }
+    await cluster.restart()
+    assert await cluster.are("pending") == waiting
+    assert cluster.pods() == []
+
+    # Each has its quota, and nothing is started, as the API server takes no change from Sluice.
+    refused = {"do": "error", "code": 503}
+    changes = [{"match": {"user": "sluice", "verb": "patch"}, **refused},
+               {"match": {"user": "sluice", "verb": "create", "resource": ["jobs", "pods"]}, **refused}]  # fmt: skip
+    faults.install({"rules": changes})
+    await cluster.stop_queues(None)
+    admitted = await cluster.are("admitted")
+    assert cluster.pods() == []
+    await cluster.kill()
+    faults.remove()
+    await cluster.start()
+    pods = await cluster.run()
+    assert {uid: each[2] for uid, each in (await cluster.are("admitted")).items()} == {
+        uid: each[2] for uid, each in admitted.items()
+    }
+    await cluster.restart()
+    assert await cluster.run() == pods
+    running = await cluster.are("admitted")
+    assert running.keys() == admitted.keys()
+
+    for each in cluster.pods():
+        note = {"metadata": {"annotations": {"sandbox.sluice.dev/stop-seconds": "never"}}}
+        await user.patch("pods", each["metadata"]["namespace"], each["metadata"]["name"], note)
+    await cluster.stop_queues("HoldAndDrain")
+    await cluster.are("evicting")
+    await cluster.restart()
+    await cluster.are("evicting")
+    await cluster.kill()
+    for each in cluster.pods():
+        await user.delete("pods", each["metadata"]["namespace"], each["metadata"]["name"], grace=0)
+    await cluster.start()
+    for case in cluster.cases.values():
+        if case.is_remade:
+            await cluster.submit(case)
+    await cluster.are("pending")
+    assert cluster.pods() == []
+    for name, case in cluster.cases.items():
+        for obj in case.objects:
+            now = user.get(plural_of(obj), name, obj["metadata"]["name"])
+            assert now["spec"] == as_submitted[name, now["kind"], now["metadata"]["name"]], name
+    await cluster.stop_queues(None)
+    await cluster.run()
+    await cluster.are("admitted")
+
+    await cluster.kill()
+    await cluster.end_all()
+    await cluster.start()
+    await cluster.are_over()
+    await cluster.restart()
+    await cluster.are_over()
