@@ -120,7 +120,9 @@ def create_app(
     app[READERS] = asyncio.Semaphore(_BODIES_AT_ONCE)
     app.on_response_prepare.append(secure)
     logins = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
-    _add_sessions(app, store, Login(authentication, sessions, logins, issuer=issuer))
+    deciding = deciding or NoController()
+    login = Login(authentication, sessions, logins, issuer=issuer, standstill=deciding.standstill)
+    _add_sessions(app, store, login)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
     app.router.add_get("/livez", probes.alive)
@@ -129,7 +131,6 @@ def create_app(
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster))
-    deciding = deciding or NoController()
     app.on_response_prepare.append(partial(_tell_standstill, deciding))
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)

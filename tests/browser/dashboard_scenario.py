@@ -222,6 +222,11 @@ class Teams(NoController):
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
+        self.silence = ""
+        """What keeps it from deciding."""
+
+    def standstill(self) -> str:
+        return self.silence
 
     def namespaces(self) -> dict[str, dict[str, str]]:  # type: ignore[override]
         return {name: {} for name in self._names}

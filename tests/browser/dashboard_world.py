@@ -50,6 +50,7 @@ class World:
     store: Store
     scenario: Scenario
     sandbox: Sandbox
+    deciding: Teams
 
 
 @asynccontextmanager
@@ -69,17 +70,18 @@ async def world(
         clock = ScenarioClock()
         store = await stack.enter_async_context(Store.open(url, clock=clock))
         scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending)
+        deciding = Teams(scenario.teams)
         app = create_app(
             store,
             checks={},
             token=ADMIN_TOKEN,
             delegation=Delegation(cluster),
             oidc=oidc,
-            deciding=Teams(scenario.teams),
+            deciding=deciding,
             cluster=cluster,
         )
         base = await stack.enter_async_context(listening(app, "127.0.0.1", port))
-        yield World(base, store, scenario, sandbox)
+        yield World(base, store, scenario, sandbox, deciding)
 
 
 async def _roles(sandbox: Sandbox) -> None:

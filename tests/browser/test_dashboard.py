@@ -15,6 +15,7 @@ from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
+from admission.model import sentences
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 
@@ -346,6 +347,20 @@ async def test_a_page_goes_on_when_the_connection_is_back(running: World, browse
         await expect(page.locator(".page-title .badge")).to_have_text("Admitted")
         await expect(page.locator(".connection")).to_contain_text("Live")
         someone.faults.clear()
+
+
+async def test_a_page_says_while_nothing_is_decided(running: World, browser: Browser) -> None:
+    async with person(browser, running, "grace-token") as someone:
+        page = await someone.context.new_page()
+        await page.clock.install()
+        await page.goto(f"{running.url}/ui/me")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
+        notice = page.locator("main > [role=status]")
+        await expect(notice).to_have_text("")
+        for text in (sentences.standstill(silent=True, unwritable=False), ""):
+            running.deciding.silence = text
+            await page.clock.run_for(21_000)
+            await expect(notice).to_have_text(text)
 
 
 async def test_a_hidden_or_closed_page_asks_for_nothing(running: World, browser: Browser) -> None:

@@ -11,6 +11,8 @@ from admission.api.http.bodies import read_anonymous
 from admission.api.http.responses import reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
     from admission.api.auth.authentication import Authentication, Identity
@@ -20,13 +22,25 @@ if TYPE_CHECKING:
 
 
 class Login:
-    """All of them. `limits` are those of one address; `issuer` is where people may sign in instead, if anywhere."""
+    """All of them. `limits` are those of one address; `issuer` is where people may sign in instead, if anywhere.
 
-    def __init__(self, authentication: Authentication, sessions: Sessions, limits: Limits, *, issuer: str) -> None:
+    `standstill` tells what keeps Sluice from deciding, as a sentence; empty: nothing does.
+    """
+
+    def __init__(
+        self,
+        authentication: Authentication,
+        sessions: Sessions,
+        limits: Limits,
+        *,
+        issuer: str,
+        standstill: Callable[[], str],
+    ) -> None:
         self._authentication = authentication
         self._sessions = sessions
         self._limits = limits
         self._issuer = issuer
+        self._standstill = standstill
 
     async def ways(self, request: web.Request) -> web.Response:
         """How one can sign in beside a token: `{"oidc": {"issuer": "https://..."}}`, or `{}`."""
@@ -57,8 +71,8 @@ class Login:
         return response
 
     async def session(self, request: web.Request) -> web.Response:
-        """Who the caller is."""
-        return reply(_shown(identity(request)))
+        """Who the caller is, and what keeps Sluice from deciding now, for a page that shows it; empty: nothing."""
+        return reply({**_shown(identity(request)), "standstill": self._standstill()})
 
 
 def _shown(who: Identity) -> Document:

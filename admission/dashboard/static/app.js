@@ -1,7 +1,7 @@
 // The shell of the dashboard: who is signed in, which page is open, navigation, colours.
 import { post } from "./lib/api.js";
 import { Empty, Failure, Icon, Loading, PageHead, Card } from "./lib/components.js";
-import { onSignedOut, useReconnecting } from "./lib/live.js";
+import { onSignedOut, useAnswer, useReconnecting } from "./lib/live.js";
 import { comesBack, finish } from "./lib/oidc.js";
 import { link, navigate, useAddress } from "./lib/router.js";
 import { load, SessionContext, useSession } from "./lib/session.js";
@@ -64,6 +64,15 @@ function Connection() {
   return html`<span class=${`connection ${lost ? "lost" : ""}`} role="status"><i></i>${lost ? "Connection lost, trying again" : "Live"}</span>`;
 }
 
+const STANDSTILL_MS = 20000;
+
+// Where nothing is decided, all pages say so: what they show is then as it was.
+function Standstill() {
+  const found = useAnswer("/session", {}, { everyMs: STANDSTILL_MS });
+  const text = found.error?.status === 503 ? found.error.message : found.error ? "" : found.data?.standstill;
+  return html`<div role="status">${text && html`<p class="notice">${text}</p>`}</div>`;
+}
+
 function Shell({ onSignOut }) {
   const { parts } = useAddress();
   const session = useSession();
@@ -97,7 +106,7 @@ function Shell({ onSignOut }) {
           </div>
         </div>
       </aside>
-      <main id="main"><${Page} /></main>
+      <main id="main"><${Standstill} /><${Page} /></main>
     </div>`;
 }
 
