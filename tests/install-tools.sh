@@ -5,7 +5,7 @@ set -eu
 missing=""
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null 2>&1 || missing="$missing pgbouncer"
-command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+command -v chromium-headless-shell >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 || missing="$missing chromium-headless-shell"
 command -v kubectl >/dev/null 2>&1 || missing="$missing kubernetes-client"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 [ -z "$missing" ] && exit 0
