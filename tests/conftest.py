@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import os
@@ -23,7 +24,7 @@ from admission.store.database.migrations import migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
     from pathlib import Path
 
     from postgresql_server import PostgreSQL
@@ -56,6 +57,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             limit = marker.args[0] if marker else float(config.getini("timeout"))
             # Well before it: to show a failure takes long on a busy machine, and the limit counts that, too.
             item.obj = _bounded(item.obj, 0.8 * limit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps modules and tests, which stay to the end, out of garbage collections: each would visit all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
