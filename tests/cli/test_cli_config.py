@@ -66,6 +66,16 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path):
     assert [f"{file}:{line}" in done.output for line in (1, 2)] == [True, True]
 
 
+def test_a_file_that_is_not_there_is_named_whoever_named_it(tmp_path: Path):
+    file = tmp_path / "none.yaml"
+    sentence = f"error: there is no configuration file {file}; correct the path, or write a file by "
+    for arguments, environment in (
+        (("check", str(file)), {}), (("show", f"--config={file}"), {}), (("show",), {"SLUICE_CONFIG": str(file)}),
+    ):  # fmt: skip
+        done = sluice.run("config", *arguments, **environment)
+        assert (done.exit_code, done.output) == (1, sentence + "`sluice config example`\n")
+
+
 def test_what_is_right_is_said(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: debug\ndatabaseUrlFile: /not/here\n")

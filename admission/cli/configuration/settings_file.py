@@ -40,7 +40,9 @@ def read_settings_file(path: Path, names: Collection[str]) -> SettingsFile:
         text = path.read_text()
         documents = parse_documents(text, source=str(path))
     except FileNotFoundError as error:
-        raise InvalidSettings(f"there is no configuration file {path}; check --config") from error
+        raise InvalidSettings(
+            f"there is no configuration file {path}; correct the path, or write a file by `sluice config example`"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSettings(f"the configuration file {path} cannot be read: {error}") from error
     except InvalidObject as error:
