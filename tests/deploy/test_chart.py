@@ -180,6 +180,26 @@ def test_services_and_budgets_select_the_pods_that_they_are_for(values: Object):
                 assert len(selected) == 1
 
 
+def test_prometheus_finds_serve_and_the_gate():
+    """Each tells numbers that the other one does not: the gate's reviews and the end of its certificate."""
+    documents = rendered(VALUE_SETS["monitoring"])
+    found = {}
+    for monitor in (each for each in documents if each["kind"] == "ServiceMonitor"):
+        (endpoint,) = monitor["spec"]["endpoints"]
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        services = [
+            one for one in documents if one["kind"] == "Service" and wanted <= one["metadata"]["labels"].items()
+        ]
+        ports = [
+            port["targetPort"] for one in services for port in one["spec"]["ports"] if port["name"] == endpoint["port"]
+        ]
+        found[monitor["metadata"]["name"]] = (ports, endpoint["tlsConfig"])
+        assert (monitor["metadata"]["labels"]["release"], endpoint["interval"]) == ("prometheus", "15s")
+    assert found["sluice"][0] == ["api"]
+    assert found["sluice-webhook"] == (["webhook"], {"insecureSkipVerify": True}), "also once the certificate has ended"
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_path: Path):
     (tmp_path / "url").write_text("postgresql://sluice@db/sluice")

@@ -34,6 +34,7 @@ WITH_BLOCKS = {page: found for page in PAGES if (found := blocks(page.read_text(
 
 NOT_HERE = {
     r"kubectl top ": "needs a metrics server",
+    r"kubectl describe certificates ": "needs cert-manager",
     r"kubectl get --raw /metrics ": "the sandbox has no metrics of an API server",
     r"kubectl get lease ": "one replica on SQLite has no Lease",
     r".* --previous": "no pod of the sandbox was started again",
