@@ -23,6 +23,7 @@ from admission.api.http.failures import RESOURCE, failures
 from admission.api.http.rate_limits import Limits
 from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import secure
+from admission.api.http.silent_database import SilentDatabase, note_begun
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
@@ -114,11 +115,13 @@ def create_app(
     )
     authorization = Authorization(delegation)
     probes = Probes(checks, authentication)
-    app = web.Application(middlewares=[failures, authentication.middleware, authorization.middleware])
+    patience = SilentDatabase(store).middleware
+    app = web.Application(middlewares=[failures, patience, authentication.middleware, authorization.middleware])
     app[AUTHENTICATION] = authentication
     app[AUTHORIZATION] = authorization
     app[READERS] = asyncio.Semaphore(_BODIES_AT_ONCE)
     app.on_response_prepare.append(secure)
+    app.on_response_prepare.append(note_begun)
     logins = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
     deciding = deciding or NoController()
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=deciding.standstill)

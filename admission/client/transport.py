@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from contextlib import asynccontextmanager
@@ -46,6 +47,8 @@ WATCH_SECONDS = 300
 
 _PLAIN = "; if it speaks TLS, write https:// instead of http://"
 _ATTEMPTS = 4
+_PATIENCE = 10.0
+"""Seconds from the first attempt of a read after which none is begun: a restart is over by then, an outage is told."""
 _LONGEST_WAIT = 30.0
 _TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=5)
 _STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=WATCH_SECONDS + 30)
@@ -54,7 +57,8 @@ _STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=WA
 class Transport:
     """A connection pool to one Sluice, as one user. All methods raise branches of ClientError.
 
-    A read that found Sluice unavailable or the connection broken is repeated, and whatever was put off by 429.
+    A read that found Sluice unavailable or the connection broken is repeated, for some seconds, and whatever was put
+    off by 429.
     """
 
     def __init__(self, door: Door, *, warn: Callable[[str], None], sleep: Callable[[float], Awaitable[None]]) -> None:
@@ -87,16 +91,17 @@ class Transport:
         """Send one request and give the parsed answer; `body` is sent as JSON (None: none)."""
         data = None if body is None else orjson.dumps(body)
         headers = {"Accept": accept} if data is None else {"Accept": accept, "Content-Type": content_type}
+        patient_until = asyncio.get_running_loop().time() + _PATIENCE
         for attempt in range(_ATTEMPTS - 1):
             wait = 0.25 * 2**attempt
             try:
                 return await self._once(method, path, params, data, headers)
             except (TooManyRequests, Unavailable) as error:
-                if method != "GET" and not isinstance(error, TooManyRequests):
+                if not isinstance(error, TooManyRequests) and (method != "GET" or _is_past(patient_until)):
                     raise
                 wait = wait if error.retry_after is None else error.retry_after
             except Unreachable as error:
-                if method != "GET" or not _broke(error):
+                if method != "GET" or not _broke(error) or _is_past(patient_until):
                     raise
             await self.sleep(min(wait, _LONGEST_WAIT))
         return await self._once(method, path, params, data, headers)
@@ -218,6 +223,10 @@ class Transport:
         # Servers of other libraries say so to whoever speaks plain HTTP to their TLS port.
         hint = _PLAIN if response.status == 400 and self._base.scheme == "http" else "; check the address"
         return BadAnswer(f"what answers at {self.door.where} is no Sluice ({what}){hint}")
+
+
+def _is_past(time: float) -> bool:
+    return asyncio.get_running_loop().time() > time
 
 
 def _broke(error: Unreachable) -> bool:

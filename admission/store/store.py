@@ -231,6 +231,11 @@ class Store:
             "check that it runs, is reached by the network, and has a processor and a disk that are not used up"
         )
 
+    async def silence(self) -> str | None:
+        """None if the database answers, be it by a refusal, else the sentence of `health`; as soon as that returns."""
+        fault = await self.health()
+        return fault if self._probe is not None and not self._probe.done() else None
+
     @property
     def write_failure(self) -> StoreError | None:
         """Why the last attempt to write failed, if it did for a fault of the database."""

@@ -25,6 +25,7 @@ from admission.client import (
     Unauthorized,
     Unavailable,
     Unreachable,
+    transport,
 )
 from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
@@ -99,6 +100,15 @@ async def test_it_is_told_in_the_end(scripted, script):
     with pytest.raises(Unavailable, match="the database is away"):
         await sluice.cohorts.get("a")
     assert (len(script.requests), pauses.seconds) == (4, [30.0] * 3)
+
+
+async def test_it_is_told_at_once_where_the_answer_took_long(scripted, script, monkeypatch):
+    """As that of a Sluice whose database is frozen; each further attempt would take as long."""
+    monkeypatch.setattr(transport, "_PATIENCE", -1.0)
+    script.answers = [(503, {}, status(503))]
+    with pytest.raises(Unavailable):
+        await scripted[0].cohorts.get("a")
+    assert len(script.requests) == 1
 
 
 async def test_a_write_is_tried_again_only_if_nothing_was_done(scripted, script):

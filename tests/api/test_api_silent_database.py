@@ -1,0 +1,48 @@
+"""A database that keeps its connections and answers nobody: whoever asks is told so, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from queue_manifests import flavor
+
+from admission.api.http import silent_database
+
+if TYPE_CHECKING:
+    from api_client import Client
+
+    from admission.store.store import Store
+    from tests.postgresql_server import PostgreSQL
+
+pytestmark = pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)
+
+
+async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
+    api: Client, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(silent_database, "PATIENCE_SECONDS", 0.05)
+    async with api.watch("resourceflavors") as events:
+        with postgresql.frozen():
+            asked = (api.get("resourceflavors"), api.post("resourceflavors", flavor("default")))
+            for answer in await asyncio.gather(*asked):
+                assert (answer.status, answer.body["reason"]) == (503, "ServiceUnavailable")
+                assert "does not answer: 1.5 s were not enough; check that it runs" in answer.body["message"]
+                assert answer.headers["Retry-After"] == "1"
+        while (answer := await api.post("resourceflavors", flavor("default"))).status == 503:
+            pass
+        assert answer.status in (201, 409), "409: what was under way came to its end when the server thawed"
+        assert (await events.next())["object"]["metadata"]["name"] == "default"
+
+
+async def test_a_long_answer_of_a_database_that_works_is_waited_for(
+    api: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(silent_database, "PATIENCE_SECONDS", 0.01)
+    async with store._database.write() as connection:
+        await connection.exec_driver_sql("LOCK TABLE admissions")
+        asking = asyncio.create_task(api.get("reports/usage"))
+        done, _ = await asyncio.wait({asking}, timeout=0.3)
+        assert not done, "it was looked often meanwhile"
+    assert (await asking).status == 200
