@@ -1,4 +1,4 @@
-"""The weighted share of each ClusterQueue and Cohort, from queue objects and what is in use, without any workload."""
+"""Weighted shares of ClusterQueues and Cohorts, and overuse, from queue objects and what is in use alone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from admission.engine.fair import share
 from admission.engine.forest import Forest
+from admission.engine.over_quota import overuse
 from admission.engine.tree import add_usage
 from admission.model.queues import ClusterQueue, Cohort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from admission.engine.over_quota import Overuse
     from admission.engine.tree import FlavorResource, Node
     from admission.model.queues import QueueObject
 
@@ -58,6 +60,16 @@ class WeightedShares:
                 self._shares[kind, node.name] = _whole(share(node, tree).value)
         self._usage = dict(usage)
         return dict(self._shares)
+
+    def overuse(self, kind: str, name: str) -> Iterator[Overuse]:
+        """Where a ClusterQueue or Cohort, or a Cohort above it, uses more than it may, at the usage last told."""
+        for domain in self._forest.domains.values():
+            nodes = domain.tree.queues if kind == ClusterQueue.kind else domain.tree.cohorts
+            if (node := nodes.get(name)) is not None:
+                above = {(each.leaf, each.name) for each in (node, *node.path)}
+                for over in overuse(domain.tree):
+                    if (over.kind == ClusterQueue.kind, over.name) in above:
+                        yield over
 
 
 def _whole(value: float) -> int:

@@ -348,6 +348,21 @@ async def test_lowering_below_what_runs_tells_by_how_much_and_what_could_never_r
     assert impact["evicted"] == []
 
 
+async def test_lowering_below_what_runs_is_said_when_it_is_done_as_well(api: Client, store: Store) -> None:
+    await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
+
+    async def told(**spec: Any) -> list[str]:
+        answer = await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", **spec))
+        return [text.removeprefix('299 - "').removesuffix('"') for text in answer.headers.getall("Warning", [])]
+
+    beyond = "uses 500m of cpu in flavor default more than it may; what runs stays"
+    assert await told(cpu="1") == [f"ClusterQueue one {beyond}"]
+    assert await told(cpu="1", cohortName="all") == [f"Cohort all {beyond}"], "it borrows what nobody has"
+    converges = {"overQuota": {"evictAfterSeconds": 60}}
+    assert await told(cpu="1", **converges) == [f"ClusterQueue one {beyond}, but in ClusterQueues with spec.overQuota"]
+    assert await told(cpu="1500m") == []
+
+
 async def test_stopping_and_draining_tells_who_would_be_evicted(api: Client, store: Store) -> None:
     await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
     answer = await api.send(

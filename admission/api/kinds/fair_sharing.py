@@ -30,9 +30,15 @@ async def weighted_shares(store: Store, numbers: Mapping[str, QueueStatus]) -> C
 
     The share of an object that was (or, in a dry run, would be) deleted is 0.
     """
+    trees = await trees_of(store)
+    shares = trees.at({name: status.usage for name, status in numbers.items()})
+    return lambda item: shares.get((item.kind, item.name), 0)
+
+
+async def trees_of(store: Store) -> WeightedShares:
+    """The trees as they are now. What is in use is to be told before anything is asked."""
     queues, cohorts = await store.queues.list(ClusterQueue.kind), await store.queues.list(Cohort.kind)
     made = _TREES.get(store)
     if made is None or made[0] is not queues or made[1] is not cohorts:
         made = _TREES[store] = queues, cohorts, WeightedShares(queues, cohorts)
-    shares = made[2].at({name: status.usage or {} for name, status in numbers.items()})
-    return lambda item: shares.get((item.kind, item.name), 0)
+    return made[2]

@@ -19,6 +19,7 @@ from admission.api.http.request_options import Deletion, Paging, WriteOptions, f
 from admission.api.http.responses import reply
 from admission.api.http.shared_answers import SharedAnswers
 from admission.api.kinds.all_kinds import KINDS
+from admission.api.kinds.overuse import overuse_warnings
 from admission.api.registry import GROUP, Resource
 from admission.api.resources.impact import impact_document, impact_warnings
 from admission.api.resources.pagination import list_metadata, position
@@ -283,6 +284,8 @@ class QueueObjects:
             impact = await self._previews.written(obj)
             document["status"] = {**document.get("status", {}), "impact": impact_document(impact)}
             texts += impact_warnings(impact)
+        else:
+            texts += await overuse_warnings(self._store, obj)
         return reply(form.one(document, now=self._now()), code=code, warnings=texts)
 
 
