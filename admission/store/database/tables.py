@@ -55,15 +55,22 @@ class Instant(TypeDecorator[float]):
         stored: TypeEngine[Any] = BigInteger() if dialect.name == "sqlite" else DateTime(timezone=True)
         return dialect.type_descriptor(stored)
 
-    def process_bind_param(self, value: float | None, dialect: Dialect) -> int | datetime | None:
-        if value is None:
-            return None
-        return round(value * 1_000_000) if dialect.name == "sqlite" else datetime.fromtimestamp(value, UTC)
+    # Called for each of thousands of values, so there is one function for each database instead of one for both.
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[float | None], Any]:
+        return _to_microseconds if dialect.name == "sqlite" else _to_datetime
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], float | None]:
-        """Called for each of thousands of values, so one function for each database instead of one for both."""
         del coltype
         return _from_microseconds if dialect.name == "sqlite" else _from_datetime
+
+
+def _to_microseconds(value: float | None) -> int | None:
+    return None if value is None else round(value * 1_000_000)
+
+
+def _to_datetime(value: float | None) -> datetime | None:
+    return None if value is None else datetime.fromtimestamp(value, UTC)
 
 
 def _from_microseconds(value: int | None) -> float | None:

@@ -12,7 +12,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from sqlalchemy import case, delete, func, insert, literal, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, literal, select, update
 
 from admission.store.database.tables import Instant, admissions, head, usage_days, usage_rollups
 from admission.store.errors import StaleEpoch
@@ -66,11 +66,7 @@ async def roll_up(database: Database, *, now: float, epoch: int) -> int:
 
 def reopen(connection: Connection, at: float) -> None:
     """Delete the roll-ups from the hour of `at` on, as a late commit has changed it."""
-    hour, columns = hour_of(at), head.c
-    # Not where rows have left the ledger: the sums are all that there is of them.
-    earliest = case((columns.pruned_to > _instant(hour), columns.pruned_to), else_=_instant(hour))
-    statement = update(head).where(columns.rolled_up_to > earliest).values(rolled_up_to=earliest)
-    again: float | None = connection.scalar(statement.returning(columns.rolled_up_to))
+    again: float | None = connection.scalar(_REOPEN, {"hour": hour_of(at)})
     if again is not None:
         connection.execute(delete(usage_rollups).where(usage_rollups.c.hour >= again))
         connection.execute(delete(usage_days).where(usage_days.c.day > again - DAY))
@@ -142,3 +138,12 @@ def _check(current: int, epoch: int) -> None:
 
 def _instant(at: float) -> ColumnElement[float]:
     return literal(at, Instant())
+
+
+_HOUR = bindparam("hour", type_=Instant())
+# Not where rows have left the ledger: the sums are all that there is of them.
+_EARLIEST = case((head.c.pruned_to > _HOUR, head.c.pruned_to), else_=_HOUR)
+# Made once, because each commit that begins or ends an admission executes it.
+_REOPEN = (
+    update(head).where(head.c.rolled_up_to > _EARLIEST).values(rolled_up_to=_EARLIEST).returning(head.c.rolled_up_to)
+)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import update
+from sqlalchemy import bindparam, update
 
 from admission.store.database.dialects import insert, insert_all, upsert
 from admission.store.database.tables import head, pod_sets, transitions, workloads
@@ -30,10 +30,11 @@ def next_revision(connection: Connection, *, epoch: int | None = None, at: float
     The row stays locked until the transaction ends, so that revisions become visible in their order and no other
     Sluice can take the lead meanwhile. Raises StaleEpoch if an `epoch` is given and it is not the current one.
     """
-    statement = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
-    if epoch is not None:
-        statement = statement.where(head.c.epoch == epoch).values(decided_at=at)
-    revision: int | None = connection.scalar(statement)
+    revision: int | None
+    if epoch is None:
+        revision = connection.scalar(_ADVANCE)
+    else:
+        revision = connection.scalar(_ADVANCE_AS_LEADER, {"leads": epoch, "at": at})
     if revision is None:
         raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")
     return revision
@@ -121,6 +122,9 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
     }
 
 
+# Made once: to put a statement together takes as long as to execute it.
+_ADVANCE = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
+_ADVANCE_AS_LEADER = _ADVANCE.where(head.c.epoch == bindparam("leads")).values(decided_at=bindparam("at"))
 _INSERT_TRANSITIONS = transitions.insert()
 
 
