@@ -267,13 +267,16 @@ class Kind(Protocol):
         """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The JSON patch that keeps what runs from having more pods than before, and a sentence that says so.
+        """The JSON patch that keeps what runs from having more pods than before, or others, and a sentence about it.
 
-        Both are unsuspended. The patch is empty where `new` may have no more than `old`.
+        Both are unsuspended. The patch is empty where `new` may have no pods that `old` may not have.
         """
 
-    def scale_patch(self, obj: Object) -> list[Object]:
-        """The JSON patch that gives an object the pods that it is to have as soon as there is quota for them."""
+    def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
+        """The JSON patch that gives an object the pods that it waits for, where there is quota for them by now.
+
+        `held`: for how many pods of each pod set.
+        """
 
     def start_patch(
         self,

@@ -119,7 +119,7 @@ class CommonKind(ABC):
             is_uneven=status.is_uneven,
         )
 
-    def scale_patch(self, obj: Object) -> list[Object]:
+    def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Nothing: it has the number of pods that it is to have."""
         return []
 

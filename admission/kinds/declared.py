@@ -41,6 +41,8 @@ WORKLOAD_UID: Final = "sluice.dev/workload-uid"
 """Label that a start puts on all pods of an object: by it they are found when the object does not tell of them."""
 MAX_POD_SETS: Final = 32
 """Pod sets of one object; more are refused, as a cycle's time grows with them."""
+_MOST_PODS: Final = 2**31 - 1
+"""Pods of one pod set: Kubernetes counts no further."""
 _TEMPLATES: Final = "templates"
 """In an `original`: by the pointer to each place, what a start put in there and what was there before."""
 
@@ -175,6 +177,8 @@ class DeclaredKind(CommonKind):
             raise Misconfigured("spec: has no pod template, so that nothing can be counted")
         names = [place.name for place in found]
         for place in found:
+            if place.pods > _MOST_PODS:
+                raise Misconfigured(f"{place.path}: asks for {place.pods} pods, but {_MOST_PODS} is the most")
             if names.count(place.name) > 1:
                 raise Misconfigured(f'{place.path}: there are two pod sets "{place.name}"; give them different names')
         return found
@@ -275,12 +279,14 @@ class DeclaredKind(CommonKind):
         return [] if self.gated_by.is_closed(obj) else self.gated_by.close(obj)
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The numbers as they were, of each pod set that would get more pods."""
+        """The numbers as they were, of each pod set that would get more pods; with other pods it is suspended."""
         try:
             before = {place.name: place for place in self.places(old)}
             after = self.places(new)
         except Misconfigured:
             return [], ""
+        if scaling.has_others(before, after):
+            return self.gate(new), f"a running {self.kind} that is to have other pods is suspended, and queues anew"
         patch = scaling.limited(new, old, before, after)
         if not self.form.scales:
             how = "suspend it in the same request to ask for more"
@@ -289,10 +295,11 @@ class DeclaredKind(CommonKind):
         how = "it gets more as soon as there is quota for them, and runs on"
         return [*patch, *noted], f"a running {self.kind} has quota for the pods that it has; {how}"
 
-    def scale_patch(self, obj: Object) -> list[Object]:
+    def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """The numbers that it asks for, as its annotation says."""
-        patch = scaling.given(obj, self.places(obj)) if self.form.scales else []
-        return [*same_generation(obj), *patch, *scaling.noted(obj, {})] if patch else []
+        places = self.places(obj) if self.form.scales else []
+        patch = scaling.affordable(obj, places, self.places(scaling.enlarged(obj, places)), held) if places else []
+        return [*same_generation(obj), *patch] if patch else []
 
     def start_patch(
         self,

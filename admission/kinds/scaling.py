@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds import paths
+from admission.kinds import paths, templates
 from admission.kinds.base import ASKS_FOR
+from admission.kinds.limits import NamespaceContext
 from admission.kinds.patches import pointer
 from admission.kinds.restoring import set_back
+from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 AsksFor: TypeAlias = "dict[str, dict[str, Any]]"
 """By pod set: the fields of which the number of its pods follows, with the values that they are to have."""
 
+_NO_LIMITS: Final = NamespaceContext()
 _UNSAID: Final = object()
 _LONGEST: Final = 4096
 """Characters of the annotation; what is longer was not written by the webhook."""
@@ -66,6 +69,30 @@ def limited(new: Object, old: Object, before: Mapping[str, Place], after: Iterab
     return patch
 
 
+def has_others(before: Mapping[str, Place], after: Iterable[Place]) -> bool:
+    """Whether there are pods now of which numbers alone do not tell: of a pod set that is new, or of another form."""
+    return any(
+        place.pods > 0
+        and (
+            (had := before.get(place.name)) is None
+            or (place.into != had.into and place.pods > had.pods)
+            or _is_other(had, place)
+        )
+        for place in after
+    )
+
+
+def _is_other(one: Place, other: Place) -> bool:
+    """Whether a pod of one asks for something else than a pod of the other."""
+    if templates.digest_parts(one.template) == templates.digest_parts(other.template):
+        return False
+    try:
+        had, has = (templates.pod_set("", each.template, _NO_LIMITS, path=each.path, count=1) for each in (one, other))
+    except Misconfigured:
+        return True
+    return had != has
+
+
 def asks_for(new: Object, old: Object, before: Mapping[str, Place], after: Iterable[Place]) -> AsksFor:
     """What is asked for from now on; another number that is no larger takes an earlier wish back."""
     wishes = asked_for(new)
@@ -78,9 +105,21 @@ def asks_for(new: Object, old: Object, before: Mapping[str, Place], after: Itera
     return wishes
 
 
-def given(obj: Object, places: Iterable[Place]) -> list[Object]:
-    """The JSON patch that writes what is asked for into the object."""
-    wishes, patch = asked_for(obj), []
+def affordable(obj: Object, places: Iterable[Place], larger: Iterable[Place], held: Mapping[str, int]) -> list[Object]:
+    """The JSON patch that writes what is asked for into the object, of each pod set for which so many are `held`.
+
+    What is asked for of others stays noted. Empty where there is nothing to write.
+    """
+    wishes = asked_for(obj)
+    now = {place.name: wishes.get(place.name, {}) for place in larger if place.pods <= held.get(place.name, 0)}
+    if not (patch := _written(obj, places, now)):
+        return []
+    known = {place.name for place in places}
+    return [*patch, *noted(obj, {name: each for name, each in wishes.items() if name in known - now.keys()})]
+
+
+def _written(obj: Object, places: Iterable[Place], wishes: AsksFor) -> list[Object]:
+    patch: list[Object] = []
     for place in places if wishes else ():
         for keys in place.numbers:
             value = wishes.get(place.name, {}).get(keys[-1], _UNSAID)
@@ -92,7 +131,7 @@ def given(obj: Object, places: Iterable[Place]) -> list[Object]:
 
 def enlarged(obj: Object, places: Iterable[Place]) -> Object:
     """The object with what is asked for."""
-    patch = given(obj, places)
+    patch = _written(obj, places, asked_for(obj))
     larger: Object = json_patch(obj, patch) if patch else obj
     return larger
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from custom_kinds import pod, pods_of, served, until
 from job_examples import cluster_queue, flavor, job, local_queue, runs
@@ -168,6 +170,48 @@ async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_w
     await cluster.record("ray", "pending", reason="WaitingForQuota")
     await holds(cluster, "ray", 0)
     assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
+
+
+async def pods_until(cluster, *, staying, ending=()):
+    """As soon as there are so many; its queue has 6 CPUs, for no more than 6 pods at any time."""
+    with closing(cluster.user.watch("pods")) as changes:
+        async for _ in changes:
+            found = cluster.user.list("pods", "team-a")
+            assert len(found) <= 6
+            told = {each["metadata"]["name"] for each in found if "deletionTimestamp" in each["metadata"]}
+            if told == set(ending) and len(found) - len(told) == staying:
+                return
+    raise AssertionError("the watch ended")
+
+
+async def test_what_is_wanted_again_comes_when_that_has_ended_which_was_not_wanted_meanwhile(cluster):
+    """KubeRay makes other pods beside those that end."""
+    await submit(cluster, stop="never", gpu=3, cpu=2)
+    await ready(cluster, 6)
+    await scale(cluster, gpu=1, cpu=2)
+    await pods_until(cluster, staying=4, ending=("ray-gpu-1", "ray-gpu-2"))
+    await scale(cluster, gpu=2, cpu=3)
+    await cluster.user.delete("pods", "team-a", "ray-gpu-2", grace=0)
+    await pods_until(cluster, staying=4, ending=("ray-gpu-1",))
+    await cluster.user.delete("pods", "team-a", "ray-gpu-1", grace=0)
+    await pods_until(cluster, staying=6)
+    await holds(cluster, "ray", 6)
+    assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
+
+
+async def test_with_other_groups_of_pods_it_queues_anew_before_it_has_them(cluster):
+    await submit(cluster, stop="never", gpu=3, cpu=2)
+    await ready(cluster, 6)
+    groups = cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"]
+    others = [{**groups[0], "groupName": "tpu"}, groups[1]]
+    await cluster.user.patch(CLUSTERS, "team-a", "ray", {"spec": {"workerGroupSpecs": others}})
+    names = {each["metadata"]["name"] for each in cluster.user.list("pods", "team-a")}
+    await pods_until(cluster, staying=0, ending=names)
+    for name in names:
+        await cluster.user.delete("pods", "team-a", name, grace=0)
+    await pods_until(cluster, staying=6)
+    record = await cluster.record("ray", "admitted")
+    assert [(each.name, each.count) for each in record.workload.pod_sets] == [("head", 1), ("tpu", 3), ("cpu", 2)]
 
 
 async def test_it_is_evicted_with_what_it_asks_for(cluster):

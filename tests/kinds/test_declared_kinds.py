@@ -158,7 +158,8 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert orjson.loads(limited["metadata"]["annotations"][ASKS_FOR]) == {"gpu": {"replicas": 4}}
     wished = {count.name: (count.wanted, count.wished) for count in kind.observe(limited).counts}
     assert wished["gpu"] == (4, 8)
-    larger = json_patch(limited, kind.scale_patch(limited))
+    assert kind.scale_patch(limited, {"head": 1, "gpu": 7, "cpu": 9}) == []
+    larger = json_patch(limited, kind.scale_patch(limited, {"gpu": 8}))
     assert larger["spec"]["workerGroupSpecs"][0]["replicas"] == 4
     assert ASKS_FOR not in larger["metadata"]["annotations"]
     # Another number takes it back; what nobody can understand counts for nothing.
@@ -167,10 +168,71 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert kind.limit(fewer, limited)[0] == [{"op": "remove", "path": pointer("metadata", "annotations", ASKS_FOR)}]
     for text in ("no JSON", '["gpu"]', '{"gpu": 4}', '{"gpu": {"replicas": "four"}}', '{"none": {"replicas": 4}}', ""):
         limited["metadata"]["annotations"][ASKS_FOR] = text
-        assert kind.scale_patch(limited) == []
+        assert kind.scale_patch(limited, {"head": 99, "gpu": 99, "cpu": 99}) == []
         assert all(count.wished <= count.wanted for count in kind.observe(limited).counts)
     again = json_patch(old, kind.limit(old, new)[0])
     assert again["spec"]["workerGroupSpecs"][1]["suspend"] is True
+
+
+def test_what_is_asked_for_is_given_where_there_is_quota_and_stays_asked_for_elsewhere():
+    kind, obj = manifest("raycluster")
+    wishes = {"gpu": {"replicas": 3}, "cpu": {"maxReplicas": 9, "replicas": 2}, "gone": {"replicas": 1}}
+    obj["metadata"]["annotations"] = {ASKS_FOR: orjson.dumps(wishes).decode()}
+    given = json_patch(obj, kind.scale_patch(obj, {"cpu": 2}))
+    assert [group["replicas"] for group in given["spec"]["workerGroupSpecs"]] == [2, 2]
+    assert orjson.loads(given["metadata"]["annotations"][ASKS_FOR]) == {"gpu": {"replicas": 3}}
+
+
+def changed(group, **fields):
+    return lambda groups: groups[group].update(fields)
+
+
+OTHERS = {
+    "renamed": changed(0, groupName="other"),
+    "added": lambda groups: groups.append({**copy.deepcopy(groups[0]), "groupName": "other"}),
+    "in another order, and more": lambda groups: (groups.reverse(), groups[0].update(replicas=9, maxReplicas=9)),
+    "larger": lambda groups: groups[1]["template"]["spec"]["containers"][0]["resources"]["requests"].update(cpu="2"),
+    "elsewhere": lambda groups: groups[1]["template"]["spec"].update(nodeSelector={"gpu": "h100"}),
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_what_is_to_have_other_pods_while_it_runs_is_suspended(change):
+    """Nothing else keeps its controller from making them beside those that end."""
+    kind, old = manifest("raycluster")
+    old["spec"]["suspend"] = False
+    new = copy.deepcopy(old)
+    change(new["spec"]["workerGroupSpecs"])
+    patch, warning = kind.limit(new, old)
+    suspended = json_patch(new, patch)
+    assert suspended == {**new, "spec": {**new["spec"], "suspend": True}}
+    assert warning == "a running RayCluster that is to have other pods is suspended, and queues anew"
+
+
+SAME = {
+    "in another order": lambda groups: groups.reverse(),
+    "with another image": lambda groups: groups[1]["template"]["spec"]["containers"][0].update(image="another"),
+    "written otherwise": lambda groups: groups[1]["template"]["spec"]["containers"][0]["resources"]["requests"].update(
+        cpu="1000m"
+    ),
+    "fewer": lambda groups: groups.pop(),
+}
+
+
+@pytest.mark.parametrize("change", SAME.values(), ids=SAME)
+def test_what_has_the_same_pods_runs_on(change):
+    kind, old = manifest("raycluster")
+    old["spec"]["suspend"] = False
+    new = copy.deepcopy(old)
+    change(new["spec"]["workerGroupSpecs"])
+    assert kind.limit(new, old)[0] == []
+
+
+def test_more_pods_than_kubernetes_counts_are_refused():
+    kind, obj = manifest("jobset")
+    obj["spec"]["replicatedJobs"][1]["replicas"] = 2**31 - 1
+    (fault,) = kind.faults(obj)
+    assert fault[1] == f"asks for {4 * (2**31 - 1)} pods, but 2147483647 is the most"
 
 
 def test_what_does_not_follow_the_scale_keeps_its_numbers():

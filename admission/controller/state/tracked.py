@@ -94,8 +94,8 @@ class Tracked:
     """What to send when its admission is committed."""
     in_sync: int = 0
     """The generation that is known to be what was admitted, because Sluice made it by starting it."""
-    has_surplus: bool = False
-    """Whether it holds quota for more pods than it wants, of which only a count can tell whether they are gone."""
+    surplus: frozenset[str] = frozenset()
+    """The pod sets that may have more pods than it wants: only a count can tell whether they are gone."""
     larger: Workload | None = None
     """With more pods than it was admitted with, as the engine has it waiting for their quota beside what it holds."""
 

@@ -257,7 +257,7 @@ class WorkloadChange:
         self.tracked.change(
             state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields
         )
-        self.tracked.start_patch, self.tracked.has_surplus = None, False
+        self.tracked.start_patch, self.tracked.surplus = None, frozenset()
         self.write(message=message)
         self.ask_no_more()
         self._ask_again()

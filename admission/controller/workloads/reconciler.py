@@ -79,7 +79,7 @@ class Reconciler:
             self.readiness.follow(tracked)
         if change.waits_for_pods:
             self.wait_for_pods(tracked)
-        if tracked.has_surplus and tracked.seen is not None and not change.is_over:
+        if tracked.surplus and tracked.seen is not None and not change.is_over:
             label = tracked.seen.kind.pods_label
             self._pod_waiter.count(tracked.uid, tracked.record.workload.namespace, label=label)
         else:

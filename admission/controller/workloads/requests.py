@@ -16,7 +16,7 @@ from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.workloads.admitted import prepare_start
-from admission.controller.workloads.scaling import is_promised
+from admission.controller.workloads.scaling import promised
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     KindForbidden,
@@ -134,7 +134,7 @@ class Requests:
                     continue
                 elif step is not Step.WAIT:
                     self._submit(tracked, step, _body(step, tracked, tracked.seen, obj))
-                elif is_promised(tracked, tracked.seen) and (body := tracked.seen.kind.scale_patch(obj)):
+                elif (held := promised(tracked, tracked.seen)) and (body := tracked.seen.kind.scale_patch(obj, held)):
                     self._submit(tracked, step, body)
 
     def done(self, message: StepDone) -> None:

@@ -73,16 +73,24 @@ def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environmen
 def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environment) -> None:
     """So many of its pods have not ended: the quota of the others that it does not want is free."""
     tracked = change.tracked
-    if tracked.record.state is State.ADMITTED and tracked.has_surplus and tracked.seen is not None:
+    if tracked.record.state is State.ADMITTED and tracked.surplus and tracked.seen is not None:
         _give_back(change, tracked.seen, event.pods)
+        change.is_due = True
 
 
-def is_promised(tracked: Tracked, seen: Observed) -> bool:
-    """Whether it holds the quota of pods that its object is still to be given."""
+def promised(tracked: Tracked, seen: Observed) -> dict[str, int]:
+    """The pod sets for whose pods it holds quota, though its object is still to be given them, and how many it holds.
+
+    Not before those have ended that it did not want meanwhile: a controller makes others beside them.
+    """
     if tracked.record.state is not State.ADMITTED or seen.suspended or seen.deleting or tracked.record.checks_pending:
-        return False
-    held = _held_pods(tracked)
-    return any(count.wanted < count.wished <= held.get(count.name, 0) for count in seen.counts)
+        return {}
+    held, surplus = _held_pods(tracked), tracked.surplus
+    return {
+        count.name: held[count.name]
+        for count in seen.counts
+        if count.name not in surplus and count.wanted < count.wished <= held.get(count.name, 0)
+    }
 
 
 def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int] | None = None) -> None:
@@ -93,7 +101,7 @@ def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int
     tracked = change.tracked
     # What ends by deletion has ended when its pods have; all else is told to end before that.
     needed = any(count.needed or (count.present and seen.kind.ends_by_deletion) for count in seen.counts)
-    tracked.has_surplus = False
+    tracked.surplus = frozenset()
     if seen.suspended or (seen.kind.tells_of_pods and tracked.unsettled) or not needed:
         return
     held, smaller, wanted = _held_pods(tracked), {}, {}
@@ -107,7 +115,8 @@ def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int
             present = admitted.get(count.name, had) - (0 if count.left is None else count.wanted - count.left)
             if counted is not None:
                 present = min(present, counted.get(count.name, 0) + counted.get("", 0))
-            tracked.has_surplus |= least < min(present, had)
+            if count.needed < min(present, had):
+                tracked.surplus |= {count.name}
         pods = max(least, min(present, had))
         if pods < had:
             smaller[count.name], wanted[count.name] = pods, max(count.wanted, pods)

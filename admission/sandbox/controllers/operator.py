@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
 
 _SUSPENDED = Condition("Suspended")
+_AGAIN = "x"
+"""At the end of a pod's name, where one of that name still ends."""
 
 
 class Operator(Controller[tuple[str, str]]):
@@ -58,25 +60,30 @@ class Operator(Controller[tuple[str, str]]):
                 if "deletionTimestamp" not in pod["metadata"]:
                     await self.remove("pods", pod)
         else:
-            await self._make(obj, {pod["metadata"]["name"] for pod in pods})
+            await self._make(obj, pods)
             await self._remove_surplus(obj, pods)
         await self._tell(obj, pods, suspended=suspended)
 
-    async def _make(self, obj: Object, present: set[str]) -> None:
+    async def _make(self, obj: Object, pods: list[Object]) -> None:
+        """Those that are missing. KubeRay's have random names, so that it makes others beside those that end."""
+        beside = self._kind.group == "ray.io"
+        taken = {pod["metadata"]["name"] for pod in pods}
+        there = [pod for pod in pods if not beside or "deletionTimestamp" not in pod["metadata"]]
         for place, template in zip(self._kind.places(obj), self._kind.templates(obj), strict=True):
+            present = {_number(obj, place, pod) for pod in there}
             for number in range(place.pods):
-                name = f"{obj['metadata']['name']}-{place.name}-{number}"
-                if name not in present:
+                if number not in present:
+                    name = f"{obj['metadata']['name']}-{place.name}-{number}"
+                    while name in taken:
+                        name += _AGAIN
                     labels = _labels(self._kind.group, obj["metadata"]["name"], place.name, number)
                     await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template, labels))
 
     async def _remove_surplus(self, obj: Object, pods: list[Object]) -> None:
         """As KubeRay does of what was scaled down."""
         for place in self._kind.places(obj):
-            before = f"{obj['metadata']['name']}-{place.name}-"
             for pod in pods:
-                number = pod["metadata"]["name"].removeprefix(before)
-                is_surplus = number.isdecimal() and int(number) >= place.pods
+                is_surplus = _number(obj, place, pod) >= place.pods
                 if is_surplus and "deletionTimestamp" not in pod["metadata"] and not is_over(pod):
                     await self.remove("pods", pod)
 
@@ -124,8 +131,15 @@ class Operator(Controller[tuple[str, str]]):
 
 
 def _of(obj: Object, place: Place, pods: Iterable[Object]) -> list[Object]:
-    names = {f"{obj['metadata']['name']}-{place.name}-{number}" for number in range(place.pods)}
-    return [pod for pod in pods if pod["metadata"]["name"] in names]
+    return [pod for pod in pods if 0 <= _number(obj, place, pod) < place.pods]
+
+
+def _number(obj: Object, place: Place, pod: Object) -> int:
+    """Which of a pod set's pods it is; -1: of another pod set."""
+    before = f"{obj['metadata']['name']}-{place.name}-"
+    name: str = pod["metadata"]["name"]
+    number = name.removeprefix(before).rstrip(_AGAIN)
+    return int(number) if name.startswith(before) and number.isdecimal() else -1
 
 
 def _labels(group: str, name: str, pod_set: str, number: int) -> dict[str, str]:
