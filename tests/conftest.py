@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from postgresql_databases import MigratedDatabases
 from postgresql_server import NoPostgreSQL, running_postgresql
+from sluice_server import running_server
 
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
@@ -135,6 +136,14 @@ def _server() -> Iterator[PostgreSQL]:
             yield server
     except NoPostgreSQL as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def warm_sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the server listens that runs `sluice` without importing it; started with the first who asks for it."""
+    place = tmp_path_factory.mktemp("sluice") / "socket"
+    with running_server(place):
+        yield place
 
 
 @pytest.fixture(scope="session")

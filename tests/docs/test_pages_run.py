@@ -12,21 +12,17 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from page_commands import PAGES, ROOT, Block, blocks, name
 
 from admission.sandbox.sandbox import Sandbox
+from tests import sluice_server
 from tests.cli.serve_processes import TOKEN, serving
 from tests.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SOURCES = ("deploy", "admission", "webhooks", "alembic", "Makefile", "pyproject.toml", "constraints.txt", "README.md")
 FILES = Path(__file__).parent / "files"
@@ -169,12 +165,12 @@ def _furnish(world: Path, page: Path, database_url: str) -> None:
     for place in ("etc/sluice", "var/lib/sluice", ".kube", "bin"):
         (world / place).mkdir(parents=True)
     (world / "etc/sluice/database-url").write_text(database_url)
-    for program in ("helm", "sluice"):
-        (world / "bin" / program).symlink_to(Path(__file__).with_name(program))
+    (world / "bin/helm").symlink_to(Path(__file__).with_name("helm"))
+    (world / "bin/sluice").symlink_to(sluice_server.COMMAND)
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)
-async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, sluice_server: Path):
+async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, warm_sluice: Path):
     world = tmp_path / "world"
     _furnish(world, page, database_url)
     async with Sandbox(speed=60) as sandbox:
@@ -197,7 +193,7 @@ async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_u
         async with AsyncExitStack() as stack:
             if name(page) not in WITHOUT_SLUICE:
                 await stack.enter_async_context(serving(tmp_path, database_url, *flags, port=api))
-            printed = await _run(text, world, sluice_server)
+            printed = await _run(text, world, warm_sluice)
     failed = re.findall(r"(?:^.*\n){0,8}^FAILED .*$", printed, re.MULTILINE)
     assert not failed, "\n...\n".join(failed)
     assert printed.endswith("all was run\n"), printed
@@ -208,18 +204,7 @@ def database_kind() -> str:
     return "sqlite"  # the pages do not know
 
 
-@pytest.fixture(scope="module")
-def sluice_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    place = tmp_path_factory.mktemp("sluice") / "socket"
-    command = (sys.executable, str(Path(__file__).with_name("sluice_server.py")), str(place))
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield place
-        process.terminate()
-
-
-async def _run(text: str, world: Path, sluice_server: Path) -> str:
+async def _run(text: str, world: Path, warm_sluice: Path) -> str:
     """What a shell prints, in an empty home, that is given these lines."""
     environment = {
         "HOME": str(world),
@@ -227,7 +212,7 @@ async def _run(text: str, world: Path, sluice_server: Path) -> str:
         "EDITOR": str(world / "editor"),
         "KUBECONFIG": str(world / ".kube/config"),
         "TOKEN": TOKEN,
-        "WARM_SLUICE": str(sluice_server),
+        "WARM_SLUICE": str(warm_sluice),
     }
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", text, cwd=world, env=environment, start_new_session=True,

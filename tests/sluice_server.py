@@ -1,8 +1,9 @@
-"""Runs `sluice` for the shells of pages, in processes forked from one that has imported it; the argument is a path.
+"""Runs `sluice` for shells and demos, in processes forked from one that has imported it; the argument is a path.
 
-To import it takes 0.3 s of processor time, and the pages have hundreds of commands. A shell's `sluice` (the script
-beside this file) sends its arguments, directory, environment and streams to the socket at the path, and ends as the
-process does that is forked for it. `test_readme.py` and `test_getting_started.py` start the command that is installed.
+To import it takes 0.3 to 1.5 s of processor time, pages of the documentation have hundreds of commands, and a demo is
+three processes. A shell's `sluice` (the script `warm_sluice` beside this file) sends its arguments, directory,
+environment and streams to the socket at the path, and ends as the process does that is forked for it.
+`test_readme.py`, `test_getting_started.py` and some of `test_demo_run.py` start the command that is installed.
 """
 
 from __future__ import annotations
@@ -13,18 +14,42 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from admission.cli.main import _COMMANDS, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND = Path(__file__).with_name("warm_sluice")
+"""The script; it finds the server by `WARM_SLUICE` in its environment."""
+
+
+@contextmanager
+def running_server(place: Path) -> Iterator[None]:
+    """A server at that path, for the time of the block."""
+    with subprocess.Popen((sys.executable, __file__, str(place)), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield
+        process.terminate()
 
 
 def serve(path: str) -> None:
     """Until it is terminated. Returns in a process of its own for each command, which then runs it."""
-    for command in _COMMANDS.values():
+    # The last two: what `sluice demo` and `sluice sandbox` import only when they run.
+    for module in [
+        *(command.module for command in _COMMANDS.values()),
+        "admission.cli.demo.run",
+        "admission.sandbox.main",
+    ]:
         with suppress(ModuleNotFoundError):
-            import_module(command.module)
+            import_module(module)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -60,6 +85,8 @@ def _answer(connection: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["sluice", *arguments]
+    if arguments[:1] == ["demo"]:
+        sys.executable = str(COMMAND)  # its children are forked, too
 
 
 def _watch(connection: socket.socket, pid: int) -> None:
