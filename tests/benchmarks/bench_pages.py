@@ -18,6 +18,7 @@ from playwright.async_api import async_playwright
 
 from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
+from admission.cli.serve import interpreter
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
@@ -47,11 +48,13 @@ _SHAPE = (PodSet("main", 1, {"cpu": 1000}),)
 
 async def run() -> list[Figure]:
     """While nothing happens, and while workloads are admitted; beside the same without pages."""
+    interpreter.tune()  # as `serve` does
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
         await migrate(url)
         async with Store.open(url) as store:
-            epoch = await _fill(store)
+            with interpreter.without_garbage():
+                epoch = await _fill(store)
             app = create_app(store, token=_TOKEN, checks={})
             async with listening(app, "127.0.0.1", 0) as address:
                 alone = await _share(store, epoch, "a")
@@ -193,9 +196,9 @@ async def pending(session, changed, ready):
         changed.clear()
         await read(session, "reports/pending")
         ready.release()
-        await asyncio.sleep(10)
+        await asyncio.sleep(20)
         try:
-            await asyncio.wait_for(changed.wait(), 20)
+            await asyncio.wait_for(changed.wait(), 10)
         except TimeoutError:
             pass
 async def page(session, ready):
@@ -203,7 +206,8 @@ async def page(session, ready):
     await asyncio.gather(
         watch(session, "clusterqueues", changed, ready), watch(session, "cohorts", asyncio.Event(), ready),
         repeat(session, "reports/usage?from=1d&interval=1h&by=resource", 60, ready),
-        repeat(session, "subscriptions", 30, ready), pending(session, changed, ready))
+        repeat(session, "subscriptions", 60, ready), repeat(session, "../../../session", 30, ready),
+        pending(session, changed, ready))
 async def main():
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
@@ -211,7 +215,7 @@ async def main():
         for _ in range(pages):
             ready = asyncio.Semaphore(0)
             tasks.append(asyncio.create_task(page(session, ready)))
-            for _ in range(5):
+            for _ in range(6):
                 await ready.acquire()
         print("open", flush=True)
         await asyncio.gather(*tasks)

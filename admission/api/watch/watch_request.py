@@ -189,11 +189,13 @@ class Watcher:
                     await response.write(self._bookmark())
                     continue
             self._woken.clear()
+            # Cheaper than asyncio.timeout, of which there would be one for each event and client.
+            pause = min(_LOOK_SECONDS, max(0.0, min(bookmark_at, recheck_at) - loop.time()))
+            look = loop.call_later(pause, self._woken.set)
             try:
-                async with asyncio.timeout(min(_LOOK_SECONDS, max(0.0, min(bookmark_at, recheck_at) - loop.time()))):
-                    await self._woken.wait()
-            except TimeoutError:
-                continue
+                await self._woken.wait()
+            finally:
+                look.cancel()
 
     def _bookmark(self, *, revision: int | None = None, end: bool = False) -> bytes:
         version = revision if revision is not None else max(self._group.position, self._after or 0)

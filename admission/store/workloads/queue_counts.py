@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, case, func, literal, select
@@ -26,6 +27,19 @@ _STATE = case(
 
 def by_cluster_queue(connection: Connection) -> dict[str, QueueStatus]:
     """What waits for each ClusterQueue, by way of whichever LocalQueue, and what is held of it."""
+    found = _numbers(connection, *_by_cluster_queue())
+    return {name: status for (name,), status in found.items()}
+
+
+def by_local_queue(connection: Connection) -> dict[tuple[str, str], QueueStatus]:
+    """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
+    found = _numbers(connection, *_by_local_queue())
+    return {(namespace, name): status for (namespace, name), status in found.items()}
+
+
+# Statements are made once: open pages look each second.
+@cache
+def _by_cluster_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
     columns, door = workloads.c, queue_objects.c
     # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
     waiting = _pending(columns.namespace, columns.local_queue).subquery()
@@ -38,18 +52,16 @@ def by_cluster_queue(connection: Connection) -> dict[str, QueueStatus]:
         .group_by(door.cluster_queue)
         .union_all(_holding(columns.cluster_queue))
     )
-    found = _numbers(connection, counts, (admissions.c.cluster_queue,))
-    return {name: status for (name,), status in found.items()}
+    return counts, _held(admissions.c.cluster_queue)
 
 
-def by_local_queue(connection: Connection) -> dict[tuple[str, str], QueueStatus]:
-    """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
+@cache
+def _by_local_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
     where = workloads.c.namespace, workloads.c.local_queue
     pending = _pending(*where).subquery()
     columns = pending.c.namespace, pending.c.local_queue
     counts = select(*columns, literal(State.PENDING.value), pending.c.number).union_all(_holding(*where))
-    found = _numbers(connection, counts, (admissions.c.namespace, admissions.c.local_queue))
-    return {(namespace, name): status for (namespace, name), status in found.items()}
+    return counts, _held(admissions.c.namespace, admissions.c.local_queue)
 
 
 def _pending(*where: ColumnElement[str]) -> Select[Any]:
@@ -110,18 +122,20 @@ def held_amounts(connection: Connection) -> list[HeldAmount]:
     ]
 
 
+def _held(*where: ColumnElement[str]) -> Select[Any]:
+    """The amounts that are held, in halves."""
+    columns: list[Any] = [*where, admissions.c.flavor, admissions.c.resource]
+    halves = func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF)
+    holds = admissions.c.to_at.is_(None), admissions.c.resource != ""
+    return select(*columns, *halves).where(*holds).group_by(*columns)
+
+
 def _numbers(
-    connection: Connection, counts: CompoundSelect[Any], held_by: tuple[ColumnElement[str], ...]
+    connection: Connection, counts: CompoundSelect[Any], held: Select[Any]
 ) -> dict[tuple[str, ...], QueueStatus]:
     states: dict[tuple[str, ...], dict[str, int]] = {}
     for *key, state, count in connection.execute(counts).all():
         states.setdefault(tuple(key), {})[state] = int(count)
-    kinds = admissions.c.flavor, admissions.c.resource
-    held = (
-        select(*held_by, *kinds, func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF))
-        .where(admissions.c.to_at.is_(None), admissions.c.resource != "")
-        .group_by(*held_by, *kinds)
-    )
     usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
     for *key, flavor, resource, high, low in connection.execute(held).all():
         usage.setdefault(tuple(key), {})[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, func, select
 
@@ -12,7 +13,7 @@ from admission.store.database.tables import queue_objects, workloads
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
     from admission.store.database.connection import Database
 
@@ -34,6 +35,16 @@ class WaitingRow:
 
 async def waiting(database: Database) -> tuple[WaitingRow, ...]:
     """All pending workloads by LocalQueue and reason, those that wait for longest first."""
+    statement = _statement()
+
+    def look(connection: Connection) -> tuple[WaitingRow, ...]:
+        return tuple(WaitingRow(*row) for row in connection.execute(statement).all())
+
+    return await database.look(look)
+
+
+@cache
+def _statement() -> Select[Any]:
     columns, queue = workloads.c, queue_objects.c
     groups = columns.namespace, columns.local_queue, columns.reason
     counted = (
@@ -45,7 +56,7 @@ async def waiting(database: Database) -> tuple[WaitingRow, ...]:
     leads_there = and_(
         queue.kind == LocalQueue.kind, queue.namespace == counted.c.namespace, queue.name == counted.c.local_queue
     )
-    statement = (
+    return (
         select(
             func.coalesce(queue.cluster_queue, ""),
             counted.c.namespace,
@@ -57,8 +68,3 @@ async def waiting(database: Database) -> tuple[WaitingRow, ...]:
         .select_from(counted.outerjoin(queue_objects, leads_there))
         .order_by(counted.c.oldest, counted.c.namespace, counted.c.local_queue, counted.c.reason)
     )
-
-    def look(connection: Connection) -> tuple[WaitingRow, ...]:
-        return tuple(WaitingRow(*row) for row in connection.execute(statement).all())
-
-    return await database.look(look)

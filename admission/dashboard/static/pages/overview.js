@@ -154,8 +154,8 @@ function ReadableNotifications() {
 
 function Attention({ leaves, changes }) {
   const { rights } = useSession();
-  const subscriptions = useAnswer(rights.subscriptions ? "/apis/sluice.dev/v1/subscriptions" : null, {}, { everyMs: 30000 });
-  const report = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { leastMs: 10000, deps: [changes], everyMs: 30000 });
+  const subscriptions = useAnswer(rights.subscriptions ? "/apis/sluice.dev/v1/subscriptions" : null, {}, { everyMs: 60000 });
+  const report = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { leastMs: 20000, deps: [changes], everyMs: 30000 });
   const now = useNow() / 1000;
   if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
   if (!report.data) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
