@@ -173,6 +173,20 @@ async def test_killed_in_the_middle_of_a_start_it_is_started_to_the_end(cluster)
     assert cluster.client.requests[("PATCH", "pods", "200")] - before[("PATCH", "pods", "200")] == 2
 
 
+async def test_pods_that_ended_before_another_was_let_run_are_no_edit(cluster):
+    await cluster.user.create("validatingwebhookconfigurations", "", FAIL_TWO)
+    await create(cluster, *(member(f"g-{number}") for number in range(3)))
+    await pods_until(cluster, lambda found: runs(found["g-0"]) and runs(found["g-2"]))
+    for name in ("g-0", "g-2"):
+        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+    await create(cluster, member("h-0", 1, group="h"))  # Sluice sees it after those
+    await pods_until(cluster, lambda found: runs(found["h-0"]))
+    await cluster.user.delete("validatingwebhookconfigurations", "", "cut")
+    await pods_until(cluster, lambda found: runs(found["g-1"]))
+    story = [reason for reason, _ in await cluster.story("g")]
+    assert (story.count("Admitted"), "OutOfSync" in story) == (1, False)
+
+
 @pytest.mark.parametrize("state", ["pending", "running", "evicting"])
 async def test_killed_in_each_state(cluster, state):
     if state == "pending":

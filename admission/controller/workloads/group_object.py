@@ -112,7 +112,8 @@ def _group(
             "expected": {},
             "wanted": None if owner is None or needed is not None or known.pod_sets else owner.wanted,
             "over": over(tracked, members) if owner is None else owner.over,
-            "roles": {member.role: _form(pod) for member, pod in zip(members, pods, strict=True)},
+            # Of a role by one that is still as its user wrote it, if there is one: the others have what a start put in.
+            "roles": {member.role: _form(member.object) for member in sorted(members, key=lambda member: member.gated)},
             "pods": [_pod(member, is_excess=member in excess) for member in members],
         },
         owner,
