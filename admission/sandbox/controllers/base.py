@@ -18,7 +18,7 @@ from admission.sandbox.apiserver.errors import ApiError
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
-    from admission.sandbox.local import LocalClient
+    from admission.sandbox.local import Change, LocalClient
 
 K = TypeVar("K", bound=tuple[str, ...] | str)
 
@@ -95,7 +95,7 @@ class Controller(Generic[K]):
                         for plural, change, obj, before in coming.result():
                             self.observe(plural, change, obj, before)
                         coming = asyncio.ensure_future(anext(batches))
-                    await self._work()
+                    await self._work(coming)
             finally:
                 coming.cancel()
                 await asyncio.wait((coming,))
@@ -105,10 +105,11 @@ class Controller(Generic[K]):
             return None
         return max(0.0, self._heap[0][0] - self.clock.now()) / self.clock.speed
 
-    async def _work(self) -> None:
+    async def _work(self, coming: asyncio.Future[list[Change]]) -> None:
+        """What is due, until more has happened: a watcher must not fall behind while webhooks keep writes waiting."""
         self._turn = time.monotonic()
         now = self.clock.now()
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._heap[0][0] <= now and not coming.done():
             due, key = heapq.heappop(self._heap)
             if self._due.get(key) != due:
                 continue  # superseded by an earlier appointment
