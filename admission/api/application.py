@@ -24,6 +24,7 @@ from admission.api.http.rate_limits import Limits
 from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import secure
 from admission.api.http.silent_database import SilentDatabase, note_begun
+from admission.api.kinds.descriptor import receivers_unknown
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from admission.api.auth.delegation import Delegation
     from admission.api.auth.front_proxy import FrontProxy
     from admission.api.auth.oidc.client import OidcClient
+    from admission.api.kinds.descriptor import ReceiverFault
     from admission.api.probes import Checks
     from admission.api.registry import Resource
     from admission.api.resources.cluster_views import Cluster
@@ -90,6 +92,7 @@ def create_app(
     oidc: OidcClient | None = None,
     deciding: LocalController | None = None,
     estimate_of: EstimateOf = no_estimates,
+    receiver_fault: ReceiverFault = receivers_unknown,
     cluster: Cluster | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
@@ -98,9 +101,9 @@ def create_app(
 
     `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
     `front_proxy` is believed about its users; `oidc` says at which issuer people may sign in. `deciding` is the Sluice
-    in this process, if there is one; `cluster` has the pods and nodes that the dashboard shows. `clock` gives seconds
-    that never go back, `now` those since the epoch. Raises UnusableCertificate, and ValueError if there is neither a
-    token nor a delegation.
+    in this process, if there is one; `receiver_fault` knows who can be notified; `cluster` has the pods and nodes that
+    the dashboard shows. `clock` gives seconds that never go back, `now` those since the epoch. Raises
+    UnusableCertificate, and ValueError if there is neither a token nor a delegation.
     """
     issuer = "" if oidc is None else oidc.issuer
     sessions = Sessions(store.browser_sessions, clock=clock)
@@ -138,7 +141,7 @@ def create_app(
     audits = Audits(store, deciding)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
-    _add_resources(app, store, Live(store, deciding, clock=now), estimate_of, now=now)
+    _add_resources(app, store, Live(store, deciding, receiver_fault=receiver_fault, clock=now), estimate_of, now=now)
     add_dashboard(app)
     return app
 

@@ -12,7 +12,7 @@ from admission.model.errors import StoreError
 from admission.model.queues import LocalQueue, Subscription
 from admission.notifications.bodies import WORKLOAD, workload_event
 from admission.notifications.matching import HOUR, Making, scope_of
-from admission.notifications.receivers import DeliveryFailed
+from admission.notifications.receivers import NOT_SERVED, DeliveryFailed
 from admission.store.errors import StaleEpoch
 from admission.store.notifications import SubscriptionState
 
@@ -39,7 +39,6 @@ CLEAN_EVERY: Final = 30.0
 MOST: Final = 100
 """Subscriptions of a namespace that are served: each costs something with each event there."""
 _AT_ONCE: Final = 50
-_NOT_SERVED: Final = "nothing is sent"
 
 
 class Notifier:
@@ -196,21 +195,19 @@ class Notifier:
         for each in self._all:
             uid = each.metadata.uid
             fault, known = self._fault(each), states.get(uid, SubscriptionState()).error
-            if fault != known and (fault or known.startswith(_NOT_SERVED)):
+            if fault != known and (fault or known.startswith(NOT_SERVED)):
                 await self._outbox.note_fault(uid, fault, at=now, epoch=epoch)
+
+    def receiver_fault(self, name: str, namespace: str) -> str:
+        """Why nothing is sent to a receiver for a namespace, as a sentence; empty: something is."""
+        return self._receivers().fault(name, namespace)
 
     def _fault(self, subscription: Subscription) -> str:
         """Why nothing can be sent for a Subscription; empty: something can."""
         name, namespace = subscription.spec.receiver, subscription.metadata.namespace
         if subscription not in self._subscriptions:
-            return f"{_NOT_SERVED}: a namespace may have {MOST} Subscriptions, and older ones come first"
-        receiver = self._receivers().by_name.get(name)
-        if receiver is None or (receiver.namespaces and namespace not in receiver.namespaces):
-            return (
-                f'{_NOT_SERVED}: there is no receiver "{name}" for namespace {namespace}; an admin adds it to '
-                "notifications.receivers in the configuration"
-            )
-        return ""
+            return f"{NOT_SERVED}: a namespace may have {MOST} Subscriptions, and older ones come first"
+        return self.receiver_fault(name, namespace)
 
     async def _due(self) -> list[str]:
         """The receivers for which something waits, and which may be tried now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from admission.model.errors import SluiceError
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["CloudEvents", "Slack"]
 
+NOT_SERVED: Final = "nothing is sent"
+"""How all reasons begin for which a Subscription is not served."""
 _STANDARD_SECRET = "whsec_"  # noqa: S105  how the standard marks a secret that is written in base64
 
 
@@ -77,3 +79,13 @@ class Receivers:
     by_name: Mapping[str, Receiver]
     networks: tuple[Network, ...] = ()
     """Addresses in these are allowed, though they are not of the public internet."""
+
+    def fault(self, name: str, namespace: str) -> str:
+        """Why nothing is sent to a receiver for a namespace, as a sentence; empty: something is."""
+        receiver = self.by_name.get(name)
+        if receiver is not None and (not receiver.namespaces or namespace in receiver.namespaces):
+            return ""
+        return (
+            f'{NOT_SERVED}: there is no receiver "{name}" for namespace {namespace}; an admin adds it to '
+            "notifications.receivers in the configuration"
+        )

@@ -14,6 +14,7 @@ from doors_world import RBAC, world
 
 from admission.cli.main import main
 from admission.model.manifests import parse_manifest
+from admission.notifications.receivers import Receiver, Receivers
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
@@ -155,3 +156,22 @@ async def test_status_and_table_show_what_became_of_notifications(store, clock):
         assert row.split()[:5] == ["team-a", "mine", "pager", "False", "2"]
         described = await asyncio.to_thread(runner.invoke, main, ["describe", "subscription", "mine", "-n", "team-a"])
         assert "receiver pager answers 500" in described.output
+
+
+async def test_a_receiver_that_there_is_not_is_warned_of_by_the_api_and_the_command(store, tmp_path):
+    receivers = Receivers({"pager": Receiver("pager", namespaces=frozenset({"team-a"}))})
+    async with serving(store, options={"receiver_fault": receivers.fault}) as client:
+        runner = CliRunner(env={"SLUICE_SERVER": client.url, "SLUICE_ADMIN_TOKEN": TOKEN})
+        for namespace, receiver, warned in (
+            ("team-a", "pager", ""),
+            ("team-b", "pager", "team-b"),
+            ("team-a", "x", "x"),
+        ):
+            file = tmp_path / "subscription.yaml"
+            file.write_text(yaml.safe_dump(document(namespace=namespace, receiver=receiver)))
+            arguments = ["apply", "-f", str(file)]
+            done = await asyncio.to_thread(runner.invoke, main, arguments)
+            assert done.exit_code == 0, done.output
+            expected = f'there is no receiver "{receiver}" for namespace {namespace}; an admin adds it to'
+            assert (expected in done.output) == bool(warned)
+            assert ("spec.receiver: nothing is sent" in done.output) == bool(warned)

@@ -10,9 +10,10 @@ from admission.model.manifests import to_manifest
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from admission.api.http.responses import Document
+    from admission.api.kinds.descriptor import Known
     from admission.model.queues import QueueObject
     from admission.store.records import CheckRecord, WorkloadRecord
     from admission.store.store import Store
@@ -57,13 +58,10 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
     ]
 
 
-async def warnings(store: Store, written: QueueObject, namespaces: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What was accepted, and yet will not work as written, or not before something else is there.
-
-    `namespaces` are those of the cluster with their labels; empty: they are not known.
-    """
+async def warnings(store: Store, written: QueueObject, known: Known) -> list[str]:
+    """What was accepted, and yet will not work as written, or not before something else is there."""
     warnings_of = KINDS[written.kind].warnings
-    return [] if warnings_of is None else await warnings_of(store, written, namespaces)
+    return [] if warnings_of is None else await warnings_of(store, written, known)
 
 
 async def deletion_warnings(store: Store, deleted: Iterable[QueueObject]) -> list[str]:

@@ -13,7 +13,7 @@ from admission.model.queues import AdmissionCheck
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.descriptor import Known
     from admission.store.store import Store
 
 
@@ -22,8 +22,8 @@ async def _facts(store: Store, checks: Sequence[AdmissionCheck]) -> list[bool]:
     return [check.name in answered for check in checks]
 
 
-async def _warnings(store: Store, written: AdmissionCheck, namespaces: Namespaces) -> list[str]:
-    del store, namespaces
+async def _warnings(store: Store, written: AdmissionCheck, known: Known) -> list[str]:
+    del store, known
     if not is_answered_by_kueue(written):
         return []
     name = written.spec.controller_name

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.descriptor import Known
     from admission.api.kinds.queue_status import Surroundings
     from admission.store.records import QueueStatus
     from admission.store.store import Store
@@ -43,8 +43,8 @@ def _status(queue: ClusterQueue, facts: _Facts) -> Document:
     return cluster_queue_status(queue, facts.numbers, facts.surroundings) | fair_sharing(facts.share)
 
 
-async def _warnings(store: Store, written: ClusterQueue, namespaces: Namespaces) -> list[str]:
-    del namespaces
+async def _warnings(store: Store, written: ClusterQueue, known: Known) -> list[str]:
+    del known
     surroundings = await surroundings_of(store)
     missing = [f"ResourceFlavor {name}" for name in missing_flavors(written, surroundings)]
     missing += [f"AdmissionCheck {name}" for name in missing_checks(written, surroundings)]

@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 Namespaces: TypeAlias = "Mapping[str, Mapping[str, str]]"
 """The labels of each namespace of the cluster; empty: they are not known."""
 
+ReceiverFault: TypeAlias = "Callable[[str, str], str]"
+"""Of the name of a receiver and a namespace: why nothing is sent, as a sentence; empty: something is."""
+
+
+def receivers_unknown(receiver: str, namespace: str) -> str:
+    """Where nothing is known of receivers."""
+    del receiver, namespace
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the database, where warnings are made."""
+
+    namespaces: Namespaces
+    receiver_fault: ReceiverFault
+
 
 @dataclass(frozen=True, slots=True)
 class Right:
@@ -62,7 +79,7 @@ class ObjectKind:
     """The schema of `status` in OpenAPI."""
     status: Status | None = None
     """None: the kind has none."""
-    warnings: Callable[[Store, Any, Namespaces], Awaitable[list[str]]] | None = None
+    warnings: Callable[[Store, Any, Known], Awaitable[list[str]]] | None = None
     """Sentences for the author of an object that was accepted and will not work as it is, or not yet."""
     deletion_warnings: Callable[[Store, Sequence[Any]], Awaitable[list[str]]] | None = None
     """Sentences for the one who deletes these objects."""

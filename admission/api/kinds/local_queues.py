@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.descriptor import Known
     from admission.api.kinds.queue_status import Surroundings
     from admission.model.queues import QueueObject
     from admission.store.records import QueueStatus
@@ -37,8 +37,8 @@ def _status(queue: LocalQueue, facts: _Facts) -> Document:
     return local_queue_status(queue, *facts)
 
 
-async def _warnings(store: Store, written: LocalQueue, namespaces: Namespaces) -> list[str]:
-    target, namespace = written.spec.cluster_queue, written.metadata.namespace
+async def _warnings(store: Store, written: LocalQueue, known: Known) -> list[str]:
+    target, namespace, namespaces = written.spec.cluster_queue, written.metadata.namespace, known.namespaces
     queues = {queue.name: queue for queue in await store.queues.list(ClusterQueue.kind)}
     missing = [] if target in queues else [f"ClusterQueue {target}"]
     texts = []

@@ -10,7 +10,7 @@ from admission.model.queues import ResourceFlavor
 
 if TYPE_CHECKING:
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.descriptor import Known
     from admission.store.store import Store
 
 
@@ -19,8 +19,8 @@ def _labels(document: Document, now: float) -> object:
     return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
 
 
-async def _warnings(store: Store, written: ResourceFlavor, namespaces: Namespaces) -> list[str]:
-    del store, namespaces
+async def _warnings(store: Store, written: ResourceFlavor, known: Known) -> list[str]:
+    del store, known
     if written.spec.topology_name is None:
         return []
     return ["spec.topologyName is not acted on: Sluice does not look at the topology of nodes"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.api.http.responses import Document
+    from admission.api.kinds.descriptor import Known
     from admission.store.store import Store
 
 
@@ -83,6 +84,12 @@ def _rights(subscription: Subscription) -> list[Right]:
     return rights
 
 
+async def _warnings(store: Store, written: Subscription, known: Known) -> list[str]:
+    del store
+    fault = known.receiver_fault(written.spec.receiver, written.metadata.namespace)
+    return [f"spec.receiver: {fault}"] if fault else []
+
+
 SUBSCRIPTION: Final = ObjectKind(
     Subscription,
     columns=(
@@ -95,5 +102,6 @@ SUBSCRIPTION: Final = ObjectKind(
     selectable={"spec.receiver": lambda subscription: subscription.spec.receiver},
     status_schema=SubscriptionStatus,
     status=Status(_facts, _status),
+    warnings=_warnings,
     rights=_rights,
 )

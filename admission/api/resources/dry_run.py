@@ -12,8 +12,9 @@ from admission.store.records import State
 from admission.store.workloads.replay import event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from admission.api.kinds.descriptor import Known
     from admission.api.resources.explaining_engine import Live
     from admission.engine import Event
     from admission.model.queues import QueueObject
@@ -26,9 +27,9 @@ class Previews:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each namespace of the cluster; empty where they are not known."""
-        return self._live.namespaces()
+    def known(self) -> Known:
+        """What warnings are made from, beside the database."""
+        return self._live.known()
 
     async def written(self, obj: QueueObject) -> Impact:
         """If a queue object were as `obj`."""

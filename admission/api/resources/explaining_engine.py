@@ -7,12 +7,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from admission.api.kinds.descriptor import Known, receivers_unknown
 from admission.engine import Engine, Policy, WorkloadPending
 from admission.store.workloads.replay import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from admission.api.kinds.descriptor import ReceiverFault
     from admission.engine import Event
     from admission.store.store import Store
 
@@ -71,9 +73,17 @@ class _Mirror:
 class Live:
     """Engines to ask, and engines to try things on."""
 
-    def __init__(self, store: Store, deciding: LocalController, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        deciding: LocalController,
+        *,
+        receiver_fault: ReceiverFault = receivers_unknown,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
         self._deciding = deciding
+        self._receiver_fault = receiver_fault
         self._clock = clock
         self._mirror: _Mirror | None = None
         self._making = asyncio.Lock()
@@ -83,9 +93,9 @@ class Live:
         """Seconds since the epoch."""
         return self._clock()
 
-    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each namespace of the cluster; empty where they are not known."""
-        return self._deciding.namespaces()
+    def known(self) -> Known:
+        """What is known beside the database."""
+        return Known(self._deciding.namespaces(), self._receiver_fault)
 
     async def engine(self) -> Engine:
         """An engine that knows everything, to be read only, before the next `await`."""

@@ -279,7 +279,7 @@ class QueueObjects:
         """The answer to a write; to one that was a dry run, with what would follow. `texts` are warnings."""
         form = Form.of(request, self._resource)
         (document,) = await documents(self._store, [obj])
-        texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.namespaces())]
+        texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.known())]
         if dry_run:
             impact = await self._previews.written(obj)
             document["status"] = {**document.get("status", {}), "impact": impact_document(impact)}

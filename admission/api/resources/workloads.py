@@ -192,7 +192,7 @@ class Workloads:
             found = await self._store.queues.get(LocalQueue.kind, queue, namespace=namespace)
         except NotFound:
             return []  # deleted meanwhile
-        return await warnings(self._store, found, self._previews.namespaces())
+        return await warnings(self._store, found, self._previews.known())
 
     async def _check_lead(self, record: WorkloadRecord, wanted: Wanted) -> None:
         """Raise Forbidden for what only those may order who may do so in all namespaces.

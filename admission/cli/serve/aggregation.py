@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import FrontProxy, OwnProxy
+from admission.api.kinds.descriptor import receivers_unknown
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from admission.api.kinds.descriptor import ReceiverFault
     from admission.api.probes import Checks
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.start_estimates import EstimateOf
@@ -163,6 +165,7 @@ def api_app(
     doors: TlsDoors | None,
     checks: Checks,
     estimate_of: EstimateOf,
+    receiver_fault: ReceiverFault = receivers_unknown,
 ) -> web.Application:
     """The API for the users that the cluster knows, and for an admin with a token of Sluice's own, if there is one.
 
@@ -177,6 +180,7 @@ def api_app(
         oidc=None if settings.oidc is None else settings.oidc.client(),
         deciding=deciding,
         estimate_of=estimate_of,
+        receiver_fault=receiver_fault,
         cluster=client,
     )
 

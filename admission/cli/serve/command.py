@@ -137,7 +137,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         doors = await tls_doors(settings, client, replica.certificates)
         estimates = Estimates(settings, controller)
         background.append(estimates.run)
-        app = api_app(settings, store, client, controller, doors, checks, estimates.of)
+        app = api_app(settings, store, client, controller, doors, checks, estimates.of, replica.notifier.receiver_fault)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         numbers = Numbers(store, controller, role, client, replica.notifier, gate)
         app.router.add_get(PATH, Metrics(numbers.collectors).get)

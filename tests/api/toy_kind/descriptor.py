@@ -13,7 +13,7 @@ from tests.api.toy_kind.model import Budget
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.api.kinds.descriptor import Namespaces
+    from admission.api.kinds.descriptor import Known
     from admission.store.store import Store
 
 
@@ -34,11 +34,11 @@ def _status(budget: Budget, left: int) -> dict[str, Any]:
     return {"gpuHoursLeft": left}
 
 
-async def _warnings(store: Store, written: Budget, namespaces: Namespaces) -> list[str]:
-    del namespaces
+async def _warnings(store: Store, written: Budget, known: Known) -> list[str]:
+    del known
     queue = written.spec.cluster_queue
-    known = (await store.queues.names(ClusterQueue.kind))[ClusterQueue.kind]
-    return [] if queue in known else [f"there is no ClusterQueue {queue}; nothing is counted before it is created"]
+    existing = (await store.queues.names(ClusterQueue.kind))[ClusterQueue.kind]
+    return [] if queue in existing else [f"there is no ClusterQueue {queue}; nothing is counted before it is created"]
 
 
 BUDGET = ObjectKind(
