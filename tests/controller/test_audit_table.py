@@ -21,13 +21,15 @@ FOREIGN = replace(SUSPENDED, queue="")
 POT = {("cq", "default", "cpu"): 1000}
 
 
-def view(state: State | None, seen: Observed | None, *, pods: int = 0, checks: bool = False, **fields) -> View:
+def view(
+    state: State | None, seen: Observed | None, *, pods: int = 0, ending: int = 0, checks: bool = False, **fields
+) -> View:
     admission = HELD if state in (State.ADMITTED, State.EVICTING) else None
     record = state and WorkloadRecord(WORKLOAD, state, 0.0, admission=admission, checks_pending=checks)
     known = View(
         records={"u": record} if record else {},
         objects={"u": seen} if seen else {},
-        owners={"u": Owner("team-a/one", pods, True)} if pods else {},
+        owners={"u": Owner("team-a/one", pods - ending, True)} if pods else {},
         tracked={"u": record} if record else {},
         engine=POT if admission else {},
     )
@@ -51,6 +53,10 @@ def view(state: State | None, seen: Observed | None, *, pods: int = 0, checks: b
         view(State.EVICTING, STOPPING),
         view(State.EVICTING, SUSPENDED, pods=1),
         view(State.EVICTING, None, pods=1),
+        view(State.EVICTING, None, pods=2, ending=2),
+        view(State.EVICTING, SUSPENDED, pods=2, ending=2),
+        view(State.PENDING, SUSPENDED, pods=2, ending=2),
+        view(None, None, pods=2, ending=2),
     ],
 )
 def test_what_is_as_it_should_be(fine):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 from sqlalchemy import text
@@ -64,6 +66,22 @@ async def test_nothing_differs_where_jobs_run_wait_and_end(queues):
     await queues.submit(job("waits", cpu="3"))
     await queues.record("waits", "pending", reason="WaitingForQuota")
     assert await queues.controller.audit(repair=False) == []
+
+
+async def test_what_is_gone_holds_its_quota_while_its_pods_end(queues):
+    ends = job("ends")
+    ends["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
+    await queues.submit(ends)
+    await queues.job("ends", runs)
+    while not queues.user.list("pods", "team-a"):  # noqa: ASYNC110  the sandbox makes it
+        await asyncio.sleep(0.01)
+    await queues.user.delete("jobs", "team-a", "ends", propagation="Background")
+    await queues.record("ends", "evicting", reason="Deleted")
+    (pod,) = queues.user.list("pods", "team-a")
+    assert "deletionTimestamp" in pod["metadata"]
+    assert await queues.controller.audit(repair=False) == []
+    await queues.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    await queues.record("ends", "finished")
 
 
 async def test_runs_without_admission(queues):

@@ -108,11 +108,11 @@ class AuditSources:
             async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": owner}):
                 for pod in page["items"]:
                     metadata = pod["metadata"]
-                    if pod.get("status", {}).get("phase") not in ENDED and "deletionTimestamp" not in metadata:
+                    if pod.get("status", {}).get("phase") not in ENDED:
                         uid, labels = metadata["labels"][owner], metadata["labels"]
-                        pods[uid] += 1
+                        pods[uid] += "deletionTimestamp" not in metadata
                         names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
-        strange = {uid for uid in pods if uid not in records and uid not in objects}
+        strange = {uid for uid, count in pods.items() if count and uid not in records and uid not in objects}
         had = {uid for uid in strange if await self._store.workloads.ledger(uid)}
         return {uid: Owner(names[uid], count, uid in had) for uid, count in pods.items()}
 

@@ -102,11 +102,12 @@ class Difference:
 
 
 class Owner(NamedTuple):
-    """Whose pods are alive: by their labels."""
+    """Whose pods have not ended: by their labels."""
 
     name: str
     """`namespace/name` of the Job."""
     pods: int
+    """How many of them nobody has told to end."""
     had_quota: bool
     """Whether the ledger knows it; asked only where the Job is not there."""
 
@@ -120,7 +121,7 @@ class View:
     objects: Mapping[str, Observed]
     """In the cluster: those that are queued or on record."""
     owners: Mapping[str, Owner]
-    """Of pods that are alive and not being deleted."""
+    """Of pods that have not ended."""
     off: Collection[str] = ()
     """Those of kinds that are switched off, about whose objects nothing is known."""
     tracked: Mapping[str, WorkloadRecord] | None = None
@@ -202,7 +203,7 @@ def _of_objects(view: View) -> Iterator[Difference]:
 def _of_pods(view: View) -> Iterator[Difference]:
     for uid, owner in view.owners.items():
         record, seen = view.records.get(uid), view.objects.get(uid)
-        if record is not None and record.state in HOLDING:
+        if not owner.pods or (record is not None and record.state in HOLDING):
             continue
         waits = seen is not None and bool(seen.queue) and seen.suspended and seen.finished is None
         if waits or (seen is None and (record is not None or owner.had_quota)):
