@@ -37,7 +37,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long; the last game is played to its end")
     parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to have the same games again")
     parser.add_argument("--skip", type=int, default=0, help="this many games are not played")
-    parser.add_argument("--pods", action="store_true", help="games with more pods and groups of pods than Jobs")
+    for about, what in (("pods", "pods and groups of pods"), ("kinds", "RayClusters, StatefulSets and the like")):
+        parser.add_argument(
+            f"--{about}", dest="about", action="store_const", const=about, default="", help=f"more {what} than Jobs"
+        )
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--until", default=None, help="stop at the first finding whose title has this text")
     parser.add_argument("--shrink", type=int, default=0, help="try so often to make each finding's game shorter")
@@ -82,7 +85,7 @@ class Run:
 
     async def _games(self, seed: int) -> None:
         arguments, began, moves, number = self._arguments, time.monotonic(), 0, 0
-        for number, game in enumerate(games(seed, pods=arguments.pods)):
+        for number, game in enumerate(games(seed, arguments.about)):
             if time.monotonic() - began > 60 * arguments.minutes:
                 break
             if number < arguments.skip:

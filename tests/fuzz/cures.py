@@ -26,6 +26,8 @@ class Cure:
     what: str
     changes: tuple[tuple[str, str, str], ...]
     database: str = "sqlite"
+    about: str = ""
+    """An option of the fuzz, by which most moves are about what the cure is for."""
 
 
 CURES: tuple[Cure, ...] = (
@@ -106,6 +108,24 @@ CURES: tuple[Cure, ...] = (
         "",
         (("webhooks/registration.py", '[kind.plural, f"{kind.plural}/status"]', "[kind.plural]"),),
     ),
+    Cure(
+        "other pods of a running RayCluster",
+        "quota",
+        (("admission/kinds/declared.py", "if scaling.has_others(before, after):", "if False:"),),
+        about="--kinds",
+    ),
+    Cure(
+        "raised number beside pods that end",
+        "quota",
+        (
+            (
+                "admission/controller/workloads/scaling.py",
+                "if count.name not in surplus and count.wanted",
+                "if count.wanted",
+            ),
+        ),
+        about="--kinds",
+    ),
 )
 
 
@@ -133,7 +153,7 @@ def _measure(cure: Cure) -> str | None:
                 )
             path.write_text(content.replace(text, without))
         command = [sys.executable, "-m", "tests.fuzz", "--seed", "1", f"--minutes={_MINUTES}", "--until", cure.what]
-        command += ["--database", cure.database]
+        command += ["--database", cure.database, *filter(None, [cure.about])]
         # The first folder of the path is the current one, before where Sluice is installed.
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         games = re.findall(r"^game (\d+): (\d+) moves, (\d+) s, .* cpu  (.*)$", done.stdout, re.MULTILINE)

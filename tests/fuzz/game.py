@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from admission.sandbox.apiserver.errors import ApiError
 from tests.fuzz.documents import QUEUE_LABELS, simple_job
 from tests.fuzz.findings import Finding
-from tests.fuzz.observer import Observer
+from tests.fuzz.kind_rules import (
+    delete_odd_wholes,
+    sweep_wholes,
+    wholes_not_given_back,
+    wholes_that_wait,
+    wholes_without_reason,
+)
+from tests.fuzz.observer import SUSPENDED, Observer
 from tests.fuzz.players import Players
 from tests.fuzz.pod_rules import keep_what_can_run, pods_of_drained_queues, pods_that_wait, pods_without_reason
 from tests.fuzz.world import CALM, NAMESPACES
@@ -51,7 +58,7 @@ async def play(game: Game, world: World, *, to_the_end: bool = True) -> Played:
     """
     began = time.monotonic()
     done, finding, resting = 0, None, False
-    observer = Observer(world.local, {namespace: user for user, namespace in NAMESPACES.items()})
+    observer = Observer(world.local, {namespace: user for user, namespace in NAMESPACES.items()}, kinds=SUSPENDED)
     try:
         async with _alongside(observer):
             players = Players(world, observer)
@@ -136,6 +143,7 @@ async def _each_has_a_reason(world: World, players: Players) -> None:
             workloads = await players.workloads(namespace)
             told = {workload["metadata"]["uid"]: workload for workload in workloads}
             missing.extend(pods_without_reason(world, players, namespace, workloads))
+            missing.extend(wholes_without_reason(world, namespace, workloads))
             for job in filter(_is_queued, world.local.list("jobs", namespace)):
                 workload = told.get(job["metadata"]["uid"])
                 conditions = workload["status"]["conditions"] if workload else ()
@@ -189,6 +197,7 @@ async def _is_given_back(world: World, players: Players) -> None:
             if not written.odd:
                 changed.extend(_differences(job, written.spec))
         changed.extend(pods_of_drained_queues(world))
+        changed.extend(wholes_not_given_back(world, players))
         return not changed
 
     if not await _until(all_back, _REST):
@@ -226,6 +235,7 @@ async def _remove_what_is_odd(world: World, players: Players) -> None:
             if local.get("jobs", metadata["namespace"], metadata["name"]) is not None:
                 await local.delete("jobs", metadata["namespace"], metadata["name"], propagation="Background")
     kept = {job["metadata"]["uid"] for job in local.list("jobs")} | await keep_what_can_run(world, players)
+    kept |= await delete_odd_wholes(world, players)
     for pod in local.list("pods"):
         owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
         if not (owners | {pod["metadata"]["uid"]}) & kept:
@@ -245,6 +255,7 @@ async def _all_run(world: World, players: Players) -> None:
             if not _is_over(job) and any((job["metadata"].get("labels") or {}).get(key) for key in QUEUE_LABELS)
         ]
         waiting.extend(pods_that_wait(world))
+        waiting.extend(await wholes_that_wait(world, players))
         return not waiting
 
     if not await _until(all_over, _REST):
@@ -268,7 +279,8 @@ async def _is_swept(world: World, players: Players) -> None:
                     await world.local.delete(
                         plural, metadata["namespace"], metadata["name"], propagation="Background", grace=0
                     )
-        return not any(world.local.list(plural) for plural in ("jobs", "deployments", "statefulsets", "pods"))
+        swept = await sweep_wholes(world)
+        return swept and not any(world.local.list(each) for each in ("jobs", "deployments", "statefulsets", "pods"))
 
     if not await _until(all_gone, _REST):
         raise Finding("what is deleted stays", str([obj["metadata"] for obj in world.local.list("pods")])[:2000])

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.fuzz import oddities
+from tests.fuzz.kind_moves import WITH_KINDS
 from tests.fuzz.pod_moves import WITH_PODS
 from tests.fuzz.world import BOUNDLESS
 
@@ -173,16 +174,16 @@ def _of_fate(meanwhile: list[st.SearchStrategy[Any]]) -> list[st.SearchStrategy[
 
 
 @cache
-def a_move(*, pods: bool = False) -> st.SearchStrategy[Move]:
-    """One step of the game; `pods`: most are about pods and their groups."""
-    acting = [*_WITH_JOBS[::2], *WITH_PODS] if pods else _WITH_JOBS
+def a_move(about: str = "") -> st.SearchStrategy[Move]:
+    """One step of the game; most are about Jobs, or about `pods` and their groups, or about other `kinds`."""
+    acting = {"pods": [*_WITH_JOBS[::2], *WITH_PODS], "kinds": [*_WITH_JOBS[::4], *WITH_KINDS]}.get(about, _WITH_JOBS)
     users, admins = _weighted([*acting, _READ]), st.one_of(*_OF_ADMINS)
     return _weighted([users] * 9 + [admins, _weighted(_of_fate(acting))])
 
 
-def games(number: int, *, pods: bool = False) -> Iterator[Game]:
-    """For ever; always the same for the same seed `number`, and none like the one before."""
-    moves = a_move(pods=pods)
+def games(number: int, about: str = "") -> Iterator[Game]:
+    """For ever; always the same for the same seed `number`, and none like the one before. `about`: as in `a_move`."""
+    moves = a_move(about)
     return (_game(f"{number}/{place}", moves) for place in count())
 
 

@@ -22,7 +22,7 @@ from tests.fuzz.findings import Finding
 from tests.fuzz.pod_players import is_gated
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from admission.sandbox.local import LocalClient
 
@@ -32,6 +32,12 @@ _QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
 _ENDED = ("Succeeded", "Failed")
 _CONTROLLER = "kubernetes.io/job-controller"
 _SUBMITTED_BY = "sluice.dev/submitted-by"
+SUSPENDED: dict[str, Callable[[Object], bool]] = {
+    "rayclusters": lambda obj: obj["spec"].get("suspend") is True,
+    "trainingruns": lambda obj: obj["spec"].get("paused") is True,
+    "appwrappers": lambda obj: "sluice.dev/dispatch" not in (obj["metadata"].get("annotations") or {}),
+}
+"""Kinds whose pods have no gate, and whether one of them may have none."""
 POOL = "sluice.test/pool"
 """The label of nodes by which flavors tell them apart."""
 _LAG = 10.0
@@ -42,7 +48,7 @@ _LATE = 20.0
 
 @dataclass
 class SeenJob:
-    """A Job, or a pod that queues by itself, as the watch has shown it."""
+    """A Job, another object of which pods are part, or a pod that queues by itself, as the watch has shown it."""
 
     name: str
     queues: set[tuple[str, str]] = field(default_factory=set)
@@ -55,6 +61,10 @@ class SeenJob:
     queue before is nobody's business."""
     cpu: Fraction | None = None
     """The least that any pod of it asked for: a LimitRange may have come after its admission."""
+
+
+def _is_suspended(job: Object) -> bool:
+    return job["spec"].get("suspend") is True
 
 
 def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: Container[tuple[str, str]]) -> str:
@@ -73,12 +83,12 @@ def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: C
 class Observer:
     """Watches Jobs and pods. `trouble` is the first time that quota did not hold."""
 
-    def __init__(self, local: LocalClient, users: Mapping[str, str]) -> None:
-        """`users` are who alone creates Jobs in a namespace."""
+    def __init__(self, local: LocalClient, users: Mapping[str, str], *, kinds: Iterable[str] = ()) -> None:
+        """`users` are who alone creates objects in a namespace; `kinds`: of `SUSPENDED` those that are served."""
         self._users = users
         self.trouble: Finding | None = None
         self.most = Fraction(0)
-        self._watcher = local.watch("jobs", "pods")
+        self._watcher = local.watch("jobs", "pods", *kinds)
         self._jobs: dict[str, SeenJob] = {}
         self._pods: dict[str, tuple[str, float, str]] = {}
         """Alive: the UID of the Job, or of the pod that queues by itself, since when, and where it may go to."""
@@ -126,19 +136,18 @@ class Observer:
         """Watch until cancelled."""
         async for batch in self._watcher:
             for plural, change, obj, _ in batch:
-                if plural == "jobs":
-                    self._see_job(obj)
-                else:
+                if plural == "pods":
                     self._see_pod(change, obj)
+                else:
+                    self._see_job(obj, suspended=SUSPENDED.get(plural, _is_suspended)(obj))
 
     def alive(self, uid: str) -> int:
         """How many pods of a Job there are."""
         return sum(job == uid for job, *_ in self._pods.values())
 
-    def _see_job(self, obj: Object) -> None:
+    def _see_job(self, obj: Object, *, suspended: bool) -> None:
         metadata = obj["metadata"]
         job = self._jobs.setdefault(metadata["uid"], SeenJob(f"{metadata['namespace']}/{metadata['name']}"))
-        suspended = obj["spec"].get("suspend") is True
         if _note_queue(job, metadata, suspended=suspended, boundless=self._boundless):
             noted = (metadata.get("annotations") or {}).get(_SUBMITTED_BY)
             # The webhook is not sent what is being deleted. Whatever its user writes there charges nobody else: Sluice

@@ -20,6 +20,7 @@ from tests.fuzz.documents import (
     resource_flavor,
     simple_job,
 )
+from tests.fuzz.kind_players import KindPlayers
 from tests.fuzz.moves import NAMES
 from tests.fuzz.pod_players import MANAGED, PodPlayers
 from tests.fuzz.world import BOUNDLESS, MERGE, NAMESPACES
@@ -54,6 +55,7 @@ class Players:
         self.jobs: dict[str, Written] = {}
         """By UID."""
         self.pods = PodPlayers(self)
+        self.kinds = KindPlayers(self)
         self.faulty_admin = False
         """Whether limits or classes have come that may keep a simple Job from running."""
         self._quota = dict(QUOTAS)
@@ -63,7 +65,7 @@ class Players:
     async def play(self, move: Move) -> None:
         """Raises Finding."""
         arguments = {name: value for name, value in move.items() if name != "do"}
-        who = self if hasattr(self, move["do"]) else self.pods
+        who = next(each for each in (self, self.pods, self.kinds) if hasattr(each, move["do"]))
         play: Callable[..., Awaitable[None]] = getattr(who, move["do"])
         await play(**arguments)
         self.observer.count_late_ones()

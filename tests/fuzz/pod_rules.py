@@ -25,6 +25,7 @@ def pods_without_reason(world: World, players: Players, namespace: str, workload
     told = {each["metadata"]["uid"] for each in workloads if _has_reason(each)}
     groups = {each["spec"]["object"]["name"] for each in workloads if _has_reason(each) and _is_group(each)}
     grouped = {uid for (where, _), group in players.pods.groups.items() if where == namespace for uid in group.uids}
+    grouped |= players.kinds.gang_pods
     missing = []
     for pod in world.local.list("pods", namespace):
         metadata = pod["metadata"]
@@ -35,7 +36,7 @@ def pods_without_reason(world: World, players: Players, namespace: str, workload
             # Which group it is in does not change with its labels: that some group tells of it is for the end.
             if not groups and metadata["uid"] not in told:
                 missing.append(f"{namespace}/{metadata['name']}: no group")
-        elif metadata["uid"] not in told:
+        elif metadata["uid"] not in told and not any(metadata["name"].startswith(f"{group}-") for group in groups):
             missing.append(f"{namespace}/{metadata['name']}: no workload")
     return missing
 

@@ -11,8 +11,10 @@ import pytest
 
 from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.documents import QUEUE_LABELS, simple_job
+from tests.fuzz.kind_documents import pods_wanted, whole
+from tests.fuzz.kinds_served import kinds_served
 from tests.fuzz.moves import games
-from tests.fuzz.observer import Observer
+from tests.fuzz.observer import SUSPENDED, Observer
 from tests.fuzz.shrink import shrink
 
 
@@ -95,3 +97,21 @@ async def test_what_does_not_matter_is_left_out():
     noise = [{"do": "noise", "odd": [1]}] * 5
     game = [*noise, {"do": "one", "odd": [1, 2, 3]}, *noise]
     assert await shrink(game, is_found, attempts=100) == [{"do": "one", "odd": [3]}]
+
+
+async def test_pods_of_other_kinds_are_seen():
+    async with Sandbox(speed=60) as sandbox, kinds_served(sandbox):
+        alice = sandbox.local("alice")
+        observer = Observer(sandbox.local("admin"), {"default": "alice"}, kinds=SUSPENDED)
+        observer.note_quota("cq", Fraction(4))
+        observer.note_local_queue("default", "lq", "cq")
+        watching = asyncio.create_task(observer.run())
+        for kind, pods in (("rayclusters", [1, 1]), ("trainingruns", [2, 0])):
+            body = whole(kind, kind, pods, simple_job("any", "", seconds=10_000)["spec"]["template"])
+            body["metadata"]["labels"][QUEUE_LABELS[0]] = "lq"
+            assert observer.trouble is None
+            created = await alice.create(kind, "default", body)
+            await pods_are_seen(observer, created["metadata"]["uid"], pods_wanted(kind, created))
+        watching.cancel()
+    assert observer.trouble is not None
+    assert "5 of 4 main cpu of cq: 3 of default/rayclusters" in observer.trouble.story

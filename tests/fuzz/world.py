@@ -20,6 +20,7 @@ from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED
 from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.findings import Finding
+from tests.fuzz.kinds_served import SETTINGS, kinds_served
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -199,16 +200,17 @@ class World:
 @asynccontextmanager
 async def a_world(folder: Path, database_url: str) -> AsyncIterator[World]:
     """A cluster with nodes and namespaces, and Sluice at work in it, without queues."""
-    async with Sandbox(speed=SPEED) as sandbox:
+    async with Sandbox(speed=SPEED) as sandbox, kinds_served(sandbox):
         sandbox.add_user(User(CALM, "7", (AUTHENTICATED,)))
-        (folder / "sluice.yaml").write_text("integrations: {frameworks: [batch/job, pod]}\n")
+        (folder / "sluice.yaml").write_text(json.dumps(SETTINGS))
         sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
         world = World(sandbox, folder, database_url)
         for pool in ("main", "spare"):
             await world.local.create("nodes", "", _node(pool))
         for user, namespace in NAMESPACES.items():
             await world.local.create("namespaces", "", {"metadata": {"name": namespace}})
-            await world.local.create("rolebindings", namespace, _edits(user))
+            for role in ("edit", "edit-kinds"):
+                await world.local.create("rolebindings", namespace, _binding(user, role))
         try:
             await world.start()
             yield world
@@ -228,9 +230,9 @@ def _node(pool: str) -> Object:
     }
 
 
-def _edits(user: str) -> Object:
+def _binding(user: str, role: str) -> Object:
     return {
-        "metadata": {"name": f"{user}-edits"},
+        "metadata": {"name": f"{user}-{role}"},
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
     }

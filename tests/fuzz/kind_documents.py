@@ -1,0 +1,85 @@
+"""Objects of kinds that start as a whole: two groups of pods of a CPU each, `w0` and `w1`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+Object = dict[str, Any]
+
+
+class Served(NamedTuple):
+    """Where a kind is found."""
+
+    path: str
+    plural: str
+    """By which the sandbox knows it."""
+
+
+KINDS = {
+    "rayclusters": Served("/apis/ray.io/v1/namespaces/{}/rayclusters", "rayclusters"),
+    "trainingruns": Served("/apis/example.com/v1/namespaces/{}/trainingruns", "trainingruns"),
+    "statefulsets": Served("/apis/apps/v1/namespaces/{}/statefulsets", "statefulsets"),
+    "vcjobs": Served("/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs", "jobs.batch.volcano.sh"),
+    "appwrappers": Served("/apis/workload.codeflare.dev/v1beta1/namespaces/{}/appwrappers", "appwrappers"),
+}
+
+
+def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
+    """An object with so many pods in each group; a StatefulSet has one group, a RayCluster a head beside them."""
+    metadata: Object = {"name": name, "labels": {}}
+
+    def one() -> Object:
+        return copy.deepcopy(template)
+
+    match kind:
+        case "rayclusters":
+            bounds = {"minReplicas": 0, "maxReplicas": 9}
+            groups = [
+                {"groupName": f"w{number}", "replicas": count, **bounds, "template": one()}
+                for number, count in enumerate(pods)
+            ]
+            api, spec = "ray.io/v1", {"headGroupSpec": {"template": one()}, "workerGroupSpecs": groups}
+        case "trainingruns":
+            roles = [{"role": f"w{number}", "count": count, "template": one()} for number, count in enumerate(pods)]
+            api, spec = "example.com/v1", {"roles": roles}
+        case "vcjobs":
+            tasks = [{"name": f"w{number}", "replicas": count, "template": one()} for number, count in enumerate(pods)]
+            api, spec = "batch.volcano.sh/v1alpha1", {"tasks": tasks}
+        case "appwrappers":
+            items = [{"generictemplate": {"apiVersion": "v1", "kind": "Pod", **one()}} for _ in range(sum(pods))]
+            for number, item in enumerate(items):
+                item["generictemplate"]["metadata"]["name"] = f"{name}-{number}"
+            api, spec = "workload.codeflare.dev/v1beta1", {"resources": {"GenericItems": items}}
+        case _:
+            single = one()
+            single["metadata"]["labels"] = {"app": name}
+            single["spec"]["restartPolicy"] = "Always"
+            selector = {"matchLabels": {"app": name}}
+            policy = {"podManagementPolicy": "Parallel"} if pods[0] else {}
+            api = "apps/v1"
+            spec = {"replicas": sum(pods), "serviceName": name, "selector": selector, "template": single, **policy}
+    kinds = {"rayclusters": "RayCluster", "trainingruns": "TrainingRun", "vcjobs": "Job", "appwrappers": "AppWrapper"}
+    return {"apiVersion": api, "kind": kinds.get(kind, "StatefulSet"), "metadata": metadata, "spec": spec}
+
+
+def groups_of(kind: str, spec: Object) -> tuple[list[str], list[Object], str, str]:
+    """The path of the list of groups, a copy of it, and the fields of a group's number and name."""
+    path, number, name = {
+        "rayclusters": (["workerGroupSpecs"], "replicas", "groupName"),
+        "trainingruns": (["roles"], "count", "role"),
+        "vcjobs": (["tasks"], "replicas", "name"),
+        "appwrappers": (["resources", "GenericItems"], "replicas", "name"),
+    }[kind]
+    found = spec
+    for key in path:
+        found = found[key]
+    return path, copy.deepcopy(found), number, name
+
+
+def pods_wanted(kind: str, obj: Object) -> int:
+    """How many pods it has when it runs."""
+    if kind == "statefulsets":
+        return int(obj["spec"]["replicas"])
+    _, groups, number, _ = groups_of(kind, obj["spec"])
+    return sum(group.get(number, 1) for group in groups) + (kind == "rayclusters")

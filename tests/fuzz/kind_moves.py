@@ -1,0 +1,76 @@
+"""What players do with kinds that start as a whole, and with groups of other systems, as moves of plain JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fuzz import oddities
+
+USERS = ("alice", "bob")
+KINDS = ("rayclusters", "rayclusters", "trainingruns", "statefulsets", "statefulsets", "vcjobs", "appwrappers")
+_NAMES = ("wa", "wb")
+"""In each user's namespace, of each kind."""
+_GANGS = ("koordinator", "plugins", "native", "yunikorn", "declared")
+_ASKED = ('{"w0": {"replicas": 9}, "w1": {"replicas": 2}}', '{"w0": {"count": 3}}', '{"head": {"replicas": 4}}', "x")
+
+
+def _one(*options: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(options)
+
+
+def _move(do: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({"do": st.just(do), "user": _one(*USERS), **arguments})
+
+
+_WHICH: dict[str, st.SearchStrategy[Any]] = {"kind": _one(*KINDS), "name": _one(*_NAMES)}
+_NEW: dict[str, st.SearchStrategy[Any]] = {
+    "queue": _one("main", "main", "main", "main", "side", "nowhere", ""),
+    "stop": _one(None, "5", "20", "20", "never"),
+    "pods": st.lists(st.integers(0, 3), min_size=2, max_size=2),
+}
+
+
+def _of_metadata() -> st.SearchStrategy[Any]:
+    """What users write into labels and annotations of an object that exists."""
+    labels = [
+        oddities.change("metadata", "labels", label, value=_one("main", "side", "nowhere", "", None))
+        for label in oddities.QUEUE_LABELS
+    ]
+    notes = [
+        oddities.change("metadata", "annotations", "sluice.dev/asks-for", value=_one(*_ASKED, None)),
+        oddities.change("metadata", "annotations", "sluice.dev/dispatch", value=_one("true", "", None)),
+        oddities.change("metadata", "ownerReferences", value=oddities.owner()),
+    ]
+    return st.sampled_from([*labels, *notes, oddities.note()]).flatmap(lambda chosen: chosen)
+
+
+_CREATE = _move("whole", **_WHICH, **_NEW, settle=_one(True, True, False))
+_RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=st.lists(st.integers(0, 6), min_size=1, max_size=3))
+
+_GANG = _move(
+    "gang",
+    way=_one(*_GANGS),
+    name=_one("gc", "gd"),
+    total=_one(1, 2, 3),
+    count=_one(1, 2, 3, 4),
+    large=_one(False, False, False, True),
+)
+_GANG_SIZE = _move(
+    "gang_size", way=_one("plugins", "native"), name=_one("gc", "gd"), total=_one(1, 2, 3, 0, -1, "x", None)
+)
+
+WITH_KINDS = [
+    *[_CREATE] * 8,
+    *[_RESIZE] * 6,
+    *[_move("rework", **_WHICH, what=_one("rename", "add", "enlarge", "reverse"), pods=st.integers(1, 4))] * 3,
+    *[_move("note_whole", **_WHICH, changes=st.lists(_of_metadata(), min_size=1, max_size=2))] * 3,
+    _move("flip_whole", **_WHICH, times=st.integers(1, 3)),
+    *[_move("delete_whole", **_WHICH, propagation=_one("Background", "Background", "Foreground", "Orphan"))] * 2,
+    _move("recreate_whole", **_WHICH, **_NEW, times=st.integers(2, 3), propagation=_one("Background", "Orphan")),
+    _move("delete_pod", pick=st.integers(0, 11), force=_one(False, True)),
+    *[_GANG] * 3,
+    *[_GANG_SIZE] * 2,
+]
+"""Each as often as it is to be played."""

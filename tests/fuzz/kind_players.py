@@ -1,0 +1,220 @@
+"""Plays the moves about kinds that start as a whole, and about groups as other systems declare them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.fuzz.documents import DOORS, QUEUE_LABELS, QUOTAS
+from tests.fuzz.kind_documents import KINDS, groups_of, pods_wanted, whole
+from tests.fuzz.world import MERGE, NAMESPACES
+
+if TYPE_CHECKING:
+    from tests.fuzz.players import Players
+    from tests.fuzz.world import Object
+
+_PODS = "/api/v1/namespaces/{}/pods"
+_SIZES = {
+    "plugins": ("scheduling.x-k8s.io/v1alpha1", lambda total: {"minMember": total}),
+    "native": ("scheduling.k8s.io/v1alpha2", lambda total: {"schedulingPolicy": {"gang": {"minCount": total}}}),
+}
+_KOORDINATOR = "gang.scheduling.koordinator.sh/"
+_YUNIKORN = "yunikorn.apache.org/"
+
+
+@dataclass(frozen=True)
+class WrittenWhole:
+    """What a user has written of an object that starts as a whole."""
+
+    spec: Object
+    """As the API server took it when it was created."""
+    odd: bool
+    """Whether anything was written that may keep it from running, or changes what is given back."""
+
+
+class KindPlayers:
+    """Each public method is a move."""
+
+    def __init__(self, players: Players) -> None:
+        self._players = players
+        self._world = players.world
+        self._count = 0
+        self.wholes: dict[str, WrittenWhole] = {}
+        """By UID."""
+        self.gang_pods: set[str] = set()
+        """The UIDs of pods that name a group as other systems do."""
+
+    # ------------------------------------------------------------------ wholes
+
+    async def whole(
+        self, user: str, kind: str, name: str, queue: str, stop: str | None, pods: list[int], settle: bool
+    ) -> None:
+        body = whole(kind, _named(kind, name), pods, _template(stop))
+        if kind == "vcjobs":
+            body["spec"]["queue"] = queue or "nowhere"
+        elif queue:
+            body["metadata"]["labels"][QUEUE_LABELS[self._count % 2]] = queue
+        self._count += 1
+        status, created = await self._world.request(user, "POST", KINDS[kind].path.format(NAMESPACES[user]), body)
+        if status == 201:
+            door = DOORS.get((NAMESPACES[user], queue))
+            odd = door is None or stop == "never" or not 0 < pods_wanted(kind, body) <= QUOTAS[door]
+            self._note(kind, created, WrittenWhole(created["spec"], odd))
+        if settle:
+            await self._players.settle()
+
+    async def resize(self, user: str, kind: str, name: str, group: int, numbers: list[int]) -> None:
+        """Another number of pods, and at once yet another."""
+        for number in numbers:
+            found = self._found(user, kind, name)
+            if found is None:
+                return
+            if kind == "statefulsets":
+                await self._patch(user, kind, found, {"spec": {"replicas": number}}, "/scale" * group)
+            else:
+                path, groups, field, _ = groups_of(kind, found["spec"])
+                if group < len(groups):
+                    groups[group][field] = number
+                    await self._patch(user, kind, found, _nested(path, groups))
+
+    async def rework(self, user: str, kind: str, name: str, what: str, pods: int) -> None:
+        """Other groups of pods, or larger pods."""
+        if (found := self._found(user, kind, name)) is None:
+            return
+        if kind == "statefulsets":
+            template = copy.deepcopy(found["spec"]["template"])
+            _enlarge(template, pods)
+            await self._patch(user, kind, found, {"spec": {"template": {"spec": template["spec"]}}})
+            return
+        path, groups, number, called = groups_of(kind, found["spec"])
+        if not groups:
+            return
+        match what:
+            case "rename":
+                groups[0] |= {called: "renamed", number: pods}
+            case "add":
+                groups.append({**copy.deepcopy(groups[0]), called: "added", number: pods})
+            case "reverse":
+                groups.reverse()
+                groups[0][number] = pods
+            case _:
+                _enlarge(groups[0].get("template") or groups[0]["generictemplate"], pods)
+        await self._patch(user, kind, found, _nested(path, groups))
+
+    async def note_whole(self, user: str, kind: str, name: str, changes: list[Object]) -> None:
+        if (found := self._found(user, kind, name)) is not None:
+            body: Object = {}
+            for change in changes:
+                await self._players.put(body, change, user)
+            await self._patch(user, kind, found, body)
+
+    async def flip_whole(self, user: str, kind: str, name: str, times: int) -> None:
+        """Suspend it and let it run, by oneself."""
+        for number in range(2 * times):
+            if (found := self._found(user, kind, name)) is None:
+                return
+            await self._patch(user, kind, found, {"spec": {"suspend": number % 2 == 0, "paused": number % 2 == 0}})
+            await asyncio.sleep(0.1)
+
+    async def delete_whole(self, user: str, kind: str, name: str, propagation: str) -> None:
+        path = f"{KINDS[kind].path.format(NAMESPACES[user])}/{_named(kind, name)}?propagationPolicy={propagation}"
+        await self._world.request(user, "DELETE", path)
+
+    async def recreate_whole(self, user: str, kind: str, name: str, times: int, propagation: str, **new: Any) -> None:
+        """Delete it when it may just run, and create it again while its pods still end."""
+        for _ in range(times):
+            await self.whole(user, kind, name, **new, settle=False)
+            await asyncio.sleep(0.4)
+            await self.delete_whole(user, kind, name, propagation)
+        await self.whole(user, kind, name, **new, settle=True)
+
+    # ------------------------------------------------------------------ groups of others
+
+    async def gang(self, user: str, way: str, name: str, total: int, count: int, large: bool) -> None:
+        """So many pods that name a group of `total`, or of what an object says."""
+        for number in range(count):
+            self._count += 1
+            pod = _template("5")
+            pod["metadata"] |= {"name": f"{name}-{self._count}", "labels": {QUEUE_LABELS[0]: "main"}}
+            _name_group(pod, way, name, total, first=number == 0)
+            if large and number == 1:
+                _enlarge(pod, 2)
+            status, created = await self._world.request(user, "POST", _PODS.format(NAMESPACES[user]), pod)
+            if status == 201:
+                self.gang_pods.add(created["metadata"]["uid"])
+
+    async def gang_size(self, user: str, way: str, name: str, total: Any) -> None:
+        """The object that says how many pods the group has: there, changed, or gone (None)."""
+        api, spec = _SIZES[way]
+        path = f"/apis/{api}/namespaces/{NAMESPACES[user]}/podgroups"
+        if total is None:
+            await self._world.request(user, "DELETE", f"{path}/{name}")
+            return
+        body = {"apiVersion": api, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec(total)}
+        status, _ = await self._world.request(user, "POST", path, body)
+        if status == 409:
+            await self._world.request(user, "PATCH", f"{path}/{name}", {"spec": spec(total)}, content=MERGE)
+
+    # ------------------------------------------------------------------ all
+
+    def _found(self, user: str, kind: str, name: str) -> Object | None:
+        return self._world.local.get(KINDS[kind].plural, NAMESPACES[user], _named(kind, name))
+
+    def _note(self, kind: str, obj: Object, written: WrittenWhole) -> None:
+        self.wholes[obj["metadata"]["uid"]] = written
+        if kind == "statefulsets":
+            self._players.pods.odd_controllers[obj["metadata"]["uid"]] = written.odd
+
+    async def _patch(self, user: str, kind: str, found: Object, body: Object, subresource: str = "") -> None:
+        if (written := self.wholes.get(found["metadata"]["uid"])) is not None:
+            self._note(kind, found, replace(written, odd=True))
+        path = f"{KINDS[kind].path.format(NAMESPACES[user])}/{found['metadata']['name']}{subresource}"
+        await self._world.request(user, "PATCH", path, body, content=MERGE)
+
+
+def _named(kind: str, name: str) -> str:
+    """Not two kinds the same: their pods would have the same names, too."""
+    return f"{name}-{kind[:3]}"
+
+
+def _template(stop: str | None) -> Object:
+    annotations = {"sandbox.sluice.dev/run-seconds": "10000"}
+    if stop is not None:
+        annotations["sandbox.sluice.dev/stop-seconds"] = stop
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
+    return {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def _enlarge(pod: Object, cpu: int) -> None:
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(cpu)
+
+
+def _nested(path: list[str], value: Any) -> Object:
+    for key in reversed(path):
+        value = {key: value}
+    return {"spec": value}
+
+
+def _name_group(pod: Object, way: str, name: str, total: int, *, first: bool) -> None:
+    labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
+    match way:
+        case "koordinator":
+            annotations |= {f"{_KOORDINATOR}name": name, f"{_KOORDINATOR}min-available": str(total)}
+        case "plugins":
+            labels["scheduling.x-k8s.io/pod-group"] = name
+        case "native":
+            pod["spec"]["schedulingGroup"] = {"podGroupName": name}
+        case "yunikorn":
+            labels[f"{_YUNIKORN}app-id"] = name
+            annotations[f"{_YUNIKORN}task-group-name"] = "workers"
+            if first:
+                groups = [{"name": "workers", "minMember": total}]
+                annotations[f"{_YUNIKORN}task-groups"] = json.dumps(groups)
+        case _:
+            labels |= {"sluice.dev/pod-group-name": name, "sluice.dev/pod-set-name": "main" if first else "workers"}
+            if first:
+                sets = [{"name": "main", "count": 1}, {"name": "workers", "count": total, "requests": {"cpu": "1"}}]
+                annotations["sluice.dev/pod-group-pod-sets"] = json.dumps(sets)

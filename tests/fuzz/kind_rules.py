@@ -1,0 +1,113 @@
+"""What must always hold for kinds that start as a whole, and what is left of them at the end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from admission.sandbox.apiserver.errors import ApiError
+from tests.fuzz.documents import QUEUE_LABELS
+from tests.fuzz.kind_documents import KINDS, pods_wanted
+from tests.fuzz.observer import SUSPENDED
+from tests.fuzz.pod_players import is_gated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.fuzz.players import Players
+    from tests.fuzz.world import Object, World
+
+_SIZES = ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io")
+
+
+def wholes_without_reason(world: World, namespace: str, workloads: Iterable[Object]) -> list[str]:
+    """What waits, and is not among the workloads with a reason. Pods of the others are in groups."""
+    told = {
+        each["metadata"]["uid"] for each in workloads if any(said["reason"] for said in each["status"]["conditions"])
+    }
+    return [
+        f"{kind} {namespace}/{obj['metadata']['name']}"
+        for kind, is_suspended in SUSPENDED.items()
+        for obj in world.local.list(KINDS[kind].plural, namespace)
+        if _is_queued(obj) and is_suspended(obj) and obj["metadata"]["uid"] not in told
+    ]
+
+
+def wholes_not_given_back(world: World, players: Players) -> list[str]:
+    """Of queues that are drained."""
+    found = []
+    for kind, is_suspended in SUSPENDED.items():
+        for obj in world.local.list(KINDS[kind].plural):
+            written, name = players.kinds.wholes.get(obj["metadata"]["uid"]), obj["metadata"]["name"]
+            if written is None or not _is_queued(obj):
+                continue
+            if not is_suspended(obj):
+                found.append(f"{kind} {name} runs in a queue that is drained")
+            elif not written.odd and obj["spec"] != written.spec:
+                found.append(f"{kind} {name} is {obj['spec']}, written was {written.spec}")
+    return found
+
+
+async def delete_odd_wholes(world: World, players: Players) -> set[str]:
+    """The UIDs of those that stay, and have to run, and of what they own."""
+    staying: set[str] = set()
+    for kind, obj in _all(world):
+        written = players.kinds.wholes.get(obj["metadata"]["uid"])
+        if written is None and kind == "statefulsets":
+            continue
+        if written is None or written.odd or not _is_queued(obj, kind):
+            await _delete(world, kind, obj)
+        else:
+            staying.add(obj["metadata"]["uid"])
+    return staying
+
+
+async def wholes_that_wait(world: World, players: Players) -> list[str]:
+    """Those that do not run with all of their pods; one that does is deleted, so that the next one may."""
+    waiting = []
+    for kind, obj in _all(world):
+        metadata = obj["metadata"]
+        if metadata["uid"] not in players.kinds.wholes:
+            continue
+        pods = [
+            pod
+            for pod in world.local.list("pods", metadata["namespace"])
+            if metadata["uid"] in {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+        ]
+        run = [pod for pod in pods if not is_gated(pod) and pod.get("status", {}).get("phase") == "Running"]
+        if len(run) == pods_wanted(kind, obj):
+            await _delete(world, kind, obj)
+        elif "deletionTimestamp" not in metadata:
+            waiting.append(f"{kind} {metadata['namespace']}/{metadata['name']}: {len(run)} pods run")
+    return waiting
+
+
+async def sweep_wholes(world: World) -> bool:
+    """Whether nothing is left of them."""
+    sizes = [(plural, obj) for plural in _SIZES for obj in world.local.list(plural)]
+    for kind, obj in [*_all(world), *sizes]:
+        await _delete(world, kind, obj)
+    return not any(_all(world))
+
+
+def _all(world: World) -> Iterator[tuple[str, Object]]:
+    for kind, served in KINDS.items():
+        for obj in world.local.list(served.plural):
+            yield kind, obj
+
+
+async def _delete(world: World, kind: str, obj: Object) -> None:
+    metadata, plural = obj["metadata"], KINDS[kind].plural if kind in KINDS else kind
+    with suppress(ApiError):
+        if metadata.get("finalizers") and not metadata.get("deletionTimestamp"):
+            await world.local.patch(plural, metadata["namespace"], metadata["name"], {"metadata": {"finalizers": None}})
+        await world.local.delete(plural, metadata["namespace"], metadata["name"], propagation="Background")
+
+
+def _is_queued(obj: Object, kind: str = "") -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    status = obj.get("status") or {}
+    is_over = "Completed" in (status.get("state"), status.get("queuejobstate")) or status.get("state") == "Failed"
+    if is_over or "deletionTimestamp" in obj["metadata"]:
+        return False
+    return kind == "vcjobs" or any(map(labels.get, QUEUE_LABELS))

@@ -1,0 +1,69 @@
+"""The kinds of the fuzz's cluster beside Jobs and pods: Sluice's settings, definitions, pretend operators, rights."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.kinds import all_kinds
+from admission.kinds.forms import parse_form
+from admission.sandbox.background import background
+from admission.sandbox.controllers.operator import Operator
+from admission.sandbox.operators import definition, operated
+from tests.custom_kinds import TRAINING_RUN_FORM
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from admission.sandbox.sandbox import Sandbox
+
+Object = dict[str, Any]
+
+_OPERATED: Final = ("ray.io/raycluster", "batch.volcano.sh/job")
+_MCAD: Final = ("workload.codeflare.dev/appwrapper", "mcad.ibm.com/appwrapper")
+_FORM: Final[Object] = {**TRAINING_RUN_FORM, "scales": True}
+_SIZES: Final = {("scheduling.x-k8s.io", "PodGroup"): "v1alpha1", ("scheduling.k8s.io", "PodGroup"): "v1alpha2"}
+_AREAL: Final = "areal.openpsi.io/"
+SETTINGS: Final[Object] = {
+    "integrations": {
+        "frameworks": ["batch/job", "pod", "statefulset", *_OPERATED, *_MCAD],
+        "kinds": [_FORM],
+        "groupLabels": [
+            "gang.scheduling.koordinator.sh/name",
+            "scheduling.x-k8s.io/pod-group",
+            "yunikorn.apache.org/app-id",
+        ],
+        "rules": [
+            {
+                "queue": "main",
+                "kinds": ["pod"],
+                "matchLabels": {"app.kubernetes.io/managed-by": "areal-scheduler"},
+                "podGroup": {"nameFrom": [f"{_AREAL}experiment"], "podSetFrom": f"{_AREAL}role"},
+            }
+        ],
+    }
+}
+"""What `sluice serve` reads."""
+KINDS: Final = all_kinds(
+    frameworks=SETTINGS["integrations"]["frameworks"],
+    own=[parse_form(_FORM)],
+    group_labels=SETTINGS["integrations"]["groupLabels"],
+)
+
+
+@asynccontextmanager
+async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
+    """All of them are served in the block, and users with `edit` rights may edit them."""
+    admin, run = sandbox.local("admin"), KINDS.get("example.com", "TrainingRun")
+    await admin.create(
+        "customresourcedefinitions", "", definition(KINDS.get("workload.codeflare.dev", "AppWrapper"), "v1beta1")
+    )
+    await admin.create("customresourcedefinitions", "", definition(run))
+    for key, version in _SIZES.items():
+        await admin.create("customresourcedefinitions", "", definition(KINDS.sizes[key], version))
+    groups = ["ray.io", "batch.volcano.sh", "workload.codeflare.dev", "example.com", *(group for group, _ in _SIZES)]
+    rules = [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]
+    await admin.create("clusterroles", "", {"metadata": {"name": "edit-kinds"}, "rules": rules})
+    operator = Operator(sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock, run)
+    async with operated(sandbox, _OPERATED), background(runs=operator.run()):
+        yield
