@@ -55,7 +55,13 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, extra_queues: int = 0, pending: int = 120, port: int = 0, oidc: OidcClient | None = None
+    folder: Path,
+    *,
+    extra_queues: int = 0,
+    pending: int = 120,
+    past: int = 700,
+    port: int = 0,
+    oidc: OidcClient | None = None,
 ) -> AsyncIterator[World]:
     """Serve the dashboard on loopback for the time of the block."""
     url = f"sqlite:///{folder / 'sluice.db'}"
@@ -69,7 +75,7 @@ async def world(
         cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
         clock = ScenarioClock()
         store = await stack.enter_async_context(Store.open(url, clock=clock))
-        scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending)
+        scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending, past=past)
         deciding = Teams(scenario.teams)
         app = create_app(
             store,

@@ -1,4 +1,4 @@
-"""Who gets into the dashboard, stays in and sees what, and which files it is made of."""
+"""Who gets into the dashboard, stays in, by which connection, and sees what; the keyboard; its files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from dashboard_people import Person, person
+from dashboard_people import Person, admit, pending_record, person, put
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
+
+from admission.model import sentences
 
 if TYPE_CHECKING:
     from dashboard_world import World
@@ -95,6 +97,113 @@ async def test_an_ended_session_asks_to_sign_in_and_goes_on_where_it_was(running
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", level=1)).to_have_text("language")
         someone.faults[:] = [fault for fault in someone.faults if "401" not in fault]
+
+
+# ------------------------------------------------------------------ connections
+
+
+async def test_a_page_goes_on_when_the_connection_is_back(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.open("namespaces/vision/workloads/offline")
+        record = pending_record(running, "offline")
+        await put(running, record)
+        await page.reload()
+        await expect(page.locator(".page-title .badge")).to_have_text("Pending")
+        await someone.context.set_offline(True)
+        await expect(page.locator(".connection")).to_contain_text("Connection lost")
+        await admit(running, record)
+        await someone.context.set_offline(False)
+        await expect(page.locator(".page-title .badge")).to_have_text("Admitted")
+        await expect(page.locator(".connection")).to_contain_text("Live")
+        someone.faults.clear()
+
+
+async def test_a_page_says_while_nothing_is_decided(running: World, browser: Browser) -> None:
+    async with person(browser, running, "grace-token") as someone:
+        page = await someone.context.new_page()
+        await page.clock.install()
+        await page.goto(f"{running.url}/ui/me")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
+        notice = page.locator("main > [role=status]")
+        await expect(notice).to_have_text("")
+        for text in (sentences.standstill(silent=True, unwritable=False), ""):
+            running.deciding.silence = text
+            await page.clock.run_for(21_000)
+            await expect(notice).to_have_text(text)
+
+
+async def test_a_hidden_or_closed_page_asks_for_nothing(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.open("queues/vision")
+        await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
+        await expect(page.get_by_role("region", name="Usage over time").get_by_role("img")).to_be_visible()
+        await page.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        record = pending_record(running, "unseen")
+        await put(running, record)
+        other = await someone.open("namespaces/vision/workloads/unseen")
+        await expect(other.locator(".page-title .badge")).to_have_text("Pending")
+        assert requests == []
+        await page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("never-fits")
+        assert requests
+
+
+async def test_who_signs_out_in_one_tab_is_asked_to_sign_in_in_the_other(running: World, browser: Browser) -> None:
+    async with person(browser, running, "nobody-token") as someone:
+        other = await someone.context.new_page()
+        await other.clock.install()
+        await other.goto(f"{running.url}/ui/me")
+        await expect(other.get_by_role("heading", level=1)).to_have_text("My work")
+        page = await someone.open("me")
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+        await other.clock.run_for(21_000)
+        await expect(other.locator(".notice")).to_contain_text("Your session has ended")
+
+
+# ------------------------------------------------------------------ the keyboard
+
+STOPS = """() => {
+  const at = document.activeElement, box = at.getBoundingClientRect(), style = getComputedStyle(at);
+  return {what: at.getAttribute('aria-label') || at.textContent.trim().slice(0, 40) || at.tagName,
+    seen: box.width > 0 && box.height > 0 && at.checkVisibility(),
+    marked: at.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2};
+}"""
+
+
+async def test_all_is_reached_by_the_keyboard_and_where_one_is_can_be_seen(admin: Person) -> None:
+    page = await admin.open("queues/vision")
+    await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
+    reached = []
+    for _ in range(24):
+        await page.keyboard.press("Tab")
+        stop = await page.evaluate(STOPS)
+        assert stop["seen"], stop
+        assert stop["marked"], stop
+        reached.append(stop["what"])
+    expected = ["Edit quota", "Stop", "Drain", "Quota", "GPU", "CPU", "Memory"]
+    assert [what for what in reached if what in expected] == expected
+    assert any(what.startswith("Pending ") for what in reached)
+    await page.get_by_role("button", name="Stop", exact=True).focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert (await page.evaluate(STOPS))["what"] == "Stop"  # where one was before
+    await page.set_viewport_size({"width": 390, "height": 800})
+    menu = page.get_by_role("button", name="Menu")
+    await menu.focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("link", name="My work")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(menu).to_have_attribute("aria-expanded", "false")
+    await expect(page.get_by_role("link", name="My work")).to_be_hidden()
+    await page.close()
 
 
 # ------------------------------------------------------------------ rights

@@ -37,7 +37,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory, accounts: Issuer) ->
         client_secret_file=accounts.secret_file,
         ca_file=accounts.ca_file,
     )
-    async with world(tmp_path_factory.mktemp("dashboard"), port=port, oidc=client) as started:
+    async with world(tmp_path_factory.mktemp("dashboard"), pending=8, past=20, port=port, oidc=client) as started:
         yield started
 
 

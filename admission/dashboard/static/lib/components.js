@@ -177,8 +177,12 @@ export function Dialog({ title, onClose, children, footer }) {
   const dialog = useRef(null);
   useEffect(() => {
     const before = document.activeElement;
-    dialog.current.showModal();
-    return () => before instanceof HTMLElement && before.focus();
+    const element = dialog.current;
+    element.showModal();
+    return () => {
+      element.close();  // what is behind an open one takes no focus
+      if (before instanceof HTMLElement) before.focus();
+    };
   }, []);
   return html`<dialog ref=${dialog} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
     <div class="dialog-head"><h2>${title}</h2><button type="button" class="icon-button" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></div>
