@@ -12,7 +12,7 @@ INSTANT = sa.DateTime(timezone=True).with_variant(sa.BigInteger(), "sqlite")
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
-# Tables of their own, so that the version before still works on this schema, but for Subscriptions that were written.
+# Tables of their own, so that the version before still works on this schema, until a Subscription is written.
 def upgrade() -> None:
     op.create_table(
         "notification_progress",
@@ -68,6 +68,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DELETE FROM queue_objects WHERE kind = 'Subscription'")
     op.execute("DELETE FROM queue_object_versions WHERE kind = 'Subscription'")
+    op.execute("UPDATE head SET compatible_with = '0001'")
     op.drop_table("subscription_states")
     op.drop_table("notification_outbox")
     op.drop_table("notification_progress")

@@ -142,12 +142,22 @@ async def test_the_ledger_stays_from_schema_to_schema(database_url: str, earlier
 
 
 async def test_what_the_schema_before_has_no_kind_for_goes_with_its_tables(database_url: str):
+    """While it is there, code of that schema refuses the database, because it would fail on it."""
+
+    def works_with(connection: Any) -> str:
+        oldest: str = connection.exec_driver_sql("SELECT compatible_with FROM head").scalar_one()
+        return oldest
+
     async with Store.open(database_url) as store:
         told = {"receiver": "chat", "events": ["Admitted"]}
         metadata = {"name": "mine", "namespace": "team-a"}
-        for manifest in (flavor(), Subscription.model_validate({"metadata": metadata, "spec": told})):
-            await store.queues.create(manifest, author=Author("test"))
+        await store.queues.create(flavor(), author=Author("test"))
+        assert await examine(database_url, works_with) == "0001"
+        subscription = Subscription.model_validate({"metadata": metadata, "spec": told})
+        await store.queues.create(subscription, author=Author("test"))
+        assert await examine(database_url, works_with) == "0007"
     await migrate(database_url, "0006")
+    assert await examine(database_url, works_with) == "0001"
 
     def kinds(connection: Any) -> list[str]:
         tables = ("queue_objects", "queue_object_versions")

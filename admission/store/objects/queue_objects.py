@@ -14,7 +14,7 @@ from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
-from admission.model.queues import QUEUE_OBJECTS
+from admission.model.queues import QUEUE_OBJECTS, Subscription
 from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
@@ -51,6 +51,8 @@ _NEWEST = (
     .limit(1)
 )
 _MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
+_KNOWN_SINCE: Final = {Subscription.kind: "0007"}
+"""Kinds on which code of an older schema than this fails: once there is one, it has to refuse the database."""
 
 
 class Queues:
@@ -174,6 +176,9 @@ class Queues:
                 row |= {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}
                 await connection.execute(insert(queue_objects), row)
                 await _record(connection, "create", author, None, row, at=now)
+                if needed := _KNOWN_SINCE.get(obj.kind):
+                    older = head.c.compatible_with < needed
+                    await connection.execute(update(head).where(older).values(compatible_with=needed))
             else:
                 _check_preconditions(
                     old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
