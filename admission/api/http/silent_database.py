@@ -42,11 +42,14 @@ class SilentDatabase:
             while not (await asyncio.wait({answering}, timeout=PATIENCE_SECONDS))[0]:
                 if request.get(_BEGUN):
                     break
-                if silence := await self._store.silence():
+                silence = await self._store.silence()
+                if silence and not answering.done():
                     raise DatabaseUnavailable(silence)
             return await answering
         finally:
-            if not answering.done():
+            if answering.done():
+                _note_outcome(answering)
+            else:
                 self._give_up(answering)
 
     def _give_up(self, answering: asyncio.Future[web.StreamResponse]) -> None:
@@ -54,4 +57,10 @@ class SilentDatabase:
         answering.cancel()
         self._given_up.add(answering)
         answering.add_done_callback(self._given_up.discard)
-        answering.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        answering.add_done_callback(_note_outcome)
+
+
+def _note_outcome(ended: asyncio.Future[web.StreamResponse]) -> None:
+    """Nobody may have waited for it: asyncio would log an exception that nobody has asked for."""
+    if not ended.cancelled():
+        ended.exception()
