@@ -85,7 +85,15 @@ def controller_of(obj: Object) -> Mapping[str, Any] | None:
     return next((each for each in references if each.get("controller") is True), None)
 
 
-def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> tuple[Kind, Mapping[str, Any]] | None:
+class Claim(NamedTuple):
+    """What an object says of its owner."""
+
+    kind: Kind
+    """The owner's."""
+    reference: Mapping[str, Any]
+
+
+def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> Claim | None:
     """The kind of the owner that an object of `kind` claims, and the reference to it.
 
     None: it claims none whose kind is on and makes such objects.
@@ -94,14 +102,11 @@ def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> tuple[Kind, Mapping[
     if reference is None:
         return None
     owner = kinds.get(str(reference["apiVersion"]).rpartition("/")[0], reference["kind"])
-    return None if owner is None or not owner.makes(kind.group, kind.kind) else (owner, reference)
+    return None if owner is None or not owner.makes(kind.group, kind.kind) else Claim(owner, reference)
 
 
-def rendered_owner(kind: Kind, obj: Object, kinds: Kinds) -> str:
-    """The uid of the owner whose pods are read from this object; empty: there is none."""
-    claimed = claimed_owner(kind, obj, kinds)
-    if claimed is None:
-        return ""
+def rendered_owner(kind: Kind, obj: Object, claimed: Claim) -> str:
+    """The uid of the owner that it claims if the owner's pods are read from this object; empty: they are not."""
     owner, reference = claimed
     is_it = owner.rendered_by == (kind.group, kind.kind) and reference["name"] == obj["metadata"]["name"]
     return str(reference["uid"]) if is_it else ""

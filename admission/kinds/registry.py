@@ -90,7 +90,8 @@ class Kinds:
 
     def of(self, workload: Workload) -> Kind | None:
         """The kind of a workload's object; None if it is not on."""
-        return self.get(workload.group, workload.kind)
+        key = workload.group, workload.kind
+        return self._kinds.get(key) or self._composed.get(key)
 
     def serve(self, kind: Kind, version: str) -> None:
         """The API server serves the kind in this version."""

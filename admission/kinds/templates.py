@@ -110,7 +110,8 @@ def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: 
         had = (template.get(part) or {}).get(field) or {}
         wanted = dict(had)
         for addition in additions:
-            _merge(wanted, getattr(addition, source), _under(path, f"{part}.{field}"), addition.who)
+            if extra := getattr(addition, source):
+                _merge(wanted, extra, _under(path, f"{part}.{field}"), addition.who)
         if wanted != had:
             patch.setdefault(part, {})[field] = {key: value for key, value in wanted.items() if key not in had}
             original[field] = (template.get(part) or {}).get(field)

@@ -36,7 +36,7 @@ class Committer:
     def __init__(self, store: Store, events: EventRecorder, faults: Faults, tracing: Tracing | None = None) -> None:
         self.batching = CommitBatching()
         self.traces = Traces(tracing)
-        self.metrics = LeaderMetrics(self.traces.exemplar)
+        self.metrics = LeaderMetrics(None if tracing is None else tracing.exemplar)
         self.work_log = WorkLog()
         self.workload_events = WorkloadEvents(self._record_event, clock=store.now)
         self._store = store

@@ -18,7 +18,7 @@ from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, KindListed, ObjectsChanged
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
-from admission.kinds.children import rendered_owner
+from admission.kinds.children import claimed_owner, rendered_owner
 from admission.kinds.grouped import GroupedKind, belongs_to_groups
 from admission.model.errors import ClusterError
 
@@ -244,7 +244,8 @@ class ClusterWatches:
             # Of a group those pods count, too, that have ended.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True
-            return rendered_owner(kind, obj, self.kinds) != ""
+            claimed = claimed_owner(kind, obj, self.kinds)
+            return claimed is not None and rendered_owner(kind, obj, claimed) != ""
         except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
             return True
 

@@ -51,6 +51,7 @@ class LeaderState:
     def apply(self, change: WorkloadChange) -> None:
         """Have a change take effect: in memory, in the engine, and with the next commit in the database."""
         tracked = change.tracked
+        uid = tracked.record.workload.uid
         if change.is_new:
             self.arrived += 1
         self.registry.put(tracked)
@@ -58,11 +59,11 @@ class LeaderState:
         if change.frees_quota:
             self.freed = True
         if change.is_due:
-            self.dirty[tracked.uid] = None
+            self.dirty[uid] = None
         for event in change.engine_events:
             self.engine.observe(event, now=change.now)
         if change.is_over:
-            self.registry.remove(tracked.uid)
+            self.registry.remove(uid)
 
     def restore(
         self, record: WorkloadRecord, order: Order | None, checks: tuple[CheckRecord, ...], *, is_on: bool = True

@@ -65,16 +65,16 @@ class _Times(NamedTuple):
 
     cluster_queue: Children[Histogram]
     local_queue: Children[Histogram]
-    exemplar_of: ExemplarOf
+    exemplar_of: ExemplarOf | None
 
     @classmethod
-    def of(cls, name: str, text: str, exemplar_of: ExemplarOf) -> _Times:
+    def of(cls, name: str, text: str, exemplar_of: ExemplarOf | None) -> _Times:
         local = _histogram(f"local_queue_{name}", text, _BY_LOCAL_QUEUE)
         return cls(_histogram(name, text, _BY_CLASS), local, exemplar_of)
 
     def observe(self, record: WorkloadRecord, seconds: float) -> None:
         workload, seconds = record.workload, max(seconds, 0.0)
-        exemplar = self.exemplar_of(workload.uid)
+        exemplar = None if self.exemplar_of is None else self.exemplar_of(workload.uid)
         self.cluster_queue[record.cluster_queue, workload.priority_class].observe(seconds, exemplar)
         self.local_queue[workload.queue, workload.namespace, workload.priority_class].observe(seconds, exemplar)
 
@@ -88,7 +88,7 @@ class _Eviction(NamedTuple):
 class _Waits:
     """How long workloads waited and ran."""
 
-    def __init__(self, exemplar_of: ExemplarOf) -> None:
+    def __init__(self, exemplar_of: ExemplarOf | None) -> None:
         def times(name: str, text: str) -> _Times:
             return _Times.of(name, text, exemplar_of)
 
@@ -125,8 +125,8 @@ class _Waits:
 class LeaderMetrics(_Waits):
     """All of them, for one process. Counters begin with it."""
 
-    def __init__(self, exemplar_of: ExemplarOf = lambda _: None) -> None:
-        """`exemplar_of` gives the trace of a workload by uid, if it has one."""
+    def __init__(self, exemplar_of: ExemplarOf | None = None) -> None:
+        """`exemplar_of` gives the trace of a workload by uid, if it has one; None: there are no traces."""
         super().__init__(exemplar_of)
         self.quota_reserved = _Both.of("quota_reserved_workloads_total", "Workloads that were given quota.")
         self.admitted = _Both.of("admitted_workloads_total", "Workloads that were admitted.")
@@ -226,7 +226,8 @@ class LeaderMetrics(_Waits):
             case State.PENDING:
                 if line.reason == _QUEUED:
                     latency = max(line.at - record.workload.created, 0.0)
-                    self.creation_latency[record.workload.kind,].observe(latency, self._exemplar_of(line.uid))
+                    exemplar = None if self._exemplar_of is None else self._exemplar_of(line.uid)
+                    self.creation_latency[record.workload.kind,].observe(latency, exemplar)
                 else:
                     self._count_stop(line)
             case State.FINISHED:
@@ -264,7 +265,7 @@ class LeaderMetrics(_Waits):
         self._ready.pop(line.uid, None)
         if (eviction := self._evictions.pop(line.uid, None)) is not None:
             latency = max(line.at - eviction.at, 0.0)
-            exemplar = self._exemplar_of(line.uid)
+            exemplar = None if self._exemplar_of is None else self._exemplar_of(line.uid)
             self.eviction_latency[eviction.cluster_queue, eviction.reason].observe(latency, exemplar)
 
     def _count_ready(self, records: Iterable[WorkloadRecord]) -> None:

@@ -24,10 +24,6 @@ class Traces:
         self._cycle: Exemplar | None = None
         """Of the last round of decisions."""
 
-    def exemplar(self, uid: str) -> Exemplar | None:
-        """The trace of a workload, for a histogram that it is counted in."""
-        return None if self._tracing is None else self._tracing.exemplar(uid)
-
     def decided(self, decisions: Decisions, seconds: float) -> Exemplar | None:
         """A round of decisions has taken `seconds`, until now."""
         if self._tracing is None:

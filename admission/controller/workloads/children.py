@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object
+    from admission.kinds.children import Claim
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Children:
         )
         self._context = reconciler.environment.context
         self._reads = reads
-        self._renderings = Renderings(self._kinds)
+        self._renderings = Renderings()
         self._children: dict[str, Child] = {}
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
         self._asked: dict[str, StoredObject | None] = {}
@@ -120,19 +121,25 @@ class Children:
             self.see(tracked.seen.kind, obj)
 
     def _see(self, kind: Kind, obj: Object) -> None:
-        self._rendered_anew(self._renderings.note(kind, obj))
-        obj = self._renderings.complete(kind, obj)
-        if not self._take(kind, obj) and not self._groups.take(kind, obj):
+        uid = obj["metadata"]["uid"]
+        claimed = claimed_owner(kind, obj, self._kinds)
+        if owner := self._renderings.note(kind, obj, claimed):
+            self._look_again(owner)
+        if kind.rendered_by is not None:
+            obj = self._renderings.complete(obj)
+        if claimed is None:
+            self._forget(uid)
+        if not (claimed is not None and self._take(kind, obj, claimed)) and not self._groups.take(kind, obj):
             self._reconciler.see(kind, obj)
-        self._owner_changed(kind, obj)
+        if uid in self._by_owner:
+            self._owner_changed(kind, obj)
 
-    def _take(self, kind: Kind, obj: Object) -> bool:
-        """Take in an object as it is now; whether it is part of another one, and so no workload."""
+    def _take(self, kind: Kind, obj: Object, claimed: Claim) -> bool:
+        """Take in an object that claims an owner as it is now; whether it is part of that, and so no workload."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
-        claimed = claimed_owner(kind, obj, self._kinds)
-        seen = None if claimed is None else kind.observe(obj)
-        if claimed is None or seen is None or seen.finished is not None:
+        seen = kind.observe(obj)
+        if seen.finished is not None:
             self._forget(uid)
             return False
         child = self._children.get(uid)
@@ -156,11 +163,9 @@ class Children:
         return True
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
-        """An object was seen: its children, if it has any, may have to run or to stop."""
+        """An object that has children was seen: they may have to run or to stop."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
-        if uid not in self._by_owner:
-            return
         if uid in self._asked:
             self._asked[uid] = StoredObject(kind, packed(obj))
         tracked = self._registry.get(uid)
@@ -183,7 +188,8 @@ class Children:
 
     def gone(self, uid: str) -> None:
         """An object does not exist any more."""
-        self._rendered_anew(self._renderings.gone(uid))
+        if owner := self._renderings.gone(uid):
+            self._look_again(owner)
         self._forget(uid)
         if uid in self._by_owner:
             self._owner_states.pop(uid, None)
@@ -208,11 +214,6 @@ class Children:
     def _look_again(self, uid: str) -> None:
         """Later: whatever follows is then kept apart from others as always."""
         self._inbox.put(LookAgain(uid))
-
-    def _rendered_anew(self, owner: str) -> None:
-        """What the pods of an owner are read from has changed, or is gone."""
-        if owner:
-            self._look_again(owner)
 
     def _look_again_at_children(self, uid: str) -> None:
         for child in self._by_owner.get(uid, ()):

@@ -68,7 +68,8 @@ class PodWaiter:
         self._client = client
         self._inbox = inbox
         self._waiting: dict[str, _Wait] = {}
-        self._counting: dict[str, _Wait] = {}
+        self.counting: dict[str, _Wait] = {}
+        """Those whose pods are counted, by uid."""
         self._added = asyncio.Event()
         self._numbers = count(1)
 
@@ -86,17 +87,17 @@ class PodWaiter:
 
     def count(self, uid: str, namespace: str, *, label: str) -> None:
         """Count its pods until `count_no_more`; may be asked again."""
-        if uid not in self._counting:
+        if uid not in self.counting:
             now = asyncio.get_running_loop().time()
-            self._counting[uid] = _Wait(uid, namespace, label, 0, 0, now, counts=True)
+            self.counting[uid] = _Wait(uid, namespace, label, 0, 0, now, counts=True)
             self._added.set()
 
     def count_no_more(self, uid: str) -> None:
         """What its pods were counted for is done, or does not matter any more."""
-        self._counting.pop(uid, None)
+        self.counting.pop(uid, None)
 
     def _all(self) -> list[_Wait]:
-        return [*self._waiting.values(), *self._counting.values()]
+        return [*self._waiting.values(), *self.counting.values()]
 
     async def run(self) -> None:
         """Look again and again, for ever."""
@@ -137,7 +138,7 @@ class PodWaiter:
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
         for wait in waits:
             if wait.counts:
-                if wait.found is not None and self._counting.get(wait.uid) is wait:
+                if wait.found is not None and self.counting.get(wait.uid) is wait:
                     # Its controller may not have come to the rest of them at the first look: the most of both counts.
                     self._inbox.put(PodsCounted(wait.uid, wait.found | alive[wait.uid]))
                 wait.found = alive[wait.uid]

@@ -72,6 +72,7 @@ class Reconciler:
 
     def _apply(self, change: WorkloadChange, deadline: float | None) -> None:
         tracked = change.tracked
+        uid = tracked.record.workload.uid
         self.state.apply(change)
         if tracked.deadline != deadline:
             self.deadlines.note(tracked)
@@ -81,6 +82,6 @@ class Reconciler:
             self.wait_for_pods(tracked)
         if tracked.surplus and tracked.seen is not None and not change.is_over:
             label = tracked.seen.kind.pods_label
-            self._pod_waiter.count(tracked.uid, tracked.record.workload.namespace, label=label)
-        else:
-            self._pod_waiter.count_no_more(tracked.uid)
+            self._pod_waiter.count(uid, tracked.record.workload.namespace, label=label)
+        elif uid in self._pod_waiter.counting:
+            self._pod_waiter.count_no_more(uid)

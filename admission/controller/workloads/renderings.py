@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from admission.controller.state.tracked import StoredObject
     from admission.kinds.base import Kind, Object
+    from admission.kinds.children import Claim
     from admission.kinds.registry import Kinds
 
 
@@ -36,18 +37,20 @@ class _Rendering(NamedTuple):
 class Renderings:
     """The children that others are read from, as they were last seen, by the uid of their owner."""
 
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
+    def __init__(self) -> None:
         self._of_owner: dict[str, _Rendering] = {}
         self._owners: dict[str, str] = {}
         """By the uid of the child."""
 
-    def note(self, kind: Kind, obj: Object) -> str:
-        """The uid of the owner that has to be looked at again, now that this object is as it is; empty: none."""
-        owner = rendered_owner(kind, obj, self._kinds)
-        if not owner:
-            return self.gone(obj["metadata"]["uid"])
+    def note(self, kind: Kind, obj: Object, claimed: Claim | None) -> str:
+        """The uid of the owner that has to be looked at again, now that this object is as it is; empty: none.
+
+        `claimed`: the owner that it claims.
+        """
         metadata = obj["metadata"]
+        owner = "" if claimed is None else rendered_owner(kind, obj, claimed)
+        if not owner:
+            return self.gone(metadata["uid"]) if metadata["uid"] in self._owners else ""
         content = {"generation": metadata.get("generation"), "spec": obj.get("spec")}
         rendering = _Rendering(metadata["uid"], bytes(orjson.dumps(content)))
         if self._of_owner.get(owner) == rendering:
@@ -64,10 +67,8 @@ class Renderings:
             return owner
         return ""
 
-    def complete(self, kind: Kind, obj: Object) -> Object:
-        """An object with what its pods are read from."""
-        if kind.rendered_by is None:
-            return obj
+    def complete(self, obj: Object) -> Object:
+        """An object whose pods are read from a child, with what they are read from."""
         rendering = self._of_owner.get(obj["metadata"]["uid"])
         without = {key: value for key, value in obj.items() if key != RENDERED}
         return without if rendering is None else {**without, RENDERED: orjson.loads(rendering.raw)}
