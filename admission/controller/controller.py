@@ -341,7 +341,8 @@ class Controller:
         if self.auditor.doubts:
             self.auditor.doubts = False
             await self._begin_anew()
-        await self._take_in_orders()
+        if not self._orders_taken.is_set():
+            await self._take_in_orders()
         self._leader.dispatcher.messages(self.inbox.take())
         self._leader.reconciler.pass_time()
         self._leader.requests.release_stopped()
@@ -390,8 +391,6 @@ class Controller:
 
     async def _take_in_orders(self) -> None:
         """What others have written since the last look: before the Jobs that were submitted after it."""
-        if self._orders_taken.is_set():
-            return
         # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
         revision = self._store.revisions.newest_order
         self._leader.dispatcher.versions(await self._store.queues.changes_since(self._revision))

@@ -222,25 +222,17 @@ class Cycle:
             ignore_undeclared=self._ignore_undeclared,
         )
 
-        full = Assignment()
-
-        def attempt(counts: Sequence[int] | None) -> tuple[Assignment, list[Target]] | None:
-            nonlocal full
+        def attempt(counts: Sequence[int]) -> tuple[Assignment, list[Target]] | None:
             assignment = assigner.assign(counts)
-            if counts is None:
-                full = assignment
-            if assignment.mode is Mode.FIT:
-                return assignment, []
-            if assignment.mode is Mode.PREEMPT:
-                targets = search.targets(assignment)
-                if targets:
-                    return assignment, targets
-            return None
+            targets = search.targets(assignment) if assignment.mode is Mode.PREEMPT else []
+            return (assignment, targets) if targets or assignment.mode is Mode.FIT else None
 
-        found = attempt(None)
-        if found is None and entry.item.shape.partial:
+        full = assigner.assign(None)
+        targets = search.targets(full) if full.mode is Mode.PREEMPT else []
+        found = None
+        if entry.item.shape.partial and not targets and full.mode is not Mode.FIT:
             found = largest_that_fits(entry.item.shape.pod_sets, attempt)
-        entry.assignment, entry.targets = found or (full, [])
+        entry.assignment, entry.targets = found or (full, targets)
         entry.progress = Progress(entry.assignment.tried(), entry.queue.generation, self._number)
 
     def _decide(self, entry: Entry) -> None:
@@ -287,6 +279,8 @@ class Cycle:
     def _fits_without(self, entry: Entry) -> bool:
         """Whether it fits once the victims of this cycle and its own are gone."""
         gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
+        if not gone:
+            return fits(entry.node, entry.assignment.usage)
         with self._without(gone.values()):
             return fits(entry.node, entry.assignment.usage)  # and its place in the topology, once there is one
 

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.fair_standby import Contender
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
-    from admission.engine.pending_item import Item
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyConfig, PolicyEvent
     from admission.engine.remedies import Remedy
     from admission.model.queues import LocalQueueSpec
@@ -70,10 +68,11 @@ class Engine:
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
         self._registry = Registry(self._policy.policies, self._policy.accounting)
-        self._find = classical
+        find = classical
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
-            self._find = partial(fair, strategies=strategies)
+            find = partial(fair, strategies=strategies)
+        self._search = partial(Search, find)
         self._review = Review(self._registry, ignore_undeclared=self._policy.ignore_undeclared)
         self._preemptions = Preemptions(self._registry.items, self._registry.held)
         self._cycle = 0
@@ -156,9 +155,6 @@ class Engine:
     def _moving(self) -> bool:
         """Whether another cycle could decide more."""
         return any(domain.dirty for domain in self._registry.forest.domains.values())
-
-    def _search(self, domain: Domain, queue: ClusterQueue, item: Item, excluded: Mapping[str, object]) -> Search:
-        return Search(self._find, domain, queue, item, excluded)
 
     def settle(self, now: float, limit: int = 1000, *, until_admitted: bool = False) -> Decisions:
         """Run cycles until nothing changes, at most `limit`, or `until_admitted` a workload; all their decisions.

@@ -49,12 +49,11 @@ class Committer:
         `known`: the revision up to which what others write was taken in. Raises StaleEpoch, DatabaseUnavailable,
         DatabaseUnusable, and Unwritable if nothing was written; then it is not known what the database has.
         """
-        now = time.monotonic()
-        due_in = 0.0 if batch.urgent else self.batching.committed_at + REASONS_INTERVAL - now
-        if batch.empty:
-            return None
-        if due_in > 0:
-            return due_in
+        if not batch.urgent:
+            if batch.empty:
+                return None
+            if (due_in := self.batching.committed_at + REASONS_INTERVAL - time.monotonic()) > 0:
+                return due_in
         changes = replace(batch.take(), known=known)
         began = time.perf_counter()
         try:
