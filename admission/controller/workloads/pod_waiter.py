@@ -34,7 +34,12 @@ PAUSE = (0.5, 10.0)
 """Seconds between two looks at a workload's pods: the first, doubling up to the second."""
 
 LOOKS = 3
-"""How many looks in a row must find nothing where the controller of the pods may not have come to making them yet."""
+"""How many looks in a row must find nothing where the controller of the pods may not have come to making them yet.
+
+They take 1.5 s. The Job controller makes pods some 50 ms after a start; but in a burst its five workers share twenty
+requests a second, by default, and one that has read a Job while that ran may make its first pod a second after it was
+suspended again. An empty status does not tell that nobody looks at the Job: it is as empty while that waits there.
+"""
 
 ENDED = frozenset({"Succeeded", "Failed"})
 
