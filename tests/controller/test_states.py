@@ -142,6 +142,10 @@ class _Deciding:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def standstill(self) -> str:
+        """Asked for before there is a controller, to be called later."""
+        return str(self._world.controller.standstill())
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world.controller, name)
 
