@@ -35,8 +35,8 @@ POD_SETS: Final = "sluice.dev/pod-group-pod-sets"
 POD_SET: Final = "sluice.dev/pod-set-name"
 """The label that says in which of its group's pod sets a pod is."""
 MOST_PODS: Final = 99_999
-_MOST_POD_SETS: Final = 32
-_LONGEST_NAME: Final = 32
+MOST_POD_SETS: Final = 32
+LONGEST_NAME: Final = 32
 """Characters: less than what is computed for pods of groups that declare nothing has."""
 _FIELDS: Final = {"name": str, "count": int, "requests": dict, "nodeSelector": dict, "tolerations": list}
 _TOLERATION: Final = ("key", "operator", "value", "effect")
@@ -79,8 +79,8 @@ def declared_pod_sets(pod: Object) -> tuple[DeclaredPodSet, ...]:
         items = orjson.loads(pod["metadata"]["annotations"][POD_SETS])
     except orjson.JSONDecodeError as error:
         raise Misconfigured(f"{where}: is no JSON: {error}") from error
-    if not isinstance(items, list) or not 0 < len(items) <= _MOST_POD_SETS:
-        raise Misconfigured(f"{where}: must be a list of 1 to {_MOST_POD_SETS} pod sets with name, count and requests")
+    if not isinstance(items, list) or not 0 < len(items) <= MOST_POD_SETS:
+        raise Misconfigured(f"{where}: must be a list of 1 to {MOST_POD_SETS} pod sets with name, count and requests")
     found = tuple(_declared(item, f"{where}[{number}]") for number, item in enumerate(items))
     if len({each.name for each in found}) < len(found):
         raise Misconfigured(f"{where}: two pod sets have the same name")
@@ -98,9 +98,9 @@ def _declared(item: Any, where: str) -> DeclaredPodSet:
         if not isinstance(value, _FIELDS[key]) or isinstance(value, bool):
             raise Misconfigured(f"{where}.{key}: has the wrong type")
     name, count = item.get("name", ""), item.get("count", 0)
-    if not names.is_dns_label(name) or len(name) > _LONGEST_NAME:
+    if not names.is_dns_label(name) or len(name) > LONGEST_NAME:
         raise Misconfigured(
-            f'{where}.name: must be lower-case letters, digits and "-", {_LONGEST_NAME} characters at most'
+            f'{where}.name: must be lower-case letters, digits and "-", {LONGEST_NAME} characters at most'
         )
     if not 0 < count <= MOST_PODS:
         raise Misconfigured(f"{where}.count: must be a number of pods from 1 to {MOST_PODS}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from admission.kinds.base import HOLD, POD, QUEUE_NAME, SUBMITTED_BY, KindStatus, Object
 from admission.kinds.common import NOTHING
 from admission.kinds.grouping import FAST, TOTAL, group_of
-from admission.kinds.patches import additions, pointer
+from admission.kinds.patches import additions, merged, pointer
 from admission.kinds.requests import check_resources
 from admission.kinds.unchanged import UnchangedKind
 from admission.model.errors import Misconfigured
@@ -79,6 +79,13 @@ class GroupedKind(UnchangedKind):
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
         """(field path, message) of what keeps its pods from being queued as a whole."""
 
+    def said_of_pods(self, obj: Object) -> list[Object]:
+        """For each of its templates the labels and annotations that say which pods there will be (`declared_pods`).
+
+        Empty where all pods of a group are made at once.
+        """
+        return []
+
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Never."""
         return False
@@ -122,7 +129,12 @@ class GroupedKind(UnchangedKind):
         }
         if self.starts_by_the_first(obj):
             marks["annotations"][FAST[0]] = "true"
-        return [patch for each in self.group_templates(obj) for patch in _marked(each, marks)]
+        said = self.said_of_pods(obj)
+        return [
+            patch
+            for number, each in enumerate(self.group_templates(obj))
+            for patch in _marked(each, merged(marks, said[number]) if said else marks)
+        ]
 
     def is_gated(self, obj: Object) -> bool:
         """Whether its templates have what `gate` writes."""

@@ -9,9 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import orjson
+
 from admission.kinds.base import Object, Outcome
+from admission.kinds.declared_pods import LONGEST_NAME, MOST_POD_SETS, POD_SET, POD_SETS
 from admission.kinds.grouped import GroupedKind, GroupTemplate
+from admission.kinds.limits import NamespaceContext
+from admission.kinds.requests import pod_requests
 from admission.model import names
+from admission.model.errors import Misconfigured
+from admission.model.quantity import format_amount
 from admission.model.text import clean
 
 if TYPE_CHECKING:
@@ -52,8 +59,23 @@ class VolcanoJobKind(GroupedKind):
         return sum(task.get("replicas", 1) for task in _tasks(obj))
 
     def starts_by_the_first(self, obj: Object) -> bool:
-        """It does not: tasks that depend on others are refused."""
+        """It does not: where tasks depend on others, its pods say which ones there will be."""
         return False
+
+    def said_of_pods(self, obj: Object) -> list[Object]:
+        """Where tasks depend on others: a pod set for each task, whose pods may come when others run."""
+        tasks = _tasks(obj)
+        if not any(map(_waits_for_others, tasks)):
+            return []
+        try:
+            pod_sets = [_declared(task, number) for number, task in enumerate(tasks)]
+        except Misconfigured:
+            return []  # the Job is refused, and told so, by its faults
+        declaration = orjson.dumps([each for each in pod_sets if each["count"]]).decode()
+        return [
+            {"labels": {POD_SET: each["name"]}, "annotations": {POD_SETS: declaration}} if each["count"] else {}
+            for each in pod_sets
+        ]
 
     def owner_of(self, group: str) -> str:
         """Of the same name."""
@@ -77,10 +99,15 @@ class VolcanoJobKind(GroupedKind):
         queue = obj["spec"].get("queue")
         if queue and not names.is_dns_subdomain(queue):
             yield "spec.queue", 'is no name: use lower-case letters, digits, "-" and "."'
-        for number, task in enumerate(_tasks(obj)):
-            if task.get("dependsOn"):
-                told = "tasks that start one after another cannot be queued as a whole: leave it out"
-                yield f"spec.tasks[{number}].dependsOn", told
+        tasks = _tasks(obj)
+        waiting = [number for number, task in enumerate(tasks) if _waits_for_others(task)]
+        if waiting and len(tasks) > MOST_POD_SETS:
+            told = f"in a Job of more than {MOST_POD_SETS} tasks none can wait for others: their quota is said by task"
+            yield f"spec.tasks[{waiting[0]}].dependsOn", told
+        for number, task in enumerate(tasks) if waiting else ():
+            if ((task.get("template") or {}).get("spec") or {}).get("runtimeClassName"):
+                told = "must not be set where tasks depend on others: what it adds to pods that come later is not known"
+                yield f"spec.tasks[{number}].template.spec.runtimeClassName", told
         if not 0 < self.pods_of_a_group(obj) < 100_000:
             yield "spec.tasks", "must ask for 1 to 99999 pods: they are queued as a whole"
 
@@ -88,3 +115,26 @@ class VolcanoJobKind(GroupedKind):
 def _tasks(obj: Object) -> list[Object]:
     tasks: list[Object] = obj["spec"].get("tasks") or []
     return tasks
+
+
+def _waits_for_others(task: Object) -> bool:
+    return bool((task.get("dependsOn") or {}).get("name"))
+
+
+def _declared(task: Object, number: int) -> Object:
+    """As a group declares the pods that it will have."""
+    name, spec = task.get("name") or "", (task.get("template") or {}).get("spec") or {}
+    requests = pod_requests(spec, NamespaceContext(), path="")
+    tolerations = [
+        {key: each[key] for key in ("key", "operator", "value", "effect") if each.get(key)}
+        for each in spec.get("tolerations") or ()
+    ]
+    found = {
+        # Volcano lets names be longer than those of pod sets.
+        "name": name if names.is_dns_label(name) and len(name) <= LONGEST_NAME else f"task-{number}",
+        "count": task.get("replicas", 1),
+        "requests": {resource: format_amount(resource, amount) for resource, amount in requests.items()},
+        "nodeSelector": dict(spec.get("nodeSelector") or {}),
+        "tolerations": tolerations,
+    }
+    return {key: value for key, value in found.items() if value or key in ("name", "count", "requests")}

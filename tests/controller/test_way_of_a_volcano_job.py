@@ -233,8 +233,59 @@ async def test_on_hold_by_a_label_of_the_job(cluster):
     await pods_until(cluster.user, "team-a", running(2))
 
 
-async def test_what_cannot_be_queued_as_a_whole_is_refused(cluster):
+def one_after_the_other():
+    """The second worker starts when the first runs."""
     obj = train()
-    obj["spec"]["tasks"][1]["dependsOn"] = {"name": ["train-0"]}
-    with pytest.raises(ApiError, match=r"spec.tasks\[1\].dependsOn: tasks that start one after another"):
+    obj["spec"]["tasks"][1]["dependsOn"] = {"name": [obj["spec"]["tasks"][0]["name"]]}
+    return obj
+
+
+async def test_tasks_that_depend_on_others_start_into_quota_that_is_reserved_for_all(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await submit(cluster, one_after_the_other())
+    await pods_until(cluster.user, "team-a", running(0, 1))
+    waiting = await cluster.record(DDP, "pending", reason="Suspended")
+    assert [(each.name, each.count, each.requests) for each in waiting.workload.pod_sets] == [
+        ("train-0", 1, {"cpu": 2000}),
+        ("train-1", 1, {"cpu": 2000}),
+    ]
+    await cluster.apply(cluster_queue())
+    # Of another pod, which would fit beside the first, nothing may start.
+    await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
+    await pods_until(cluster.user, "team-a", running(2, 1))
+    assert cpus(await cluster.record(DDP, "admitted")) == 4000
+    await cluster.record("other", "pending", reason="WaitingForQuota")
+
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await cluster.record(DDP, "pending", reason="Suspended")
+    await pods_until(cluster.user, "team-a", running(0, 2))
+    await cluster.apply(cluster_queue())
+    await pods_until(cluster.user, "team-a", running(2, 1))
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    await end_pods(cluster, "Succeeded")
+    await phase(cluster, "Completed")
+    assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
+    await cluster.record("other", "admitted")
+
+
+async def test_a_task_that_comes_later_and_asks_for_more_than_was_said_stays_gated(cluster):
+    created = await submit(cluster, one_after_the_other())
+    await pods_until(cluster.user, "team-a", running(2))
+    tasks = created["spec"]["tasks"]
+    later = cluster.user.get("pods", "team-a", f"{DDP}-train-1-0")
+    larger = [tasks[0], {**tasks[1], "template": {**tasks[1]["template"], "spec": {**tasks[1]["template"]["spec"]}}}]
+    larger[1]["template"]["spec"]["containers"] = [
+        {**each, "resources": {"requests": {"cpu": "3"}}} for each in tasks[1]["template"]["spec"]["containers"]
+    ]
+    await cluster.user.patch(JOBS, "team-a", DDP, {"spec": {"tasks": larger}})
+    await cluster.user.delete("pods", "team-a", later["metadata"]["name"], grace=0)
+    await pods_until(cluster.user, "team-a", running(1, 1))
+    assert cpus(await cluster.record(DDP, "admitted")) == 4000
+
+
+async def test_what_is_not_known_of_pods_that_come_later_is_refused(cluster):
+    obj = one_after_the_other()
+    obj["spec"]["tasks"][1]["template"]["spec"]["runtimeClassName"] = "kata"
+    with pytest.raises(ApiError, match=r"spec.tasks\[1\].template.spec.runtimeClassName: must not be set where tasks"):
         await submit(cluster, obj)

@@ -7,6 +7,7 @@ against `maxRetry`. Read in Volcano's `pkg/controllers/job` and `pkg/webhooks/ad
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.sandbox.apiserver.errors import ApiError
@@ -14,6 +15,8 @@ from admission.sandbox.controllers.base import Controller, controller_of, is_ove
 from admission.sandbox.controllers.owners import pod_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
@@ -101,6 +104,8 @@ class VolcanoController(Controller[tuple[str, str]]):
 
     async def _make(self, job: Object, status: Object, present: dict[str, Object]) -> None:
         for task in job["spec"]["tasks"]:
+            if not _may_begin(job, task, present.values()):
+                continue
             for number in range(task.get("replicas", 1)):
                 name = f"{job['metadata']['name']}-{task['name']}-{number}"
                 if name in present:
@@ -157,6 +162,19 @@ def _restarts(job: Object, status: Object, events: list[tuple[str, str]]) -> boo
             if {event, "*"} & {policy.get("event"), *policy.get("events", ())}:
                 return bool(policy["action"] == "RestartJob")
     return False
+
+
+def _may_begin(job: Object, task: Object, pods: Iterable[Object]) -> bool:
+    """Whether the tasks that it `dependsOn` run, or have ended well: all of them, or `iteration: any`."""
+    depends = task.get("dependsOn") or {}
+    running = Counter(
+        pod["metadata"]["annotations"]["volcano.sh/task-spec"]
+        for pod in pods
+        if pod.get("status", {}).get("phase") in ("Running", "Succeeded")
+    )
+    least = {each["name"]: each.get("minAvailable", each.get("replicas", 1)) for each in job["spec"]["tasks"]}
+    begun = [running[name] >= least.get(name, 0) for name in depends.get("name") or ()]
+    return not begun or (any(begun) if depends.get("iteration") == "any" else all(begun))
 
 
 def _minimum(job: Object) -> int:
