@@ -277,5 +277,8 @@ class Sluice:
             return ""
         if status != 503 and not aggregated:
             raise BadAnswer(f"what answers at {self.where} is no Sluice (/readyz: {status})")
+        if status == 404:
+            way = "if it is not to be, set SLUICE_SERVER and SLUICE_TOKEN to talk to Sluice itself"
+            return f"no APIService v1.sluice.dev is registered at {self.where}; {way}"
         failed = [line.removeprefix("[-]") for line in text.splitlines() if line.startswith("[-]")]
         return "; ".join(failed) or f"not ready ({status})"

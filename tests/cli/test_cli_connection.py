@@ -182,3 +182,14 @@ async def test_something_else_that_answers_is_no_sluice(sluice, status):
     assert done.exit_code == 1
     assert done.stderr.startswith(f"error: what answers at {url}")
     assert "is no Sluice" in done.stderr
+
+
+async def test_a_cluster_in_which_no_sluice_is_registered_is_said(tmp_path):
+    """Who runs `serve` beside a cluster, and has no token in this shell, is led there by his kubeconfig."""
+    async with listening(web.Application(), "127.0.0.1", 0) as url:
+        file = kubeconfig(tmp_path / "config", url, token=TOKEN)
+        manifest = "apiVersion: sluice.dev/v1\nkind: Cohort\nmetadata: {name: a}\n"
+        done = await Sluice({"KUBECONFIG": str(file)})("apply", "-f", "-", "--wait", "0", stdin=manifest)
+    assert done.exit_code == 1
+    assert f"no APIService v1.sluice.dev is registered at {url}" in done.stderr
+    assert "set SLUICE_SERVER and SLUICE_TOKEN to talk to Sluice itself" in done.stderr
