@@ -60,10 +60,20 @@ _GANG = _move(
 _GANG_SIZE = _move(
     "gang_size", way=_one("plugins", "native"), name=_one("gc", "gd"), total=_one(1, 2, 3, 0, -1, "x", None)
 )
+_CHANGES = ("resize", "resize", "rename", "add", "enlarge", "reverse")
+_START_AND_CHANGE = _move(
+    "start_and_change",
+    kind=_one("rayclusters", "rayclusters", "trainingruns", "statefulsets"),
+    name=_one(*_NAMES),
+    stop=_one("20", "never"),
+    what=_one(*_CHANGES),
+    numbers=st.lists(st.integers(0, 4), min_size=2, max_size=3),
+)
 
 WITH_KINDS = [
     *[_CREATE] * 8,
     *[_RESIZE] * 6,
+    *[_START_AND_CHANGE] * 3,
     *[_move("rework", **_WHICH, what=_one("rename", "add", "enlarge", "reverse"), pods=st.integers(1, 4))] * 3,
     *[_move("note_whole", **_WHICH, changes=st.lists(_of_metadata(), min_size=1, max_size=2))] * 3,
     _move("flip_whole", **_WHICH, times=st.integers(1, 3)),

@@ -104,6 +104,20 @@ class KindPlayers:
                 _enlarge(groups[0].get("template") or groups[0]["generictemplate"], pods)
         await self._patch(user, kind, found, _nested(path, groups))
 
+    async def start_and_change(self, user: str, kind: str, name: str, stop: str, what: str, numbers: list[int]) -> None:
+        """Create it, and change it as soon as it runs; its pods take their time to end."""
+        await self.whole(user, kind, name, "main", stop, [2, 1], settle=False)
+        for _ in range(6):
+            if any(each["metadata"]["name"].startswith(_named(kind, name)) for each in self._running(user)):
+                break
+            await asyncio.sleep(0.25)
+        if what != "resize":
+            await self.rework(user, kind, name, what, max(numbers))
+            return
+        for number in numbers:
+            await self.resize(user, kind, name, 0, [number])
+            await asyncio.sleep(0.2)
+
     async def note_whole(self, user: str, kind: str, name: str, changes: list[Object]) -> None:
         if (found := self._found(user, kind, name)) is not None:
             body: Object = {}
@@ -162,6 +176,10 @@ class KindPlayers:
 
     def _found(self, user: str, kind: str, name: str) -> Object | None:
         return self._world.local.get(KINDS[kind].plural, NAMESPACES[user], _named(kind, name))
+
+    def _running(self, user: str) -> list[Object]:
+        pods = self._world.local.list("pods", NAMESPACES[user])
+        return [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
 
     def _note(self, kind: str, obj: Object, written: WrittenWhole) -> None:
         self.wholes[obj["metadata"]["uid"]] = written
