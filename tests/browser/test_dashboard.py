@@ -146,6 +146,8 @@ async def test_a_change_of_quota_is_previewed_needs_a_reason_and_can_be_taken_ba
     await expect(dialog).to_contain_text("Change an amount")
     await nominal.fill("many")
     await expect(dialog).to_contain_text("give an amount such as 16")
+    await nominal.fill("16")
+    await expect(dialog).to_contain_text("Cohort company: ")  # which has more in use than is left to it
     await nominal.fill("48")
     await expect(dialog).to_contain_text("would be admitted")
     await expect(apply).to_be_disabled()

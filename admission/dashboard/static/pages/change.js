@@ -18,7 +18,7 @@ function Impact({ impact }) {
     <${Group} tone="bad" title=${`${plural(counts.impossible, "workload")} could never run any more`} number=${counts.impossible} items=${impossible} />
     <${Group} tone="ok" title=${`${plural(counts.admitted, "workload")} would be admitted`} number=${counts.admitted} items=${admitted} />
     ${overQuota?.length > 0 && html`<p><${Badge} tone="warn">Over quota<//> More is in use than the new quota allows:</p>
-      <ul class="bullets">${overQuota.map((over) => html`<li key=${JSON.stringify(over)}>${over.kind} <bdi>${over.name}</bdi>: ${over.by} of ${resourceName(over.resource)} in flavor ${over.flavor}</li>`)}</ul>`}
+      <ul class="bullets">${overQuota.map((over) => html`<li key=${JSON.stringify(over)}>${over.clusterQueue ? "ClusterQueue" : "Cohort"} <bdi>${over.clusterQueue || over.cohort}</bdi>: ${over.by} of ${resourceName(over.resource)} in flavor ${over.flavor}</li>`)}</ul>`}
   </div>`;
 }
 
