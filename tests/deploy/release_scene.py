@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 VALUES: Object = {
-    "replicas": 3,
     "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
     "config": {"logFormat": "json", "leaseDuration": 5, "renewDeadline": 3, "retryPeriod": 0.5},
 }
-"""Of the chart. The Lease is short, so that a killed leader is followed soon."""
+"""Of the chart, beside how many replicas there are. The Lease is short: a killed leader is followed soon."""
 
 CERTIFICATES = "sluice-webhook-certificates"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -156,6 +155,7 @@ class Scene:
     first_chart: Path
     """Of the release that is installed first; the one after it has the chart of here."""
     say: Callable[[str], object]
+    replicas: int
     began: float = field(default_factory=time.monotonic)
 
     def tell(self, what: str) -> None:
@@ -251,6 +251,7 @@ async def opened(
     first_chart: Path,
     database_url: str,
     pause: float,
+    replicas: int,
     say: Callable[[str], object],
 ) -> AsyncIterator[Scene]:
     """A cluster with nodes, and the Secret with the database's URL; nothing is installed yet."""
@@ -265,18 +266,18 @@ async def opened(
         await admin.create("secrets", NAMESPACE, {"metadata": {"name": "sluice-database"}, "data": data})
         sandbox.write_kubeconfig(folder / "kubeconfig")
         async with Node(sandbox, folder / "pods", images) as node:
-            yield Scene(sandbox, node, Load(sandbox, pause), folder, first_chart, say)
+            yield Scene(sandbox, node, Load(sandbox, pause), folder, first_chart, say, replicas)
 
 
 async def install(scene: Scene) -> None:
     """As docs/install.md has it."""
-    await scene.helm("install", VALUES)
+    await scene.helm("install", VALUES | {"replicas": scene.replicas})
     await scene.node.roll_out()
     await scene.kubectl("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=5m")
     (scene.folder / "queues.yaml").write_text(QUEUES)
     await scene.kubectl("apply", f"--filename={scene.folder / 'queues.yaml'}")
-    assert (len(scene.node.of("serve")), len(scene.node.of("webhook"))) == (3, 2)
-    scene.tell("installed, three replicas and two gates are ready, and there are queues")
+    assert (len(scene.node.of("serve")), len(scene.node.of("webhook"))) == (scene.replicas, 2)
+    scene.tell(f"installed, {scene.replicas} replicas and two gates are ready, and there are queues")
 
 
 async def rotate_and_kill(scene: Scene) -> None:
@@ -296,7 +297,7 @@ async def upgrade(scene: Scene) -> None:
     """With an authority that ends within a year: the first new replica adds another one."""
     await scene.age("ca.crt", days_left=300)
     assert scene.trusted() == 1
-    await scene.helm("upgrade", VALUES | {"image": {"tag": "after"}})
+    await scene.helm("upgrade", VALUES | {"replicas": scene.replicas, "image": {"tag": "after"}})
     await scene.node.roll_out()
     while scene.trusted() != 2:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -358,6 +359,7 @@ async def play(
     schema: str,
     first_chart: Path = CHART,
     rounds: int = 1,
+    replicas: int = 3,
     pause: float = 0.1,
     say: Callable[[str], object] = print,
 ) -> None:
@@ -366,8 +368,9 @@ async def play(
     `schema` and `first_chart` are those of the first; `rounds`: how often the leader is killed and a certificate
     rotated.
     """
-    opening = opened(folder, trees, first_chart=first_chart, database_url=database_url, pause=pause, say=say)
-    async with opening as scene:
+    async with opened(
+        folder, trees, first_chart=first_chart, database_url=database_url, pause=pause, replicas=replicas, say=say
+    ) as scene:
         before = everything(scene.sandbox)
         await install(scene)
         async with scene.load.running():

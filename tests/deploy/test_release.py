@@ -29,7 +29,8 @@ async def test_a_release_is_installed_rotated_killed_upgraded_rolled_back_and_re
     name = f"release_{secrets.token_hex(6)}"
     await _execute(postgresql, f"CREATE DATABASE {name}")
     try:
-        await play(tmp_path, trees, database_url=postgresql.url(name), schema=SCHEMA_VERSION)
+        # One that leads and one that follows: each further replica is four more processes to start.
+        await play(tmp_path, trees, database_url=postgresql.url(name), schema=SCHEMA_VERSION, replicas=2)
     finally:
         await _execute(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
 
