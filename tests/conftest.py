@@ -69,6 +69,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 10, 50)  # most of what a sandbox or a store makes lasts as long as the test
         gc.enable()
 
 
