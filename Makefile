@@ -12,7 +12,7 @@ help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
 	@echo 'make test     run all tests          make lint   ruff, mypy, import-linter'
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
-	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000")'
+	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000", or "--kinds 100")'
 	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
 	@echo 'make release-scene  a release from its installation to its end, under load, with the processes of its pods (ARGS="--rounds 20")'
 	@echo 'make docs     the documentation as a static site, in dist/site'

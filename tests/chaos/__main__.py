@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from admission.cli.demo.children import cancel_on_signals
+from tests.chaos.kinds import plan_of_kinds
 from tests.chaos.schedule import Fault
 from tests.chaos.storm import plan_of, storm
 from tests.postgresql_server import running_postgresql
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.chaos.storm import Outcome
+    from tests.postgresql_server import PostgreSQL
 
 PER_THOUSAND = {
     Fault.KILL_LEADER: 3,
@@ -31,20 +33,25 @@ PER_THOUSAND = {
     Fault.STEP_CLOCK: 2,
     Fault.CHANGE_QUOTA: 4,
     Fault.HOLD: 4,
+    Fault.DRAIN: 2,
 }
-"""Strikes for each thousand Jobs."""
+"""Strikes for each thousand Jobs or other objects."""
+OF_SEVERAL = (Fault.KILL_FOLLOWER, Fault.FREEZE_LEADER, Fault.KILL_DATABASE, Fault.CUT_DATABASE)
+"""What cannot be done to one replica on SQLite."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--kinds", type=int, help="instead of Jobs alone, so many objects of each of six kinds")
+    parser.add_argument("--sqlite", action="store_true", help="one replica on SQLite, whose database is never down")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--speed", type=float, default=120.0, help="how much faster than time the sandbox runs")
     parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to have the same storm again")
     parser.add_argument("--folder", type=Path, help="where logs are left; by default nothing is")
     arguments = parser.parse_args()
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}: again with --seed {seed} --jobs {arguments.jobs}", flush=True)
+    print(f"seed {seed}: again with --seed {seed} {_size(arguments)}", flush=True)
     outcome = asyncio.run(_run(seed, arguments))
     print()
     for what, figure in outcome.figures:
@@ -57,22 +64,41 @@ def main() -> int:
     return 1 if outcome.broken else 0
 
 
+def _size(arguments: argparse.Namespace) -> str:
+    given = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
+    return f"{given}{' --sqlite' if arguments.sqlite else ''}"
+
+
 async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
     cancel_on_signals()
-    counts = {fault: max(1, count * arguments.jobs // 1000) for fault, count in PER_THOUSAND.items()}
-    with _folder(arguments.folder) as folder, running_postgresql() as server:
-        await asyncio.to_thread(server.execute, "CREATE DATABASE chaos")
+    of_kinds, speed = arguments.kinds is not None, arguments.speed
+    plan = plan_of_kinds(arguments.kinds, speed=speed) if of_kinds else plan_of(arguments.jobs, speed=speed)
+    counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in PER_THOUSAND.items()}
+    if arguments.sqlite:
+        counts |= dict.fromkeys(OF_SEVERAL, 0)
+    with _folder(arguments.folder) as folder, _database(folder, sqlite=arguments.sqlite) as (url, server):
+        if server is not None:
+            await asyncio.to_thread(server.execute, "CREATE DATABASE chaos")
         return await storm(
-            plan_of(arguments.jobs, speed=arguments.speed),
+            plan,
             seed=seed,
             counts=counts,
-            replicas=arguments.replicas,
+            replicas=1 if arguments.sqlite else arguments.replicas,
             folder=folder,
-            database_url=server.url("chaos"),
+            database_url=url,
             server=server,
             timeouts=2,
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
+
+
+@contextmanager
+def _database(folder: Path, *, sqlite: bool) -> Iterator[tuple[str, PostgreSQL | None]]:
+    if sqlite:
+        yield f"sqlite:///{folder / 'sluice.db'}", None
+        return
+    with running_postgresql() as server:
+        yield server.url("chaos"), server
 
 
 @contextmanager

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from admission.cli.demo.account import Phase
 from admission.cli.demo.plan import queue_documents
+from admission.cluster.errors import NotFound
 from admission.model.errors import ClusterError
 from tests.chaos.fleet import LEASE_SECONDS, Stuck
+from tests.chaos.kinds import PATHS
 from tests.chaos.schedule import Fault, cut_watches
 from tests.chaos.stepped import set_offset
 
@@ -60,6 +62,13 @@ class Hands:
         self._client = client
         self._account = account
         self._plan = account.plan
+        # A group of pods has no object; and what is gone has ended well.
+        self._held_by_label = {
+            f"{job.team}/{job.name}": f"{PATHS[job.kind].format(job.team)}/{job.name}"
+            for job in account.plan.jobs
+            if job.kind != "PodGroup"
+        }
+        self._by_pods = {f"{job.team}/{job.name}" for job in account.plan.jobs if job.kind != "Job"}
         self._faults = faults
         self._server = server
         self._say = say
@@ -77,6 +86,7 @@ class Hands:
             Fault.STEP_CLOCK: self._step_clock,
             Fault.CHANGE_QUOTA: self._change_quota,
             Fault.HOLD: self._hold,
+            Fault.DRAIN: self._drain,
         }
         await doing[strike.fault](strike.draw)
         self.done[strike.fault] += 1
@@ -110,9 +120,9 @@ class Hands:
 
     async def _kill_database(self, draw: float) -> None:
         assert self._server is not None, "only with PostgreSQL"
-        await asyncio.to_thread(self._server.kill)
+        await _in_thread(self._server.kill)
         await asyncio.sleep(2 * draw)
-        await asyncio.to_thread(self._server.start)
+        await _in_thread(self._server.start)
 
     async def _cut_database(self, _: float) -> None:
         assert self._server is not None, "only with PostgreSQL"
@@ -132,17 +142,32 @@ class Hands:
         share = 0.5 + (draw * 1009 % 1) / 2
         nominal = {resource: int(most * share) // 1000 * 1000 for resource, most in team.nominal.items()}
         body = {"spec": {"resourceGroups": _groups(self._plan, replace(team, nominal=nominal))}}
-        path = f"/apis/sluice.dev/v1/clusterqueues/{team.name}"
+        await self._change_queue(team, body)
+
+    async def _drain(self, draw: float) -> None:
+        """All that runs there is evicted, and nothing starts until it is opened again."""
+        team = self._plan.teams[int(draw * len(self._plan.teams))]
+        await self._change_queue(team, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        alive = self._account.live.alive[team.name]
+        try:
+            async with asyncio.timeout(_STOPS):
+                while any(alive.values()):  # noqa: ASYNC110  the sandbox moves it
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise Stuck(f"pods of {team.name}, whose ClusterQueue is drained, are alive {_STOPS:g} s later") from error
+        await self._change_queue(team, {"spec": {"stopPolicy": None}})
+
+    async def _change_queue(self, team: Team, body: dict[str, object]) -> None:
         async with asyncio.timeout(60):
-            while not await self._patched(path, body):  # noqa: ASYNC110  until a replica is up
-                await asyncio.sleep(0.2)
+            while not await self._patched(f"/apis/sluice.dev/v1/clusterqueues/{team.name}", body):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)  # until a replica is up
 
     async def _hold(self, draw: float) -> None:
         """It is stopped, and queues again; one that ends before it is stopped does not count."""
         try:
             async with asyncio.timeout(_STOPS):
                 while not self._account.finished():
-                    running = self._account.running()
+                    running = [key for key in self._account.running() if key in self._held_by_label]
                     if running and await self._stopped(running[int(draw * len(running))]):
                         return
                     await asyncio.sleep(0.05)
@@ -151,7 +176,9 @@ class Hands:
 
     async def _stopped(self, key: str) -> bool:
         await self._label(key, "true")
-        while key in self._account.running():  # noqa: ASYNC110
+        while key in self._account.running():
+            if key in self._by_pods and self._account.wholes.is_idle(key):
+                break  # some of its pods have ended, and the others are still gated: nobody sees it stop
             await asyncio.sleep(0.05)
         stopped = self._account.jobs[key].phase is Phase.WAITING
         await self._label(key, None)
@@ -159,11 +186,12 @@ class Hands:
 
     async def _label(self, key: str, value: str | None) -> None:
         """Its user tries until the webhooks let the change pass."""
-        namespace, name = key.split("/")
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+        path = self._held_by_label[key]
         while True:
             try:
                 await self._client.patch(path, {"metadata": {"labels": {_HOLD: value}}})
+            except NotFound:  # what had no end was deleted meanwhile
+                return
             except ClusterError:
                 await asyncio.sleep(0.2)
             else:
@@ -184,3 +212,13 @@ def _groups(plan: Plan, team: Team) -> object:
         document for document in queue_documents(replace(plan, teams=(team,))) if document["kind"] == "ClusterQueue"
     )
     return queue["spec"]["resourceGroups"]
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Also whoever is cancelled waits for its end: a server that starts just then would outlive the storm."""
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait([doing])
+        raise

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select, text
 
 from admission.api.resources.history import waiting_times
+from admission.cli.demo.wholes import ENDLESS
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions as rows
 from admission.store.database.tables import transitions, workloads
@@ -31,8 +32,13 @@ _OUTCOMES = text("SELECT outcome, count(*) FROM workloads GROUP BY outcome")
 # admission goes on with less are no ends of it.
 _ADMISSIONS = text(
     "SELECT w.namespace, w.name, count(DISTINCT CASE WHEN a.end_reason <> 'Reclaimed' THEN a.to_revision END), "
-    "count(DISTINCT CASE WHEN a.end_reason = 'Succeeded' THEN a.to_revision END) FROM workloads w "
-    "LEFT JOIN admissions a ON a.workload_uid = w.uid GROUP BY w.uid, w.namespace, w.name"
+    "count(DISTINCT CASE WHEN a.end_reason IN ('Succeeded', 'Deleted') THEN a.to_revision END) FROM workloads w "
+    "LEFT JOIN admissions a ON a.workload_uid = w.uid GROUP BY w.namespace, w.name"
+)
+_AT_FIRST = text(
+    "SELECT w.namespace, w.name, sum(a.count) FROM workloads w JOIN admissions a ON a.workload_uid = w.uid "
+    "WHERE a.resource = 'cpu' AND a.from_revision = "
+    "(SELECT min(b.from_revision) FROM admissions b WHERE b.workload_uid = w.uid) GROUP BY w.uid, w.namespace, w.name"
 )
 # By revisions: no clock moves these. Of one workload's part, a row must have ended when the next one begins.
 _OF_ONE = text(
@@ -82,16 +88,23 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
     database = connect(Location.parse(database_url))
     try:
         async with database.read() as connection:
+            endless = {f"{job.team}/{job.name}" for job in plan.jobs if job.kind in ENDLESS}
             unfinished, still_open = await connection.scalar(_UNFINISHED), await connection.scalar(_OPEN)
             overlaps, backwards = await connection.scalar(_OVERLAPS), await connection.scalar(_BACKWARDS)
-            outcomes = dict((await connection.execute(_OUTCOMES)).all())
+            outcomes = Counter(dict((await connection.execute(_OUTCOMES)).all()))
             admissions = {f"{space}/{name}": counts for space, name, *counts in await connection.execute(_ADMISSIONS)}
             most = {(queue, resource): int(amount) for queue, resource, amount in await connection.execute(_MOST_HELD)}
             wrong = [
                 f"{key}: {given} admissions, {ended} of them to its end, {count} starts{await _story(connection, key)}"
                 for key, count in starts.items()
                 for given, ended in [admissions.get(key, (0, 0))]
-                if not 1 <= count <= given or ended != 1
+                if not 1 <= count <= given or ended > 1 or (ended == 0 and key not in endless)
+            ]
+            pods = {f"{job.team}/{job.name}": job.pods for job in plan.jobs}
+            parts = [
+                f"{space}/{name} with {count} pods"
+                for space, name, count in await connection.execute(_AT_FIRST)
+                if count != pods[f"{space}/{name}"]
             ]
             held, wrong_times = await _held(connection)
             contradictory, compared = await _stories(connection)
@@ -114,14 +127,15 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         for key in held.keys() | reported.keys()
         if not math.isclose(held.get(key, 0.0), reported.get(key, 0.0), rel_tol=1e-9, abs_tol=1e-3)
     ]
-    jobs = len(plan.jobs)
+    thing = plan.things.removesuffix("s")
     return (
-        (outcomes == {"Succeeded": jobs}, f"the database knows how each Job ended: {outcomes}"),
+        (_as_planned(outcomes, plan), f"the database knows how each {thing} ended: {dict(outcomes)}"),
         (
             not unfinished and not still_open,
             f"nothing is held any more ({unfinished} unfinished, {still_open} rows open)",
         ),
-        (not wrong, f"each Job was started at most once for each admission, and ended in one {''.join(wrong[:2])}"),
+        (not wrong, f"each {thing} was started at most once for each admission, and ended in one {''.join(wrong[:2])}"),
+        (not parts, f"each was admitted as a whole {parts[:2] or ''}"),
         (
             not overlaps and not backwards,
             f"no admission overlaps another ({overlaps}) or ends before it begins ({backwards})",
@@ -134,6 +148,22 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         (not differing, f"the report gives exactly the sum of all rows {differing[:2] or ''}"),
         (not over, f"committed quota never exceeded what may be, by a query over the ledger {over[:3] or ''}"),
         (not violations, f"nor what was allowed at that revision, by a replay of the ledger {violations[:2] or ''}"),
+    )
+
+
+def _as_planned(outcomes: Mapping[str, int], plan: Plan) -> bool:
+    """Each that has an end has succeeded, all others were deleted.
+
+    What is deleted in the middle of its eviction has ended by that; so has a group of pods that was evicted and
+    submitted again, as another.
+    """
+    endless = sum(job.kind in ENDLESS for job in plan.jobs)
+    deleted, evicted = outcomes["Deleted"], outcomes["Evicted"]
+    return (
+        set(outcomes) <= {"Succeeded", "Deleted", "Evicted"}
+        and outcomes["Succeeded"] == len(plan.jobs) - endless
+        and deleted <= endless <= deleted + evicted
+        and (evicted == 0 or "pod" in plan.kinds)
     )
 
 
@@ -165,16 +195,25 @@ async def _stories(connection: AsyncConnection) -> tuple[list[str], int]:
     for uid, story in stories.items():
         held = parts[uid]
         begun = sum(one.state == "admitted" != before.state for before, one in pairwise(story))
-        if begun != (ended := sum(is_last for _, _, is_last in held)):
+        if begun != (ended := len({to_at for _, to_at, is_last in held if is_last})):
             wrong.append(f"{uid}: {begun} admissions in the story, {ended} in the ledger")
         if any(one.at < before.at for before, one in pairwise(story)):
             continue
         compared += 1
         waited = sum(waiting_times(story, until=math.nan).values())
-        whole, of_ledger = story[-1].at - story[0].at, sum(to_at - from_at for from_at, to_at, _ in held)
+        whole, of_ledger = story[-1].at - story[0].at, _length([(from_at, to_at) for from_at, to_at, _ in held])
         if not abs(waited + of_ledger - whole) <= _TOLERANCE * len(story):
             wrong.append(f"{uid}: {waited:.3f} s of waiting and {of_ledger:.3f} s of admissions in {whole:.3f} s")
     return wrong, compared
+
+
+def _length(spans: list[tuple[float, float]]) -> float:
+    """Seconds in which at least one of these lasted: each pod set may give back quota at a time of its own."""
+    length, reached = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        length += max(end - max(begin, reached), 0.0)
+        reached = max(reached, end)
+    return length
 
 
 async def _held(connection: AsyncConnection) -> tuple[dict[tuple[str, str], float], list[str]]:

@@ -29,6 +29,7 @@ class Fault(StrEnum):
     STEP_CLOCK = "a clock set"
     CHANGE_QUOTA = "quota changed through the API"
     HOLD = "a running Job held by its user, and let go"
+    DRAIN = "a ClusterQueue stopped, drained and opened again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A storm: Jobs through several Sluices while everything fails; at the end the API server and the ledger are asked."""
+"""Jobs, or objects of several kinds, through several Sluices while everything fails; then all sides are asked."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from admission.cli.demo.account import Account, Phase
 from admission.cli.demo.children import alongside
 from admission.cli.demo.closing import Costs, close
-from admission.cli.demo.load import prepare
+from admission.cli.demo.load import operated, prepare
 from admission.cli.demo.observer import Observer
-from admission.cli.demo.plan import job_document, queue_documents, three_teams
+from admission.cli.demo.plan import queue_documents, three_teams
 from admission.cli.demo.stage import SLUICE_USER, running_sandbox
 from admission.cluster.client import Client
 from admission.cluster.errors import AlreadyExists
@@ -26,6 +27,7 @@ from admission.store.store import Store
 from tests.chaos import ledger
 from tests.chaos.fleet import Stuck, running_fleet
 from tests.chaos.hands import Hands
+from tests.chaos.kinds import PATHS, GivenBack, documents, look_after
 from tests.chaos.schedule import rules, schedule
 
 if TYPE_CHECKING:
@@ -95,16 +97,20 @@ async def storm(
     strikes = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
     account = Account(plan)
     async with (
-        running_sandbox(folder, speed=plan.speed) as cluster,
+        running_sandbox(folder, speed=plan.speed, kinds=operated(plan)) as cluster,
         Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
     ):
         await prepare(client, plan)
-        observer = Observer(client, account)
+        observer, given_back = Observer(client, account), GivenBack(client, plan)
         async with (
             alongside(observer.run()),
-            running_fleet(folder, cluster.sluice_kubeconfig, database_url, count=replicas) as fleet,
+            alongside(given_back.run()),
+            running_fleet(
+                folder, cluster.sluice_kubeconfig, database_url, count=replicas, settings=plan.settings
+            ) as fleet,
         ):
             await observer.synced()
+            await given_back.synced()
             await fleet.leader()
             faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
             await client.create("/sandbox/faults", faults)
@@ -126,6 +132,7 @@ async def storm(
     promises = (
         (not stuck, f"the storm came to its end {stuck}"),
         *close(account, Costs({}, 0), elapsed).promises,
+        (not given_back.altered, f"nor was anything else of theirs altered {sorted(given_back.altered)[:2] or ''}"),
         *await ledger.promises(database_url, plan, starts),
         (not fleet.deaths, f"no Sluice ended by itself {fleet.deaths[:2] or ''}"),
     )
@@ -165,18 +172,26 @@ async def _submit(client: Client, plan: Plan, account: Account) -> None:
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(_USERS):
-            users.create_task(_user(client, plan, account, jobs))
+            users.create_task(_user(client, plan, account, jobs, users))
 
 
-async def _user(client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob]) -> None:
-    """Submits Jobs one after the other, each until it is taken: while no webhook answers the API server refuses it."""
+async def _user(
+    client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob], users: asyncio.TaskGroup
+) -> None:
+    """Submits one after the other, each until it is taken: while no webhook answers the API server refuses it."""
     for job in jobs:
         while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  the sandbox moves it
             await asyncio.sleep(0.05)
-        document = job_document(plan, job)
-        if crc32(job.name.encode()) % _ONE_OF == 0:
-            document["metadata"]["labels"]["sluice.dev/priority-class"] = _URGENT["metadata"]["name"]
-        await created(client, f"/apis/batch/v1/namespaces/{job.team}/jobs", document)
+        submit = partial(_create, client, plan, job)
+        await submit()
+        account.submitted(f"{job.team}/{job.name}")
+        users.create_task(look_after(client, account, job, submit))
+
+
+async def _create(client: Client, plan: Plan, job: PlannedJob) -> None:
+    is_urgent = crc32(job.name.encode()) % _ONE_OF == 0
+    for document in documents(plan, job, priority_class=_URGENT["metadata"]["name"] if is_urgent else None):
+        await created(client, PATHS[job.kind].format(job.team), document)
 
 
 async def created(client: Client, collection: str, document: Document) -> None:

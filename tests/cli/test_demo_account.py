@@ -14,6 +14,7 @@ from admission.cli.demo.fair_share import fair_share
 from admission.cli.demo.kinds import of_kinds
 from admission.cli.demo.plan import Plan, PlannedJob, job_document, three_teams
 from admission.cli.demo.terminal import Terminal
+from admission.cli.demo.wholes import ENDLESS
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}]}
@@ -228,9 +229,12 @@ def test_a_set_of_pods_that_ran_in_parts_breaks_the_promise() -> None:
             run.account.pod(f"{job.team}/{pod['metadata']['uid']}", pod)
             if in_parts:
                 run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None)
+        if job.kind in ENDLESS:
+            run.account.wholes.deleted(key)
         for pod in pods:
-            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None)
-    assert run.account.count(Phase.DONE) == 53
+            pod["status"]["phase"] = "Succeeded"
+            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None if job.kind in ENDLESS else pod)
+    assert run.account.count(Phase.DONE) == 54
     assert run.closing()["1 objects never had all their pods at once: statefulsets/statefulsets-03"] is False
 
 
@@ -355,3 +359,27 @@ def test_the_closing_table_names_what_was_broken() -> None:
     assert "0.150 for each Job (3 in all)" in text
     assert "✗ BROKEN: only 0 of 20 Jobs ran" in text
     assert "✓ quota was never exceeded" in text
+
+
+def test_pods_made_anew_after_an_eviction_are_another_start_and_pods_let_run_late_are_none() -> None:
+    run = Run(plan=of_kinds())
+    job = next(job for job in run.plan.jobs if job.kind == "VolcanoJob")
+    key, spec = f"{job.team}/{job.name}", job_document(run.plan, job)["spec"]["template"]["spec"]
+    run.account.submitted(key)
+
+    def see(number: int, phase: str | None) -> None:
+        metadata = {"namespace": job.team, "labels": {"demo.sluice.dev/workload": job.name}, "uid": f"{number}"}
+        pod = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+        run.account.pod(f"{job.team}/{number}", None if phase is None else pod)
+
+    see(0, "Running")
+    see(0, "Succeeded")
+    see(1, "Running")  # which was gated for longer
+    assert (run.account.jobs[key].starts, run.account.evictions) == (1, 0)
+    see(1, None)
+    assert (run.account.jobs[key].starts, run.account.evictions) == (1, 1)
+    for number in range(job.pods):
+        see(number, "Running")
+    for number in range(job.pods):
+        see(number, "Succeeded")
+    assert (run.account.jobs[key].starts, run.account.jobs[key].phase) == (2, Phase.DONE)

@@ -96,11 +96,22 @@ async def guarded(child: Child) -> AsyncIterator[None]:
 
 
 def cancel_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end the current task as Ctrl-C does, so that no child outlives it."""
-    task = asyncio.current_task()
+    """Let SIGTERM and SIGHUP end the current task as Ctrl-C does, so that no child outlives it.
+
+    Once: a second signal, as `timeout` sends it to the whole process group, must not cut short how the children are
+    ended.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
+    ends = task
+
+    def cancel() -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda: None)
+        ends.cancel()
+
     for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, cancel)
 
 
 def free_port() -> int:

@@ -63,7 +63,8 @@ def close(account: Account, costs: Costs, elapsed: float) -> Closing:
         promises=(
             _all_ran(account),
             *_as_often_as_right(account),
-            *([_started_whole(account)] if account.plan.kinds else []),
+            # What is evicted may be so before its last pod was let run.
+            *([_started_whole(account)] if account.plan.kinds and not account.plan.evicts else []),
             _quota_kept(account),
         ),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.manifests import ENDLESS, PATHS, document
+from admission.cli.demo.manifests import PATHS, document
 from admission.cli.demo.plan import node_document
+from admission.cli.demo.wholes import ENDLESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ async def prepare(client: Client, plan: Plan) -> None:
 
 def operated(plan: Plan) -> tuple[str, ...]:
     """The custom resources of a plan."""
-    return tuple(kind for kind in plan.kinds if kind != "pod")
+    return tuple(kind for kind in plan.kinds if "/" in kind)
 
 
 async def submit(client: Client, plan: Plan, account: Account, elapsed: Callable[[], float]) -> None:
@@ -60,4 +61,5 @@ async def _user(
 async def _ended(client: Client, plan: Plan, account: Account, job: PlannedJob) -> None:
     await account.wholes.all_there(job)
     await asyncio.sleep(job.run_seconds / plan.speed)
+    account.wholes.deleted(f"{job.team}/{job.name}")
     await client.delete(f"{PATHS[job.kind].format(job.team)}/{job.name}")

@@ -20,8 +20,6 @@ PATHS: Final = {
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
 }
 """Where objects of each kind are created, by namespace."""
-ENDLESS: Final = frozenset({"RayCluster", "StatefulSet"})
-"""Kinds that run until somebody deletes them."""
 _GROUP: Final = "sluice.dev/pod-group-"
 
 
