@@ -184,7 +184,7 @@ async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox
     code, plan = await sluice("uninstall")
     assert (code, plan.splitlines()[-1]) == (0, "nothing was changed; add --yes")
     assert everything(sandbox).keys() > before.keys()
-    code, output = await sluice("uninstall", "--start-jobs", "--yes")
+    code, output = await sluice("uninstall", "--restore", "--yes")
     assert (code, output.splitlines()[-1]) == (0, "done")
     assert "delete mutatingwebhookconfigurations/sluice" in output
     after = everything(sandbox)
@@ -208,12 +208,14 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
         if kind.is_custom:
             await admin.create("customresourcedefinitions", "", definition(kind))
     await admin.create("pytorchjobs", "default", waiting("PyTorchJob", "t", {"runPolicy": {"suspend": True}}))
+    await admin.create("pytorchjobs", "default", waiting("PyTorchJob", "odd", {"runPolicy": {"suspend": True}}))
+    await admin.patch("pytorchjobs", "default", "odd", {"status": {"conditions": ["odd"]}}, subresource="status")
     jobset = await admin.create("jobsets", "default", waiting("JobSet", "s", {"suspend": True}))
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     lease = {"metadata": {"name": "sluice-database"}, "spec": {"holderIdentity": "host_1_a", "renewTime": now}}
     await client.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease)
     await registered(client, mode, frameworks=("batch/job", name)).ensure()
-    code, output = await sluice("uninstall", "--kind", name, "--start-jobs", "--yes")
+    code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output) == (
         1,
         f"error: {name} is still queued: take it out of integrations.frameworks, and restart Sluice first\n",
@@ -221,10 +223,18 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     gate = registered(client, mode)
     await gate.ensure()
     await gate.clear()
-    code, output = await sluice("uninstall", "--kind", name, "--start-jobs", "--yes")
+    code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output.splitlines()) == (
         0,
-        ["take the annotation sluice.dev/submitted-by from 1 Jobs", "start 1 Jobs that wait", "done"],
+        [
+            (
+                "cannot be read, and is not unsuspended: /apis/kubeflow.org/v1/namespaces/default/pytorchjobs/odd: "
+                "AttributeError: 'str' object has no attribute 'get'"
+            ),
+            "take the annotation sluice.dev/submitted-by from 2 Jobs",
+            "start 1 Jobs that wait",
+            "done",
+        ],
     )
     after = admin.get("pytorchjobs", "default", "t")
     assert after["spec"] == {"runPolicy": {"suspend": False}}

@@ -19,6 +19,7 @@ from admission.cluster.claim import DURATION, NAME, NAMESPACE
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.controller.intake.served import watched
+from admission.controller.state.faults import cause
 from admission.kinds import all_kinds
 from admission.kinds.base import MANAGED, START_WITH_OWNER, SUBMITTED_BY
 from admission.kinds.patches import pointer
@@ -57,25 +58,20 @@ class Plan:
     @property
     def waiting(self) -> int:
         """How many of them are suspended and not finished."""
-        return sum(each.waits for each in self.marked)
+        return sum(bool(each.resume) for each in self.marked)
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
     """An object that Sluice has written something into."""
 
-    kind: Kind
     path: str
     object: Object
+    resume: list[Object]
+    """The JSON patch that unsuspends it; empty: it does not wait, or cannot be read."""
 
-    @property
-    def waits(self) -> bool:
-        """Whether it is suspended and not finished."""
-        seen = self.kind.observe(self.object)
-        return seen.suspended and seen.finished is None
-
-    def patch(self, *, start: bool) -> list[Object]:
-        """The JSON patch that takes Sluice's annotations and label off and, to `start` it, unsuspends it.
+    def patch(self, *, restore: bool) -> list[Object]:
+        """The JSON patch that takes Sluice's annotations and label off and, to `restore` it, unsuspends it.
 
         It fails if the object has changed since.
         """
@@ -84,23 +80,24 @@ class Marked:
             for where, key in (*(("annotations", key) for key in _ANNOTATIONS), ("labels", MANAGED))
             if key in (self.object["metadata"].get(where) or {})
         ]
-        return [*(self.kind.resume_patch(self.object) if start and self.waits else ()), *removed]
+        return [*(self.resume if restore else ()), *removed]
 
 
 @click.command()
 @cluster_options
 @click.option("-n", "--namespace", default="sluice-system", show_default=True, help="Where Sluice was installed.")
-@click.option("--start-jobs", is_flag=True, help="Start the Jobs that wait; without it they stay suspended.")
+@click.option("--restore", is_flag=True, help="Unsuspend what waits, as if it had never been queued.")
 @click.option("--kind", "kind_name", default="", metavar="NAME", help="Give back the objects of one kind that is off.")
 @click.option("--yes", is_flag=True, help="Do what the plan says.")
-def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, kind_name: str, yes: bool) -> None:
+def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name: str, yes: bool) -> None:
     """Take away what Sluice has registered and written in a cluster, once it is stopped.
 
     Without --yes you see the plan, and nothing is changed. The gate goes first, then the
     APIService, certificates and Leases; Jobs lose the annotation that Sluice gave them.
-    What runs, runs on. The database and what Helm or kustomize has made are left alone:
-    the chart runs this by itself when its release is uninstalled. Kinds of your own are
-    those that the configuration in the variable SLUICE_CONFIG describes.
+    What runs, runs on; what waits stays suspended, or gated, unless you say --restore.
+    The database and what Helm or kustomize has made are left alone: the chart runs this by
+    itself when its release is uninstalled. Kinds of your own are those that the
+    configuration in the variable SLUICE_CONFIG describes.
 
     With --kind Sluice goes on, and only the objects of a kind that was taken out of its
     integrations are given back.
@@ -108,8 +105,8 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, kind_n
     \b
     Examples:
       sluice uninstall --context prod
-      sluice uninstall --context prod --start-jobs --yes
-      sluice uninstall --context prod --kind jobset.x-k8s.io/jobset --start-jobs
+      sluice uninstall --context prod --restore --yes
+      sluice uninstall --context prod --kind jobset.x-k8s.io/jobset --restore
     """
     try:
         kinds = all_kinds(frameworks=(kind_name,)) if kind_name else known_kinds()
@@ -123,12 +120,12 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, start_jobs: bool, kind_n
             else:
                 await _refuse_while_it_decides(client)
             plan = Plan([] if kind_name else await _own_objects(client, namespace), await _marked(client, kinds))
-            for line in _lines(plan, start_jobs=start_jobs):
+            for line in _lines(plan, restore=restore):
                 print_line(line)
             if not yes:
                 print_line("nothing was changed; add --yes")
                 return
-            await _carry_out(client, plan, start_jobs=start_jobs)
+            await _carry_out(client, plan, restore=restore)
             print_line("done")
 
     asyncio.run(run())
@@ -196,7 +193,7 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
                         metadata = obj["metadata"]
                         if any(key in (metadata.get("annotations") or {}) for key in _ANNOTATIONS):
                             where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}/{metadata['name']}"
-                            found.append(Marked(kind, where, obj))
+                            found.append(Marked(where, obj, _resume_patch(kind, obj, where)))
             except NotFound:
                 continue
             except Forbidden:
@@ -207,15 +204,24 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
     return found
 
 
-def _lines(plan: Plan, *, start_jobs: bool) -> list[str]:
+def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
+    try:
+        seen = kind.observe(obj)
+        return list(kind.resume_patch(obj)) if seen.suspended and seen.finished is None else []
+    except Exception as error:  # noqa: BLE001  one object that cannot be read must not keep others from being given back
+        print_line(f"cannot be read, and is not unsuspended: {path}: {cause(error)}", err=True)
+        return []
+
+
+def _lines(plan: Plan, *, restore: bool) -> list[str]:
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path in plan.objects]
     lines.append(f"take the annotation {SUBMITTED_BY} from {len(plan.marked)} Jobs")
-    left = "start" if start_jobs else "leave suspended"
+    left = "start" if restore else "leave suspended"
     lines.append(f"{left} {plan.waiting} Jobs that wait")
     return lines
 
 
-async def _carry_out(client: Client, plan: Plan, *, start_jobs: bool) -> None:
+async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
     for path in plan.objects:
         try:
             await client.delete(path)
@@ -223,7 +229,7 @@ async def _carry_out(client: Client, plan: Plan, *, start_jobs: bool) -> None:
             continue
     for each in plan.marked:
         try:
-            await client.patch(each.path, each.patch(start=start_jobs), patch_type=PatchType.JSON)
+            await client.patch(each.path, each.patch(restore=restore), patch_type=PatchType.JSON)
         except NotFound:
             continue
         except (Conflict, Invalid):
