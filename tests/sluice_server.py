@@ -70,6 +70,8 @@ def _answer(connection: socket.socket) -> None:
     with connection.makefile("rb") as reading:
         arguments, directory, environment = json.loads(reading.read(int.from_bytes(length, "big")))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A shell has what it runs in the background ignore interrupts, and these tests may be that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if pid := os.fork():
         for stream in streams:
             os.close(stream)
