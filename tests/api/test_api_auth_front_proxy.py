@@ -31,7 +31,10 @@ def proxy(doors) -> Pair:
 
 async def test_the_front_proxy_says_who_asks(doors, proxy):
     answer = await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
-    assert (answer.status, answer.body) == (200, {"user": "alice", "groups": ["team-a", "system:authenticated"]})
+    assert (answer.status, answer.body) == (
+        200,
+        {"user": "alice", "groups": ["team-a", "system:authenticated"], "standstill": ""},
+    )
     assert doors.reviews("tokenreviews") == 0
 
 
@@ -113,7 +116,7 @@ async def test_the_front_proxy_without_a_user_is_nobody_or_who_its_token_says(do
     for headers in ([], [("X-Remote-Group", "system:masters")], [("X-Remote-User", ""), *MASTER[1:]]):
         assert (await doors.send("GET", "/session", certificate=proxy, headers=headers)).status == 401
     answer = await doors.as_user("alice", "GET", "/session", certificate=proxy, headers=MASTER[1:])
-    assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"]}
+    assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"], "standstill": ""}
 
 
 async def test_any_name_will_do_if_the_cluster_says_so(doors):

@@ -43,7 +43,10 @@ def proxy(authority) -> Pair:
 
 async def test_the_proxy_says_who_asks(doors, proxy):
     answer = await doors.send("GET", "/session", certificate=proxy, headers=GRACE)
-    assert (answer.status, answer.body) == (200, {"user": "grace", "groups": ["vision", "system:authenticated"]})
+    assert (answer.status, answer.body) == (
+        200,
+        {"user": "grace", "groups": ["vision", "system:authenticated"], "standstill": ""},
+    )
     assert doors.reviews("tokenreviews") == 0
 
 
@@ -58,7 +61,7 @@ async def test_its_users_have_the_rights_that_the_cluster_gives_them(doors, prox
 
 async def test_nobody_becomes_a_master_of_the_cluster_by_a_proxy(doors, proxy):
     answer = await doors.send("GET", "/session", certificate=proxy, headers=MASTER)
-    assert answer.body == {"user": "root", "groups": ["system:authenticated"]}
+    assert answer.body == {"user": "root", "groups": ["system:authenticated"], "standstill": ""}
     assert (await doors.send("GET", "cohorts", certificate=proxy, headers=MASTER)).status == 403
     for name in ("system:admin", "system:serviceaccount:sluice-system:sluice", "a" * 513, "a\u200bb"):
         answer = await doors.send("GET", "/session", certificate=proxy, headers=[("X-Remote-User", name)])
@@ -100,7 +103,7 @@ async def test_neither_proxy_can_pass_as_the_other(doors, authority, clock):
 async def test_kubectl_goes_on_to_come_by_the_front_proxy_of_the_cluster(doors):
     certificate = doors.proxy_ca.client("front-proxy-client")
     answer = await doors.send("GET", "/session", certificate=certificate, headers=MASTER)
-    assert answer.body == {"user": "root", "groups": ["system:masters"]}
+    assert answer.body == {"user": "root", "groups": ["system:masters"], "standstill": ""}
 
 
 async def test_another_site_cannot_write_through_the_proxy(doors, proxy, clock, store):

@@ -21,7 +21,10 @@ async def doors(store, tmp_path, clock):
 
 async def test_a_token_of_the_cluster_lets_its_user_in(doors):
     answer = await doors.as_user("alice", "GET", "/session")
-    assert (answer.status, answer.body) == (200, {"user": "alice", "groups": ["team-a", "system:authenticated"]})
+    assert (answer.status, answer.body) == (
+        200,
+        {"user": "alice", "groups": ["team-a", "system:authenticated"], "standstill": ""},
+    )
 
 
 async def test_the_admins_token_needs_no_cluster(doors):
