@@ -336,6 +336,25 @@ def admitted(workload: Workload, admission: Admission) -> str:
     return text
 
 
+ASKS: Final = "It asks for"
+
+
+def waits_for_more(pods: int) -> str:
+    """It runs, and asks for so many pods more than it holds quota for."""
+    return f"{ASKS} {_more_pods(pods)}: as soon as there is quota, without a restart."
+
+
+def no_more_with_checks(pods: int) -> str:
+    """The same, where its admission checks were asked about the pods that it has."""
+    return (
+        f"{ASKS} {_more_pods(pods)}, and gets none: the admission checks of its ClusterQueue were not asked about them."
+    )
+
+
+def _more_pods(pods: int) -> str:
+    return f"{pods} more pod{'s' if pods > 1 else ''}"
+
+
 def checks_pending(names: Sequence[str]) -> str:
     """It holds quota, and admission checks have not all answered."""
     return f"Quota is reserved. It starts when all admission checks are ready: {listed(names)}."

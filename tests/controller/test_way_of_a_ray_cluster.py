@@ -16,6 +16,7 @@ KINDS = all_kinds(frameworks=("batch/job", NAME))
 KIND = KINDS.get("ray.io", "RayCluster")
 CLUSTERS = "rayclusters"
 SCALED = "sluice.dev/asks-for"
+ADMITTED = "Admitted by ClusterQueue cq on default."
 
 
 @pytest.fixture
@@ -114,6 +115,13 @@ async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
     assert [amount for amount, _ in await ledger(cluster)][-3:] == [1000, 1000, 1000]
 
 
+async def says(cluster, message):
+    async def look():
+        return (await cluster.record("ray", "admitted")).message == message
+
+    await cluster.eventually(look)
+
+
 async def ledger(cluster):
     """(amount, why it ended) of all that it held, in order."""
     record = await cluster.store.workloads.get("team-a", "ray")
@@ -137,6 +145,7 @@ async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_n
     await cluster.submit(job("later", cpu="2"))
     await cluster.record("later", "pending", reason="WaitingForQuota")
     await holds(cluster, "ray", 4)
+    await says(cluster, f"{ADMITTED} It asks for 2 more pods: as soon as there is quota, without a restart.")
     line = [place.workload.name for place in cluster.controller.engine().listing("cq", limit=9)]
     assert line == ["ray", "later"]
     # Killed before it could say so to KubeRay: who leads next does.
@@ -149,6 +158,7 @@ async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_n
     await cluster.start(kinds=KINDS)
     whole = await ready(cluster, 6)
     assert grown.items() <= whole.items()
+    await says(cluster, ADMITTED)
     await cluster.record("later", "pending", reason="WaitingForQuota")
     assert [reason for reason, _ in await cluster.story("ray")].count("Resized") == 2
 
@@ -163,6 +173,7 @@ async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_w
     fewer = await scale(cluster, gpu=1)
     assert SCALED not in fewer["metadata"]["annotations"]
     await holds(cluster, "ray", 3)
+    await says(cluster, ADMITTED)
     await ready(cluster, 3)
     await cluster.user.delete("mutatingwebhookconfigurations", "", "sluice")
     before = await cluster.record("ray", "admitted")
@@ -170,6 +181,24 @@ async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_w
     await cluster.record("ray", "pending", reason="WaitingForQuota")
     await holds(cluster, "ray", 0)
     assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
+
+
+async def test_with_admission_checks_nothing_grows_and_it_says_so(cluster):
+    check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}}
+    await cluster.apply(
+        {"apiVersion": "sluice.dev/v1", "kind": "AdmissionCheck", **check},
+        cluster_queue(cpu="6", admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}),
+    )
+    await submit(cluster, gpu=1)
+    await cluster.record("ray", "admitted")
+    await cluster.report("ray", {"name": "budget", "state": "Ready", "message": ""})
+    await ready(cluster, 2)
+    await scale(cluster, gpu=2)
+    none = "It asks for 1 more pod, and gets none: the admission checks of its ClusterQueue were not asked about them."
+    await says(cluster, f"{ADMITTED} {none}")
+    await holds(cluster, "ray", 2)
+    await cluster.user.patch(CLUSTERS, "team-a", "ray", {"metadata": {"annotations": {SCALED: None}}})
+    await says(cluster, ADMITTED)
 
 
 async def pods_until(cluster, *, staying, ending=()):

@@ -235,6 +235,16 @@ class WorkloadChange:
             self.engine_events.append(WorkloadGone(self.tracked.larger.uid))
             self.tracked.larger = None
 
+    def tell_wish(self, text: str) -> None:
+        """Say, beside where it runs, that it asks for more pods than it has quota for; empty: it does not."""
+        record = self.tracked.record
+        if record.reason != ADMITTED or record.admission is None or not (text or sentences.ASKS in record.message):
+            return
+        message = " ".join(filter(None, [sentences.admitted(record.workload, record.admission), text]))
+        if message != record.message:
+            self.tracked.change(message=message)
+            self.note()
+
     def amend(self, *, original: Object) -> None:
         """It was edited between admission and start: what will have to be restored is different now."""
         self.tracked.change(original=original)

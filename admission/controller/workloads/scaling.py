@@ -143,8 +143,10 @@ def _ask(change: WorkloadChange, seen: Observed) -> None:
     tracked = change.tracked
     held = _held_pods(tracked)
     counts = {count.name: max(count.wished, held[count.name]) for count in seen.counts if count.name in held}
-    if tracked.checks or counts == {name: held[name] for name in counts}:
+    more = sum(counts.values()) - sum(held[name] for name in counts)
+    if tracked.checks or not more:
         change.ask_no_more()
+        change.tell_wish(sentences.no_more_with_checks(more) if more else "")
         return
     waits = tracked.larger
     larger = replace(
@@ -155,6 +157,7 @@ def _ask(change: WorkloadChange, seen: Observed) -> None:
     )
     if larger != waits:
         change.ask_for(larger)
+    change.tell_wish(sentences.waits_for_more(more))
 
 
 def _held_pods(tracked: Tracked) -> dict[str, int]:
