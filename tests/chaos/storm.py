@@ -195,16 +195,27 @@ async def _create(client: Client, plan: Plan, job: PlannedJob) -> None:
 
 
 async def created(client: Client, collection: str, document: Document) -> None:
-    """As a user who tries until the API server takes it."""
+    """As a user who tries until the API server takes it, and the former one of that name is gone."""
     while True:
         try:
             await client.create(collection, document)
         except AlreadyExists:
-            return
+            if not await _is_ending(client, f"{collection}/{document['metadata']['name']}"):
+                return
         except ClusterError:
-            await asyncio.sleep(0.2)
+            pass  # while no webhook answers it is refused
         else:
             return
+        await asyncio.sleep(0.2)
+
+
+async def _is_ending(client: Client, path: str) -> bool:
+    """Whether an object is being deleted, or is gone by now."""
+    try:
+        found = await client.get(path)
+    except ClusterError:
+        return True
+    return "deletionTimestamp" in found["metadata"]
 
 
 def _figures(hands: Hands, struck: Mapping[str, object], elapsed: float) -> tuple[tuple[str, str], ...]:
