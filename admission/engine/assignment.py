@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, severity
+from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, Undeclared, severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.clusterqueue import Plan
-
-NO_QUOTA: Final = "unavailable in ClusterQueue"
-"""How the cause ends of a resource that the ClusterQueue has no quota of, in Kueue's words."""
 
 
 class Mode(IntEnum):
@@ -134,7 +131,7 @@ class Assignment:
                 mildest = by_group.get(attempt.group, attempt.reason)
                 by_group[attempt.group] = min(mildest, attempt.reason, key=severity)
             own = max(by_group.values(), default="", key=severity)
-            if not own or any(isinstance(cause, str) and cause.endswith(NO_QUOTA) for cause in pod_set.causes):
+            if not own or any(isinstance(cause, Undeclared) for cause in pod_set.causes):
                 own = max(own, NO_MATCHING_FLAVOR, key=severity)
             worst = max(worst, own, key=severity)
         return worst

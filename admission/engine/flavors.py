@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.assignment import MODES, NO_QUOTA, Assignment, Attempt, Choice, Mode, PodSetResult, Possibility
+from admission.engine.assignment import MODES, Assignment, Attempt, Choice, Mode, PodSetResult, Possibility
 from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
@@ -17,6 +17,7 @@ from admission.engine.vocabulary import (
     Cause,
     Excess,
     Shortage,
+    Undeclared,
     severity,
 )
 from admission.model.quantity import add, times
@@ -157,7 +158,7 @@ class Assigner:
     ) -> tuple[dict[str, Choice], list[Cause]]:
         """The best flavor for the part, and what stands in the way of it and of those tried before."""
         if part.group < 0:
-            return {}, [f"resource {part.resources[0]} {NO_QUOTA}"]
+            return {}, [Undeclared(part.resources[0])]
         causes: list[Cause] = []
         best: dict[str, Choice] = {}
         best_grade = _WORST

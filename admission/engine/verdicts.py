@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.engine.assignment import NO_QUOTA, Mode, Possibility
+from admission.engine.assignment import Mode, Possibility
 from admission.engine.flavors import Assigner
 from admission.engine.matching import obstacle
 from admission.engine.outside_cycles import why_outside
@@ -23,6 +23,7 @@ from admission.engine.vocabulary import (
     WAITING_FOR_QUOTA,
     Excess,
     Shortage,
+    Undeclared,
 )
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED, format_amount
@@ -142,6 +143,8 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
                     yield sentences.too_little_free(resource, name, asked, queue.node.potential[fr])
                 case Excess(resource, name, before, asked, most):
                     yield sentences.never_enough(resource, name, before + asked, most)
+                case Undeclared():
+                    pass  # it is of no flavor, and told below
                 case str():
                     yield cause
     declared = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
@@ -154,7 +157,7 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
 
 def _is_named(resource: str, result: PodSetResult) -> bool:
     """Whether a resource without any quota is the obstacle, and not just left out of account."""
-    return any(isinstance(cause, str) and f"resource {resource} unavailable" in cause for cause in result.causes)
+    return Undeclared(resource) in result.causes
 
 
 def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetResult]) -> str:
@@ -173,6 +176,6 @@ def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetRe
         more = format_amount(excess.resource, excess.before + excess.asked - excess.most)
         return sentences.raise_or_ask_less(refused_by, f"{more} {excess.resource}")
     assert reason == NO_MATCHING_FLAVOR, reason
-    if any(isinstance(cause, str) and cause.endswith(NO_QUOTA) for cause in causes):
+    if any(isinstance(cause, Undeclared) for cause in causes):
         return sentences.ASK_FOR_OTHERS
     return sentences.CHANGE_THE_PODS

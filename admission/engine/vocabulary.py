@@ -98,5 +98,14 @@ class Excess(NamedTuple):
         )
 
 
-Cause = str | Shortage | Excess
+class Undeclared(NamedTuple):
+    """The ClusterQueue has no quota of a resource at all."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"resource {self.resource} unavailable in ClusterQueue"
+
+
+Cause = str | Shortage | Excess | Undeclared
 """One obstacle; `str` of it is the sentence."""
