@@ -117,7 +117,6 @@ def create_app(
         issuer=issuer,
     )
     authorization = Authorization(delegation)
-    probes = Probes(checks, authentication)
     patience = SilentDatabase(store).middleware
     app = web.Application(middlewares=[failures, patience, authentication.middleware, authorization.middleware])
     app[AUTHENTICATION] = authentication
@@ -131,9 +130,7 @@ def create_app(
     _add_sessions(app, store, login)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
-    app.router.add_get("/livez", probes.alive)
-    app.router.add_get("/readyz", probes.ready)
-    app.router.add_get("/healthz", probes.ready)
+    _add_probes(app, Probes(checks, authentication))
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster))
@@ -144,6 +141,12 @@ def create_app(
     _add_resources(app, store, Live(store, deciding, receiver_fault=receiver_fault, clock=now), estimate_of, now=now)
     add_dashboard(app)
     return app
+
+
+def _add_probes(app: web.Application, probes: Probes) -> None:
+    app.router.add_get("/livez", probes.alive)
+    app.router.add_get("/readyz", probes.ready)
+    app.router.add_get("/healthz", probes.ready)
 
 
 def _add_discovery(app: web.Application) -> None:
