@@ -81,7 +81,7 @@ def documents(plan: Plan, job: PlannedJob, *, priority_class: str | None) -> lis
         case "RayJob":
             found = [_ray_job(plan, job)]
         case "StatefulSet":
-            found = [_stateful_set(job)]
+            found = [_stateful_set(plan, job)]
         case _:
             found = [demo_document(plan, job)]
     for obj in found:
@@ -126,22 +126,13 @@ def _ray_job(plan: Plan, job: PlannedJob) -> Document:
     }
 
 
-def _stateful_set(job: PlannedJob) -> Document:
-    app = {"app": job.name}
+def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
+    """Queued by a label on itself, other than that of the demo."""
+    found = demo_document(plan, job)
     template = _template(job, ends=False)
-    template["metadata"]["labels"] |= app
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": job.name, "namespace": job.team},
-        "spec": {
-            "serviceName": job.name,
-            "podManagementPolicy": "Parallel",
-            "replicas": job.pods,
-            "selector": {"matchLabels": app},
-            "template": template,
-        },
-    }
+    template["metadata"]["labels"] |= found["spec"]["selector"]["matchLabels"]
+    found["spec"]["template"] = template
+    return found
 
 
 async def look_after(client: Client, account: Account, job: PlannedJob, submit: Callable[[], Awaitable[None]]) -> None:

@@ -19,7 +19,7 @@ from admission.store.records import Transition
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -117,16 +117,7 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         for (queue, resource), amount in most.items()
         if amount > limits[queue, resource]
     ]
-    # Of clocks that were set ahead, too.
-    async with Store.open(database_url, clock=lambda: time.time() + _AHEAD) as store:
-        violations = await store.reports.violations()
-        report = await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)
-    reported = {(str(row.of["cluster_queue"]), str(row.of["resource"])): row.amount_seconds for row in report.rows}
-    differing = [
-        f"{key}: {held.get(key, 0.0)} and {reported.get(key, 0.0)}"
-        for key in held.keys() | reported.keys()
-        if not math.isclose(held.get(key, 0.0), reported.get(key, 0.0), rel_tol=1e-9, abs_tol=1e-3)
-    ]
+    violations, differing = await _reports(database_url, held)
     thing = plan.things.removesuffix("s")
     return (
         (_as_planned(outcomes, plan), f"the database knows how each {thing} ended: {dict(outcomes)}"),
@@ -149,6 +140,21 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         (not over, f"committed quota never exceeded what may be, by a query over the ledger {over[:3] or ''}"),
         (not violations, f"nor what was allowed at that revision, by a replay of the ledger {violations[:2] or ''}"),
     )
+
+
+async def _reports(database_url: str, held: Mapping[tuple[str, str], float]) -> tuple[Sequence[object], list[str]]:
+    """Where a replay finds too much committed, and where the report differs from the sums `held`."""
+    # Of clocks that were set ahead, too.
+    async with Store.open(database_url, clock=lambda: time.time() + _AHEAD) as store:
+        violations = await store.reports.violations()
+        report = await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)
+    reported = {(str(row.of["cluster_queue"]), str(row.of["resource"])): row.amount_seconds for row in report.rows}
+    differing = [
+        f"{key}: {held.get(key, 0.0)} and {reported.get(key, 0.0)}"
+        for key in held.keys() | reported.keys()
+        if not math.isclose(held.get(key, 0.0), reported.get(key, 0.0), rel_tol=1e-9, abs_tol=1e-3)
+    ]
+    return violations, differing
 
 
 def _as_planned(outcomes: Mapping[str, int], plan: Plan) -> bool:

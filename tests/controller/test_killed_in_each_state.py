@@ -21,16 +21,21 @@ async def cluster(world, tmp_path):
             await found.kill()
 
 
+def specs(cluster):
+    found = {}
+    for namespace, case in cluster.cases.items():
+        for obj in case.objects:
+            name = obj["metadata"]["name"]
+            found[namespace, obj["kind"], name] = cluster.user.get(plural_of(obj), namespace, name)["spec"]
+    return found
+
+
 async def test_every_kind_goes_on_in_each_state(cluster):
     user, faults = cluster.user, cluster.world.sandbox.faults
     for case in cluster.cases.values():
         await cluster.submit(case)
     waiting = await cluster.are("pending")
-    as_submitted = {
-        (name, obj["kind"], obj["metadata"]["name"]): user.get(plural_of(obj), name, obj["metadata"]["name"])["spec"]
-        for name, case in cluster.cases.items()
-        for obj in case.objects
-    }
+    as_submitted = specs(cluster)
     await cluster.restart()
     assert await cluster.are("pending") == waiting
     assert cluster.pods() == []
@@ -71,10 +76,7 @@ async def test_every_kind_goes_on_in_each_state(cluster):
             await cluster.submit(case)
     await cluster.are("pending")
     assert cluster.pods() == []
-    for name, case in cluster.cases.items():
-        for obj in case.objects:
-            now = user.get(plural_of(obj), name, obj["metadata"]["name"])
-            assert now["spec"] == as_submitted[name, now["kind"], now["metadata"]["name"]], name
+    assert specs(cluster) == as_submitted
     await cluster.stop_queues(None)
     await cluster.run()
     await cluster.are("admitted")

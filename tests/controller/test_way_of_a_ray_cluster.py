@@ -20,12 +20,6 @@ ADMITTED = "Admitted by ClusterQueue cq on default."
 
 
 @pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
-@pytest.fixture
 async def cluster(world, tmp_path):
     """A cluster whose RayClusters are gated, with a queue of 6 CPUs; Sluice runs."""
     await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())

@@ -14,12 +14,6 @@ SETS = "statefulsets"
 
 
 @pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
-@pytest.fixture
 async def cluster(world, tmp_path):
     """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
     await world.apply(flavor(), cluster_queue(), local_queue())

@@ -23,12 +23,6 @@ SELECTOR = {"type": "kwok"}
 
 
 @pytest.fixture
-def database_kind():
-    """What differs between databases is played for JobSet."""
-    return "sqlite"
-
-
-@pytest.fixture
 async def sluice(world):
     """Sluice at work, with quota for the TrainJob of the manifest and nothing beside it."""
     for number in range(2):

@@ -14,12 +14,6 @@ DDP = "train-zjcxz05r7m5lsd"
 
 
 @pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
-@pytest.fixture
 async def cluster(world, tmp_path):
     """A cluster with Volcano, whose pods are gated, with a queue `test` of 4 CPUs; Sluice runs."""
     await world.apply(flavor(), cluster_queue(), local_queue("test"))

@@ -14,12 +14,6 @@ WORKFLOW = KINDS.get("argoproj.io", "Workflow")
 
 
 @pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
-@pytest.fixture
 async def cluster(world):
     """A cluster with Argo, with a queue of 4 CPUs; Sluice runs."""
     await world.apply(flavor(), cluster_queue(), local_queue("user-queue"))

@@ -31,12 +31,6 @@ ROLES = {"actor": 2, "rollout": 2}
 REQUESTS = {"cpu": "1", "memory": "1Gi"}
 
 
-@pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
 def queue(**spec):
     """Room for 8 pods."""
     resources = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "8"), ("memory", "8Gi"))]

@@ -149,6 +149,19 @@ async def scaled(world, kind, name, amounts):
     assert len(pods_of(world.user, ready)) == amounts["pods"]
 
 
+async def start_with(world, stack, kind, version):
+    """Sluice, with the definition of a kind and who runs its objects: of MCAD's AppWrappers that is Sluice."""
+    frameworks = ("batch/job", kind.form.name, *(["mcad.ibm.com/appwrapper"] if version == MCAD else []))
+    kinds = all_kinds(frameworks=frameworks)
+    served_kind = kinds.get(kind.group, kind.kind)
+    if version == MCAD:
+        await world.user.create("customresourcedefinitions", "", definition(served_kind, version))
+        await world.start(kinds=kinds, makes_items=True)
+    else:
+        await stack.enter_async_context(served(world.sandbox, served_kind, version=version))
+        await world.start(kinds=kinds)
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 async def test_its_whole_way(world, name):
     obj = document(name)
@@ -159,16 +172,7 @@ async def test_its_whole_way(world, name):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
     async with AsyncExitStack() as stack:
-        kinds = all_kinds(
-            frameworks=("batch/job", kind.form.name, *(["mcad.ibm.com/appwrapper"] if version == MCAD else []))
-        )
-        served_kind = kinds.get(group, obj["kind"])
-        if version == MCAD:
-            await user.create("customresourcedefinitions", "", definition(served_kind, version))
-            await world.start(kinds=kinds, makes_items=True)
-        else:
-            await stack.enter_async_context(served(world.sandbox, served_kind, version=version))
-            await world.start(kinds=kinds)
+        await start_with(world, stack, kind, version)
         await world.submit(job("before", queue="user-queue", cpu=f"{amounts['cpu']}m"))
         await world.job("before", runs)
 

@@ -65,12 +65,6 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
 def manifests(name):
     """Its objects, with pods that run until they are ended, and end at once."""
     found = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
@@ -127,6 +121,26 @@ async def holds(cluster, amounts):
     await cluster.eventually(look)
 
 
+async def scaled_down_and_up(world, case, obj, pods):
+    user, plural, name, replicas = world.user, plural_of(obj), obj["metadata"]["name"], obj["spec"]["replicas"]
+    await user.patch(plural, "team-a", name, {"spec": {"replicas": replicas - 1}})
+    await pods(case.pods - case.pods // replicas)
+    await holds(world, {resource: amount - amount // replicas for resource, amount in case.amounts().items()})
+    await user.patch(plural, "team-a", name, {"spec": {"replicas": replicas}})
+    await pods(case.pods)
+    await holds(world, case.amounts())
+
+
+async def finished(world):
+    """Its pods have succeeded, and so has it."""
+    for each in world.user.list("pods", "team-a"):
+        ended = {"status": {"phase": "Succeeded"}}
+        await world.user.patch("pods", "team-a", each["metadata"]["name"], ended, subresource="status")
+    await holds(world, dict.fromkeys(RESOURCES, 0))
+    outcomes = [each.outcome for each in (await world.store.workloads.list(namespace="team-a")).workloads]
+    assert "Succeeded" in outcomes
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_its_whole_way(world, tmp_path, case):
     user, amounts, steps = world.user, case.amounts(), []
@@ -166,40 +180,22 @@ async def test_its_whole_way(world, tmp_path, case):
         await holds(world, none)
         steps.append("evicted")
         await world.apply(whole)
-        if objects[0]["kind"] == "Pod":
+        if is_remade := objects[0]["kind"] == "Pod":
             steps.append("deleted as a whole" if len(objects) > 1 else "deleted")
             for obj in objects:
                 await world.sandbox.local("alice").create("pods", "team-a", obj)
-            await pods(case.pods)
-            steps.append("created and admitted anew")
-        else:
-            await pods(case.pods)
-            steps.append("made anew, and admitted again")
+        await pods(case.pods)
+        steps.append("created and admitted anew" if is_remade else "made anew, and admitted again")
         await holds(world, amounts)
 
-        first = objects[0]
-        plural, key = plural_of(first), first["metadata"]["name"]
         if case.scales:
-            replicas = first["spec"]["replicas"]
-            share = case.pods // replicas
-            await user.patch(plural, "team-a", key, {"spec": {"replicas": replicas - 1}})
-            await pods(case.pods - share)
-            await holds(world, {name: amount - amount // replicas for name, amount in amounts.items()})
-            await user.patch(plural, "team-a", key, {"spec": {"replicas": replicas}})
-            await pods(case.pods)
-            await holds(world, amounts)
+            await scaled_down_and_up(world, case, objects[0], pods)
             steps.append("scaled down and up")
         else:
-            for each in user.list("pods", "team-a"):
-                ended = {"status": {"phase": "Succeeded"}}
-                await user.patch("pods", "team-a", each["metadata"]["name"], ended, subresource="status")
-            await holds(world, none)
-            assert "Succeeded" in [
-                each.outcome for each in (await world.store.workloads.list(namespace="team-a")).workloads
-            ]
+            await finished(world)
             steps.append("finished")
         for obj in objects:
-            await user.delete(plural, "team-a", obj["metadata"]["name"], propagation="Background")
+            await user.delete(plural_of(obj), "team-a", obj["metadata"]["name"], propagation="Background")
         await holds(world, none)
         await world.submit(job("after", queue="user-queue", cpu=f"{amounts['cpu']}m"))
         await world.job("after", runs)

@@ -15,12 +15,6 @@ GROUPS = {JOBS: DDP, SETS: "lws-0"}
 
 
 @pytest.fixture
-def database_kind():
-    """What differs between databases is played for Jobs."""
-    return "sqlite"
-
-
-@pytest.fixture
 async def cluster(world, tmp_path):
     """A cluster whose pods are gated, with two queues that share 4 CPUs; Sluice runs."""
     await world.apply(flavor(), cluster_queue(), local_queue("test"), local_queue("user-queue"))

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import ssl
-from datetime import UTC, datetime
 
 import aiohttp
 import pytest
@@ -15,16 +14,8 @@ import pytest
 from admission.kinds import all_kinds
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
-from webhooks.certificates import Certificates
 from webhooks.review import Reviewer
 from webhooks.server import MAX_BODY, answering
-
-
-@pytest.fixture
-def certificates(tmp_path):
-    certificates = Certificates(tmp_path / "certificates", ["127.0.0.1"], now=lambda: datetime.now(UTC))
-    certificates.renew()
-    return certificates
 
 
 @pytest.fixture
