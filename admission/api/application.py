@@ -35,6 +35,7 @@ from admission.api.resources.dry_run import Previews
 from admission.api.resources.explaining_engine import Live, NoController
 from admission.api.resources.explanations import Explanations
 from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
+from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.usage_reports import Reports
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from admission.api.registry import Resource
     from admission.api.resources.cluster_views import Cluster
     from admission.api.resources.explaining_engine import LocalController
+    from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
     from admission.store.store import Store
 
@@ -91,6 +93,7 @@ def create_app(
     front_proxy: FrontProxy | None = None,
     oidc: OidcClient | None = None,
     deciding: LocalController | None = None,
+    leader: LeaderView | None = None,
     estimate_of: EstimateOf = no_estimates,
     receiver_fault: ReceiverFault = receivers_unknown,
     cluster: Cluster | None = None,
@@ -101,9 +104,9 @@ def create_app(
 
     `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
     `front_proxy` is believed about its users; `oidc` says at which issuer people may sign in. `deciding` is the Sluice
-    in this process, if there is one; `receiver_fault` knows who can be notified; `cluster` has the pods and nodes that
-    the dashboard shows. `clock` gives seconds that never go back, `now` those since the epoch. Raises
-    UnusableCertificate, and ValueError if there is neither a token nor a delegation.
+    in this process, if there is one; `leader` tells of the one that leads; `receiver_fault` knows who can be notified;
+    `cluster` has the pods and nodes that the dashboard shows. `clock` gives seconds that never go back, `now` those
+    since the epoch. Raises UnusableCertificate, and ValueError if there is neither a token nor a delegation.
     """
     issuer = "" if oidc is None else oidc.issuer
     sessions = Sessions(store.browser_sessions, clock=clock)
@@ -125,8 +128,8 @@ def create_app(
     app.on_response_prepare.append(secure)
     app.on_response_prepare.append(note_begun)
     logins = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
-    deciding = deciding or NoController()
-    login = Login(authentication, sessions, logins, issuer=issuer, standstill=deciding.standstill)
+    deciding, leader = deciding or NoController(), leader or NoLeader()
+    login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
     _add_sessions(app, store, login)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
@@ -134,8 +137,8 @@ def create_app(
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster))
-    app.on_response_prepare.append(partial(_tell_standstill, deciding))
-    audits = Audits(store, deciding)
+    app.on_response_prepare.append(partial(_tell_standstill, leader))
+    audits = Audits(store, deciding, leader)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
     _add_resources(app, store, Live(store, deciding, receiver_fault=receiver_fault, clock=now), estimate_of, now=now)
@@ -158,9 +161,9 @@ def _add_discovery(app: web.Application) -> None:
     app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
 
 
-async def _tell_standstill(deciding: LocalController, request: web.Request, response: web.StreamResponse) -> None:
+async def _tell_standstill(leader: LeaderView, request: web.Request, response: web.StreamResponse) -> None:
     """Warn whoever asks for objects, or gives some, while nothing follows from them."""
-    if request.path.startswith(f"{PREFIX}/") and (text := deciding.standstill()):
+    if request.path.startswith(f"{PREFIX}/") and (text := leader.standstill()):
         add_warning(response, text)
 
 

@@ -19,7 +19,7 @@ from admission.cluster.errors import AlreadyExists, Conflict, LeaseLost, NotFoun
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from admission.cluster.client import Client, Object
 
@@ -70,6 +70,11 @@ class Elector:
         """`identity` must be another one for each start of each process. `now` only fills in what people read."""
         self.holder = ""
         """The holder's identity when the Lease was last read; empty: none."""
+        self.report: Callable[[], dict[str, str]] = dict
+        """What the holder lets the other candidates know, by annotation; an empty one is taken off.
+
+        Written with each renewal, so that it costs no request.
+        """
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._key = f"{namespace}/{name}"
@@ -87,6 +92,13 @@ class Elector:
     def leads(self) -> bool:
         """Whether this candidate certainly holds the Lease now."""
         return self._clock() < self._leads_until
+
+    @property
+    def reported(self) -> Mapping[str, str]:
+        """What the holder reports, as of the last look; nothing while there is none, or this candidate is it."""
+        if self._lease is None or self._may_take():
+            return {}
+        return self._lease["metadata"].get("annotations") or {}
 
     async def acquire(self) -> None:
         """Wait until this candidate holds the Lease. Failures of the API server are retried without end."""
@@ -193,16 +205,20 @@ class Elector:
         self._leads_until = began + self._timing.renew_deadline
 
     async def _put(self, spec: Object) -> None:
+        metadata: Object = {"name": self._name} if self._lease is None else self._lease["metadata"]
+        told = (metadata.get("annotations") or {}) | self.report()
+        metadata = metadata | {"annotations": {name: text for name, text in told.items() if text}}
         if self._lease is None:
             body: Object = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"name": self._name},
+                "metadata": metadata,
                 "spec": spec,
             }
             self._see(await self._client.create(self._collection, body))
         else:
-            self._see(await self._client.replace(f"{self._collection}/{self._name}", self._lease | {"spec": spec}))
+            body = self._lease | {"metadata": metadata, "spec": spec}
+            self._see(await self._client.replace(f"{self._collection}/{self._name}", body))
 
 
 def _micro_time(seconds: float) -> str:

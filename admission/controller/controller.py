@@ -135,11 +135,12 @@ class Controller:
         return self._recovered.is_set() and self.watches.pulse.failure is None and not self._doubtful
 
     def standstill(self) -> str:
-        """What keeps it from deciding although it leads, as a sentence; empty: nothing does, or it follows."""
-        silent, unwritable = self.watches.pulse.failure, self._doubtful and self._store.write_failure
-        return (
-            sentences.standstill(silent=bool(silent), unwritable=bool(unwritable)) if self._recovered.is_set() else ""
-        )
+        """What keeps it from deciding, or would if it led, as a sentence; empty: nothing does.
+
+        Of a database that it cannot write only a leader tells: who follows may have failed to write by itself.
+        """
+        unwritable = self._recovered.is_set() and self._doubtful and self._store.write_failure is not None
+        return sentences.standstill(silent=self.watches.pulse.failure is not None, unwritable=unwritable)
 
     @property
     def policy(self) -> EnginePolicy:

@@ -84,6 +84,7 @@ async def world(
             delegation=Delegation(cluster),
             oidc=oidc,
             deciding=deciding,
+            leader=deciding,
             cluster=cluster,
         )
         base = await stack.enter_async_context(listening(app, "127.0.0.1", port))

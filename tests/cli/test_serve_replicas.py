@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import ssl
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from tests.pgbouncer import running_pgbouncer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from serve_processes import Replica
 
     from admission.store.store import Store
 
@@ -135,7 +138,14 @@ async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox
         await all_complete(sandbox.local("admin"), 21)
 
 
-async def test_followers_answer_and_what_they_write_reaches_the_leader(sandbox, queues, tmp_path, database_url):
+async def standstill(replica: Replica) -> str:
+    """What its pages say of why nothing is decided."""
+    return str(json.loads((await replica.get("/session"))[1])["standstill"])
+
+
+async def test_followers_answer_and_what_they_write_reaches_the_leader(
+    sandbox, queues, tmp_path, database_url, postgresql
+):
     async with serving(tmp_path, database_url, *LONG) as first:
         await first.until("leading")
         async with serving(tmp_path, database_url, *LONG) as second:
@@ -155,6 +165,20 @@ async def test_followers_answer_and_what_they_write_reaches_the_leader(sandbox, 
             assert await second.put(path, body) == 200
             await all_complete(sandbox.local("admin"), 7)
             assert (await second.role()).startswith("following")
+            assert await standstill(second) == ""
+            name = database_url.rpartition("/")[2]
+            switch = f"ALTER DATABASE {name} SET default_transaction_read_only = {{}}".format
+            anew = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+            await asyncio.to_thread(postgresql.execute, switch("on"), anew)
+            await submit(sandbox, ["unwritten"])
+            for replica in (first, second):  # who follows has it from the Lease
+                while "the database does not answer, or takes no writes" not in await standstill(replica):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await asyncio.to_thread(postgresql.execute, switch("off"), anew)
+            for replica in (first, second):
+                while await standstill(replica):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await all_complete(sandbox.local("admin"), 8)
 
 
 async def test_all_replicas_gate_with_one_certificate(sandbox, queues, tmp_path, database_url):

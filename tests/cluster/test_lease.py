@@ -177,6 +177,29 @@ async def test_the_first_one_leads_and_the_others_see_who_does(sandbox, time, ca
     assert second.holder == "a"
 
 
+async def test_the_others_read_what_the_holder_reports_and_nothing_of_one_that_is_gone(sandbox, time, candidate):
+    first, second = candidate("a"), candidate("b")
+    told = {"example.com/standstill": "no database", "example.com/audit": ""}
+    first.report = lambda: told
+    second.report = lambda: dict.fromkeys(told, "")
+    time.start("a", lead(first))
+    await time.settle()
+    time.start("b", lead(second))
+    while second.reported != {"example.com/standstill": "no database"}:
+        assert await time.step()
+    assert first.reported == {}, "it knows by itself"
+    admin = sandbox.local("admin")
+    await admin.patch("leases", "default", "sluice", {"metadata": {"annotations": {"example.com/else": "kept"}}})
+    told = {"example.com/standstill": "", "example.com/audit": "2"}
+    while second.reported != {"example.com/audit": "2", "example.com/else": "kept"}:
+        assert await time.step()
+    time.frozen.add("a")
+    while second.reported:
+        assert await time.step()
+    assert await leader(time, second) is second
+    assert admin.get("leases", "default", "sluice")["metadata"]["annotations"] == {"example.com/else": "kept"}
+
+
 async def test_after_a_crash_another_one_leads_when_the_lease_has_run_out(sandbox, time, candidate):
     first, second = candidate("a"), candidate("b")
     time.start("a", lead(first))

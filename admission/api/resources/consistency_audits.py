@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.resources.explaining_engine import LocalController
+    from admission.api.resources.leader_view import LeaderView
     from admission.store.store import Store
 
 
@@ -35,9 +36,10 @@ def _not_leading(holder: str) -> NotLeading:
 class Audits:
     """Only the leader knows all that is compared, and only it may repair."""
 
-    def __init__(self, store: Store, deciding: LocalController) -> None:
+    def __init__(self, store: Store, deciding: LocalController, leader: LeaderView) -> None:
         self._store = store
         self._deciding = deciding
+        self._leader = leader
 
     async def get(self, _: web.Request) -> web.Response:
         """All differences that there are. Raises NotLeading and Unanswered."""
@@ -48,7 +50,7 @@ class Audits:
         return await self._answer(repair=not dry_run(request))
 
     async def _answer(self, *, repair: bool) -> web.Response:
-        if self._deciding.standstill():  # which would hold up the answer for minutes
+        if self._leader.standstill():  # which would hold up the answer for minutes
             raise Unanswered("no audit can be made while the API server or the database does not do its part")
         try:
             items = await self._deciding.audit(repair=repair)

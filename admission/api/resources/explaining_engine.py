@@ -35,9 +35,6 @@ class LocalController(Protocol):
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each namespace of the cluster."""
 
-    def standstill(self) -> str:
-        """What keeps it from deciding although it leads, as a sentence; empty: nothing does, or it follows."""
-
     async def audit(self, *, repair: bool) -> Sequence[Mapping[str, str]] | None:
         """What differs between database, cluster and memory; None while another decides. Raises ClusterError."""
 
@@ -53,10 +50,6 @@ class NoController:
     def namespaces(self) -> dict[str, Mapping[str, str]]:
         """None is known."""
         return {}
-
-    def standstill(self) -> str:
-        """Nothing is known of that."""
-        return ""
 
     async def audit(self, *, repair: bool) -> None:
         """There is nothing to compare with."""

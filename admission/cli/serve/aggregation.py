@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from admission.api.kinds.descriptor import ReceiverFault
     from admission.api.probes import Checks
     from admission.api.resources.explaining_engine import LocalController
+    from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
@@ -162,6 +163,7 @@ def api_app(
     store: Store,
     client: Client,
     deciding: LocalController,
+    leader: LeaderView,
     doors: TlsDoors | None,
     checks: Checks,
     estimate_of: EstimateOf,
@@ -179,6 +181,7 @@ def api_app(
         front_proxy=None if doors is None else doors.front_proxy,
         oidc=None if settings.oidc is None else settings.oidc.client(),
         deciding=deciding,
+        leader=leader,
         estimate_of=estimate_of,
         receiver_fault=receiver_fault,
         cluster=client,

@@ -24,6 +24,7 @@ from admission.cli.serve.adoption import check
 from admission.cli.serve.aggregation import api_address, api_app, tls_doors
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.estimates import Estimates
+from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import Numbers
 from admission.cli.serve.notifications import Notifications
@@ -137,7 +138,8 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         doors = await tls_doors(settings, client, replica.certificates)
         estimates = Estimates(settings, controller)
         background.append(estimates.run)
-        app = api_app(settings, store, client, controller, doors, checks, estimates.of, replica.notifier.receiver_fault)
+        fault = replica.notifier.receiver_fault
+        app = api_app(settings, store, client, controller, replica.report, doors, checks, estimates.of, fault)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         numbers = Numbers(store, controller, role, client, replica.notifier, gate)
         app.router.add_get(PATH, Metrics(numbers.collectors).get)
@@ -167,6 +169,7 @@ class _Replica:
     notifications: Notifications
     notifier: Notifier
     role: Role
+    report: LeaderReport
 
 
 async def _begin(
@@ -218,6 +221,7 @@ async def _begin(
         notifications=notifications,
         notifier=notifier,
         role=role,
+        report=LeaderReport(store, controller, elector),
     )
 
 
