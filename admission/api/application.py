@@ -28,6 +28,7 @@ from admission.api.kinds.descriptor import receivers_unknown
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
+from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
@@ -137,6 +138,7 @@ def create_app(
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster))
+    app.router.add_get(f"{PREFIX}/reports/attention", AttentionReport(store, leader, now=now).get)
     app.on_response_prepare.append(partial(_tell_standstill, leader))
     audits = Audits(store, deciding, leader)
     app.router.add_get(f"{PREFIX}/audits", audits.get)

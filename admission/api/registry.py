@@ -80,6 +80,7 @@ AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False,
 REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))
 PENDING_REPORT: Final = "PendingReport"
 NODE_REPORT: Final = "NodeReport"
+ATTENTION_REPORT: Final = "AttentionReport"
 """The kinds of the other reports."""
 AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cmp_to_key
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.tree import Node
     from admission.model.workload import Workload
+
+
+_PREEMPTOR = re.compile(r"\(UID: ([^()\s]+)\) due to ")
 
 
 class Target(NamedTuple):
@@ -35,6 +39,12 @@ def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
         f"{where}preemptee path: {_path(target.node)}"
     )
     return Evict(target.held.workload, PREEMPTED, message, preemptor.uid, target.reason)
+
+
+def preemptor_in(message: str) -> str:
+    """The uid of the preemptor that the message of such an eviction names; empty: it names none."""
+    found = _PREEMPTOR.search(message)
+    return found[1] if found else ""
 
 
 def _path(node: Node) -> str:

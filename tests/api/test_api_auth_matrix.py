@@ -50,6 +50,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "namespaces/team-a/reports/usage", "MAVN"),
     ("GET", "namespaces/team-b/reports/usage", "MAV"),
     ("GET", "reports/nodes", "MAV"),
+    ("GET", "reports/attention", "MAV"),
     # The queue admin's own, and those of others. A collection cannot be asked for by names, except one at a time.
     *(("GET", f"{plural}{query}", "MAV") for plural in ("clusterqueues", "cohorts") for query in ("", "?watch=1")),
     ("GET", f"clusterqueues?fieldSelector=metadata.name%3D{OWN}", "MAVQ"),

@@ -17,6 +17,7 @@ from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
+    from admission.api.resources.leader_view import LastAudit
     from admission.store.store import Store
 
 GPU = "nvidia.com/gpu"
@@ -218,15 +219,19 @@ async def _write_present(scenario: Scenario, count: int) -> None:
 
 
 class Teams(NoController):
-    """Knows the namespaces, without deciding."""
+    """Knows the namespaces, without deciding, and what a leader would tell."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self.silence = ""
         """What keeps it from deciding."""
+        self.audited: LastAudit | None = None
 
     def standstill(self) -> str:
         return self.silence
+
+    def last_audit(self) -> LastAudit | None:
+        return self.audited
 
     def namespaces(self) -> dict[str, dict[str, str]]:  # type: ignore[override]
         return {name: {} for name in self._names}

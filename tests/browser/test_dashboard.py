@@ -15,8 +15,10 @@ from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
+from admission.api.resources.leader_view import LastAudit
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
+from admission.store.records import Eviction
 
 if TYPE_CHECKING:
     from dashboard_world import World
@@ -127,6 +129,25 @@ async def test_back_goes_to_the_page_before_with_its_filters(admin: Person) -> N
         "aria-pressed", "true"
     )
     await page.close()
+
+
+async def test_preemptions_in_vain_and_what_audits_found_need_attention(running: World, admin: Person) -> None:
+    preemptor, victim = pending_record(running, "still-waits"), pending_record(running, "gave-way")
+    said = f"Preempted to accommodate a workload (UID: {preemptor.workload.uid}) due to reclamation within the cohort"
+    eviction = Eviction("Preempted", said, running.scenario.now - 600, "InCohortReclamation")
+    await put(running, preemptor, replace(victim, eviction=eviction))
+    running.deciding.audited = LastAudit(running.scenario.now, {"NotStarted": 2, "NotStopped": 0})
+    page = await admin.open("")
+    attention = page.get_by_role("region", name="Needs attention")
+    await expect(attention).to_contain_text("Audit differencesNotStarted2")
+    await expect(attention).not_to_contain_text("NotStopped")
+    row = attention.get_by_role("listitem").filter(has_text="still-waits")
+    await expect(row).to_contain_text("1 workload stopped, it still waits10 min")
+    await row.get_by_role("link").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("still-waits")
+    await page.close()
+    running.deciding.audited = None
+    await admit(running, preemptor)
 
 
 async def test_a_page_that_there_is_not_says_so(admin: Person) -> None:

@@ -146,7 +146,7 @@ async def standstill(replica: Replica) -> str:
 async def test_followers_answer_and_what_they_write_reaches_the_leader(
     sandbox, queues, tmp_path, database_url, postgresql
 ):
-    async with serving(tmp_path, database_url, *LONG) as first:
+    async with serving(tmp_path, database_url, *LONG, "--audit-interval=1") as first:
         await first.until("leading")
         async with serving(tmp_path, database_url, *LONG) as second:
             await second.until("following")
@@ -166,6 +166,8 @@ async def test_followers_answer_and_what_they_write_reaches_the_leader(
             await all_complete(sandbox.local("admin"), 7)
             assert (await second.role()).startswith("following")
             assert await standstill(second) == ""
+            while '"lastAudit":' not in (await second.get("/apis/sluice.dev/v1/reports/attention"))[1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
             name = database_url.rpartition("/")[2]
             switch = f"ALTER DATABASE {name} SET default_transaction_read_only = {{}}".format
             anew = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"

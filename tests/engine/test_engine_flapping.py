@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from admission.engine.victims import preemptor_in
+from admission.model import sentences
 from tests.engine.scenes import World, cluster_queue, local_queue, workload
 
 if TYPE_CHECKING:
@@ -19,7 +21,8 @@ def preempting() -> World:
     assert world.admitted() == ["low"]
     world.submit(workload("high", "cq", 2, priority=5, created=1))
     decisions = world.engine.settle(world.now)
-    assert [evict.preemptor for evict in decisions.evicted] == ["high"]
+    (evict,) = decisions.evicted
+    assert (evict.preemptor, preemptor_in(sentences.taken_back(evict.message))) == ("high", "high")
     assert decisions.flapping == ()
     return world
 

@@ -9,10 +9,11 @@ from store_examples import admission, admitted, cluster_queue, finished, local_q
 
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.audit_log import Author
-from admission.store.records import Changes, QueueStatus, State
+from admission.store.records import Changes, Eviction, QueueStatus, State, WorkloadRecord
 from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
+    from admission.model.workload import Workload
     from admission.store.store import Store
 
 T = 1_750_000_000.0
@@ -139,3 +140,34 @@ async def test_queue_numbers_count_what_waits_and_add_up_what_is_held(store: Sto
     assert (await store.workloads.cluster_queue_status())["cq"] == QueueStatus(
         pending=2, reserving=1, admitted=1, usage={("b", "cpu"): 500, ("b", "gpu"): 2**61}
     )
+
+
+def preempted(of: Workload, *, preemptor: str, at: float, state: State = State.PENDING) -> WorkloadRecord:
+    said = f"Preempted to accommodate a workload (UID: {preemptor}) due to prioritization in the ClusterQueue"
+    return replace(pending(of), state=state, eviction=Eviction("Preempted", said, at, "InClusterQueue"))
+
+
+async def test_preemptions_in_vain_are_those_whose_preemptor_waits_all_the_same(store: Store):
+    epoch = await store.lead("test")
+    of = {uid: workload(uid) for uid in ("vain", "started", "under-way", "new", "old", "anew", *map(str, range(8)))}
+    waits = [pending(of[uid], cluster_queue="cq") for uid in ("vain", "under-way", "new", "old")]
+    # It has run since, and was preempted itself.
+    anew = preempted(of["anew"], preemptor="started", at=T + 50)
+    victims = [
+        preempted(of["0"], preemptor="vain", at=T),
+        preempted(of["1"], preemptor="vain", at=T + 9),
+        preempted(of["2"], preemptor="started", at=T),
+        preempted(of["3"], preemptor="under-way", at=T),
+        preempted(of["4"], preemptor="under-way", at=T, state=State.EVICTING),
+        preempted(of["5"], preemptor="new", at=T + 300),
+        preempted(of["6"], preemptor="old", at=T - 90_000),
+        preempted(of["7"], preemptor="anew", at=T + 40),
+    ]
+    await store.commit(Changes(workloads=(*waits, *victims, anew)), epoch=epoch)
+    await store.commit(admitted(of["started"], admission(), at=T + 60), epoch=epoch)
+    (found,) = await store.workloads.preemptions_in_vain(now=T + 400)
+    assert (found.name, found.cluster_queue, found.at) == ("job-vain", "cq", T + 9)
+    assert [victim.name for victim in found.victims] == ["job-0", "job-1"]
+    assert await store.workloads.preemptions_in_vain(now=T + 308) == ()
+    await store.commit(admitted(of["vain"], admission(), at=T + 401), epoch=epoch)
+    assert await store.workloads.preemptions_in_vain(now=T + 402) == ()

@@ -13,6 +13,7 @@ from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 from admission.api.http.responses import reply
 from admission.api.openapi.model_schemas import META, OWN, components, group_version_kind, ref
 from admission.api.registry import (
+    ATTENTION_REPORT,
     AUDIT_RECORDS,
     AUDITS,
     GROUP,
@@ -154,6 +155,8 @@ def describe() -> Document:
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
+    attention = _operation("get", ATTENTION_REPORT, ref(f"{OWN}{ATTENTION_REPORT}"), None)
+    _add(paths, f"{REPORTS.collection()}/attention", "get", attention)
     return {
         "openapi": "3.0.0",
         "info": {

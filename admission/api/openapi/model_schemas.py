@@ -32,6 +32,7 @@ _ANSWERS: Final = (
     report_schemas.Rollback,
     report_schemas.NodeReport,
     report_schemas.PendingReport,
+    report_schemas.AttentionReport,
     report_schemas.UsageReport,
     report_schemas.AuditRecord,
     report_schemas.Audit,

@@ -273,6 +273,57 @@ class PendingReport(Model):
     """Those that wait for longest first."""
 
 
+class PreemptedWorkload(Model):
+    """A workload that was preempted."""
+
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+
+
+class PreemptionInVain(Model):
+    """A workload that waits, though others were preempted for it five minutes ago or more."""
+
+    namespace: str
+    """Of the workload that waits."""
+    name: str
+    """Its name."""
+    cluster_queue: str
+    """Where it waits."""
+    victims: tuple[PreemptedWorkload, ...]
+    """Those that were preempted for it since it ran last, and that have not ended."""
+    preempted_at: Time
+    """When the last of them was."""
+
+
+class AuditProblem(Model):
+    """What differs between database, cluster and the leader's memory."""
+
+    problem: str
+    """Which problem."""
+    count: int
+    """How many differences of this kind there are."""
+
+
+class AuditSummary(Model):
+    """What the leader's last audit has found."""
+
+    at: Time
+    """When it looked."""
+    differences: tuple[AuditProblem, ...]
+    """None: database, cluster and memory agree."""
+
+
+class AttentionReport(Model):
+    """What an admin should look into, beside what waits."""
+
+    preemptions_in_vain: tuple[PreemptionInVain, ...]
+    """The latest first, of one day."""
+    last_audit: AuditSummary | None = None
+    """None: the leader has made no audit yet."""
+
+
 class FlavorNodes(Model):
     """The nodes of one ResourceFlavor."""
 

@@ -12,6 +12,7 @@ from admission.store.database.dialects import among
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts
+from admission.store.workloads.preemptions import in_vain
 from admission.store.workloads.waiting import waiting
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
     from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
+    from admission.store.workloads.preemptions import PreemptionInVain
     from admission.store.workloads.waiting import WaitingRow
 
 _COUNTED = 5_000
@@ -247,6 +249,10 @@ class Workloads:
     async def waiting(self) -> tuple[WaitingRow, ...]:
         """How many wait in each LocalQueue for which reason, and since when; who waits for longest first."""
         return await waiting(self._database)
+
+    async def preemptions_in_vain(self, *, now: float) -> tuple[PreemptionInVain, ...]:
+        """Workloads that wait although others were preempted for them minutes ago; see `preemptions.in_vain`."""
+        return await in_vain(self._database, now=now)
 
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
         """By name, for each ClusterQueue where something waits or that something is held of.

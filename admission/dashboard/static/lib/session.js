@@ -14,6 +14,7 @@ const REVIEWS = {
   subscriptions: { verb: "list", resource: "subscriptions" },
   usage: { verb: "get", resource: "reports", name: "usage" },
   pending: { verb: "get", resource: "reports", name: "pending" },
+  attention: { verb: "get", resource: "reports", name: "attention" },
   nodes: { verb: "get", resource: "reports", name: "nodes" },
   consistency: { verb: "list", resource: "audits" },
   audit: { verb: "list", resource: "auditrecords" },

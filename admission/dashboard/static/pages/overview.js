@@ -4,7 +4,7 @@ import { QuotaBar, Sparkline } from "../lib/charts.js";
 import { Age, Badge, Card, Empty, Failure, Icon, Loading, PageHead, Segments } from "../lib/components.js";
 import { amount, count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
-import { localQueueLink, queueLink, useParameter } from "../lib/router.js";
+import { link, localQueueLink, queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useReadable, useRights, useSession } from "../lib/session.js";
 import { HOPELESS } from "./pending.js";
 import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
@@ -152,8 +152,23 @@ function ReadableNotifications() {
   return failing.length > 0 && html`<${Card} title="Needs attention" className="attention"><${Undelivered} found=${failing} /><//>`;
 }
 
+// Workloads that others were preempted for, and that did not start for it.
+function InVain({ found }) {
+  const now = useNow() / 1000;
+  return html`<h3>Preempted in vain</h3><ul>${found.slice(0, LISTED).map((each) => html`<li key=${`${each.namespace}/${each.name}`}>
+    <a href=${workloadLink(each.namespace, each.name)}><bdi>${each.name}</bdi></a><span class="soft clip" title=${each.victims.map((victim) => `${victim.namespace}/${victim.name}`).join(", ")}>${plural(each.victims.length, "workload")} stopped, it still waits</span>
+    <span class="grow"></span><span class="nowrap">${duration(now - seconds(each.preemptedAt))}</span></li>`)}</ul>`;
+}
+
+function AuditDifferences({ audit }) {
+  const { rights } = useSession();
+  return html`<h3>Audit differences</h3><ul>${audit.differences.map(({ problem, count: number }) => html`<li key=${problem}>
+    ${rights.consistency ? html`<a href=${link("audit")}>${problem}</a>` : problem}<span class="grow"></span><${Badge} tone="bad">${count(number)}<//></li>`)}</ul>`;
+}
+
 function Attention({ leaves, changes }) {
   const { rights } = useSession();
+  const more = useAnswer(rights.attention ? "/apis/sluice.dev/v1/reports/attention" : null, {}, { everyMs: 30000 });
   const subscriptions = useAnswer(rights.subscriptions ? "/apis/sluice.dev/v1/subscriptions" : null, {}, { everyMs: 60000 });
   const report = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { leastMs: 20000, deps: [changes], everyMs: 30000 });
   const now = useNow() / 1000;
@@ -167,7 +182,9 @@ function Attention({ leaves, changes }) {
   const longest = [...oldest.values()].slice(0, LISTED);
   const nowhere = items.filter((item) => !item.clusterQueue);
   const failing = undelivered(subscriptions.data?.items || []);
-  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length && !failing.length;
+  const inVain = more.data?.preemptionsInVain || [];
+  const differs = more.data?.lastAudit?.differences.length > 0;
+  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length && !failing.length && !inVain.length && !differs;
   return html`<${Card} title="Needs attention" className="attention">
     ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
     ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
@@ -176,6 +193,8 @@ function Attention({ leaves, changes }) {
       const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
       return html`<li key=${leaf.name}><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
     })}</ul>`}
+    ${inVain.length > 0 && html`<${InVain} found=${inVain} />`}
+    ${differs && html`<${AuditDifferences} audit=${more.data.lastAudit} />`}
     ${failing.length > 0 && html`<${Undelivered} found=${failing} />`}
     ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}</ul>`}
     ${longest.length > 0 && html`<h3>Wait the longest</h3><ul>${longest.map((item) => html`<li key=${item.clusterQueue}>
