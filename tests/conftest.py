@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import inspect
 import logging
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from postgresql_databases import MigratedDatabases
-from postgresql_server import NoPostgreSQL, running_postgresql
+from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
 from sluice_server import running_server
 
 from admission.store.database.migrations import migrate
@@ -112,9 +113,36 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
+def postgresql_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a stopped server with a migrated template database, made once for all workers of a run."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    made, finished = shared / "postgresql", shared / "postgresql-made"
+    with (shared / "postgresql-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not finished.exists():
+            _make_postgresql(made)
+            finished.touch()
+    return made
+
+
+def _make_postgresql(folder: Path) -> None:
+    try:
+        with running_postgresql() as server:
+            server.execute(f"CREATE DATABASE {_TEMPLATE}")
+            asyncio.run(migrate(server.url(_TEMPLATE)))
+            server.stop()
+            copy_files(server.folder, folder)
+    except NoPostgreSQL as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def postgresql(postgresql_files: Path) -> Iterator[PostgreSQL]:
     """A PostgreSQL server with a migrated template database; one for the whole session."""
-    yield from _server()
+    with running_postgresql(postgresql_files) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -124,19 +152,10 @@ def migrated_databases(postgresql: PostgreSQL) -> MigratedDatabases:
 
 
 @pytest.fixture
-def own_postgresql() -> Iterator[PostgreSQL]:
+def own_postgresql(postgresql_files: Path) -> Iterator[PostgreSQL]:
     """A server for one test alone, which may kill it."""
-    yield from _server()
-
-
-def _server() -> Iterator[PostgreSQL]:
-    try:
-        with running_postgresql() as server:
-            server.execute(f"CREATE DATABASE {_TEMPLATE}")
-            asyncio.run(migrate(server.url(_TEMPLATE)))
-            yield server
-    except NoPostgreSQL as error:
-        pytest.fail(str(error), pytrace=False)
+    with running_postgresql(postgresql_files) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,10 @@ class PostgreSQL:
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} -c fsync=off"
         self._control(f"--log={self.folder / 'log'}", f"--options={settings}", "start")
 
+    def stop(self) -> None:
+        """End it in order: it has nothing to recover when it is started again."""
+        self._control("--mode=fast", "stop")
+
     def kill(self) -> None:
         """It is gone, without a chance to write anything more."""
         self._control("--mode=immediate", "stop")
@@ -83,21 +87,22 @@ class PostgreSQL:
 
 
 @contextmanager
-def running_postgresql() -> Iterator[PostgreSQL]:
-    """For the time of the block; then it and all its data are gone. Raises NoPostgreSQL."""
+def running_postgresql(copied: Path | None = None) -> Iterator[PostgreSQL]:
+    """For the time of the block; then it and all its data are gone. Raises NoPostgreSQL.
+
+    `copied`: the folder of a server that was stopped, to begin with its data; without one it is new, which takes more
+    than a second of processor time.
+    """
     if not (_BINARIES / "initdb").exists():
         hint = "install it (Debian: apt-get install postgresql-15) or name its folder in POSTGRESQL_BIN"
         raise NoPostgreSQL(f"there is no PostgreSQL server in {_BINARIES}; {hint}")
     folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
     try:
-        server = PostgreSQL(folder, port=free_port(), password=secrets.token_hex(8))
-        (folder / "password").write_text(server.password)
-        if _user() is not None:
-            shutil.chown(folder, _user())
-            shutil.chown(folder / "password", _user())
-        make = [_BINARIES / "initdb", "--no-sync", "--username=postgres", f"--pgdata={folder / 'data'}"]
-        make += ["--auth=scram-sha-256", f"--pwfile={folder / 'password'}", "--encoding=UTF8", "--locale=C"]
-        _run(make, folder=folder)
+        if copied is None:
+            _make(folder)
+        else:
+            copy_files(copied, folder)
+        server = PostgreSQL(folder, port=free_port(), password=(folder / "password").read_text())
         server.start()
         try:
             yield server
@@ -106,6 +111,21 @@ def running_postgresql() -> Iterator[PostgreSQL]:
                 server.kill()
     finally:
         shutil.rmtree(folder)
+
+
+def copy_files(stopped: Path, folder: Path) -> None:
+    """Copy the folder of a server, which must not run, with owners and rights."""
+    subprocess.run(["cp", "--archive", "--no-target-directory", stopped, folder], check=True)
+
+
+def _make(folder: Path) -> None:
+    (folder / "password").write_text(secrets.token_hex(8))
+    if _user() is not None:
+        shutil.chown(folder, _user())
+        shutil.chown(folder / "password", _user())
+    make = [_BINARIES / "initdb", "--no-sync", "--username=postgres", f"--pgdata={folder / 'data'}"]
+    make += ["--auth=scram-sha-256", f"--pwfile={folder / 'password'}", "--encoding=UTF8", "--locale=C"]
+    _run(make, folder=folder)
 
 
 def _user() -> str | None:
