@@ -1,6 +1,7 @@
 """`sluice` as processes forked from one that has imported it already: importing takes longer than most tests.
 
-Each is a process of its own, with the arguments, environment and pipes that it would have from a shell.
+Each is a process of its own, with the arguments, environment and pipes that it would have from a shell. The processes
+that it starts itself, as `sluice serve` does for its webhooks, are forked, too.
 `test_cli_main.py`, `test_demo_run.py` and others start it by the interpreter, as users do.
 """
 
@@ -10,12 +11,17 @@ import asyncio
 import multiprocessing
 import os
 import resource
+import secrets
 import signal
+import socket
 import sys
+from functools import cache
 from multiprocessing.reduction import DupFd
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from admission.cli.main import _COMMANDS, main
+from tests import sluice_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +31,7 @@ _forking = multiprocessing.get_context("forkserver")
 _preloaded = [
     _COMMANDS["serve"].module,
     # What it imports only when it needs it.
+    "admission.cli.serve.forecaster",
     "admission.client",
     "aiosqlite",
     "alembic.config",
@@ -34,6 +41,7 @@ _preloaded = [
     "kubernetes_asyncio.config",
     "sqlalchemy.dialects.postgresql.asyncpg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
+    "webhooks.gate",
 ]
 _forking.set_forkserver_preload(_preloaded)
 
@@ -52,15 +60,22 @@ class Forked:
         asyncio.get_running_loop().add_reader(process.sentinel, self._end)
 
     @classmethod
-    async def start(cls, *arguments: str, environment: Mapping[str, str], files: int | None = None) -> Forked:
-        """Start `sluice` with these arguments; `files`: how many it may have open, None: as many as this process."""
+    async def start(
+        cls, *arguments: str, environment: Mapping[str, str], files: int | None = None, forks: bool = True
+    ) -> Forked:
+        """Start `sluice` with these arguments.
+
+        `files`: how many it may have open, None: as many as this process. `forks`: the processes that it starts are
+        forked; without it they are the interpreter's, for tests that kill them or look at them.
+        """
         (reads_output, output), (reads_errors, errors) = os.pipe(), os.pipe()
 
         def start() -> ForkServerProcess:
             # What is sent to the process is duplicated while it is started, and only then.
-            process = _forking.Process(
-                target=_run, args=(arguments, dict(environment), files, _Sent(output), _Sent(errors)), daemon=True
-            )
+            sent = _Sent(output), _Sent(errors)
+            warm = _server() if forks else None
+            given = arguments, dict(environment), files, *sent, warm
+            process = _forking.Process(target=_run, args=given, daemon=True)
             process.start()
             return process
 
@@ -124,6 +139,7 @@ def _run(
     files: int | None,
     output: int,
     errors: int,
+    warm: str | None,
 ) -> None:
     """What the new process does."""
     for given, usual in ((output, 1), (errors, 2)):
@@ -138,5 +154,28 @@ def _run(
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     absent = [name for name in _preloaded if name not in sys.modules]
     assert not absent, f"{absent} could not be imported once for all, of which the server of forks says nothing"
+    if warm is not None:
+        os.environ["WARM_SLUICE"] = warm
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where the script finds python3
+        sys.executable = str(sluice_server.COMMAND)
     sys.argv = ["sluice", *arguments]
     main()
+
+
+@cache
+def _server() -> str:
+    """Where the server listens that forks what `sluice` starts; it ends with this process."""
+    name = f"sluice-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"\0{name}")
+        listening.listen(64)
+        process = _forking.Process(target=_serve, args=(_Sent(listening.fileno()),), daemon=True)
+        process.start()
+    return f"@{name}"
+
+
+def _serve(listening: int) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    with socket.socket(fileno=listening) as waiting:
+        sluice_server.serve(waiting, unused=parent.sentinel)

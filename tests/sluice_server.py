@@ -2,12 +2,14 @@
 
 To import it takes 0.3 to 1.5 s of processor time, pages of the documentation have hundreds of commands, and a demo is
 three processes. A shell's `sluice` (the script `warm_sluice` beside this file) sends its arguments, directory,
-environment and streams to the socket at the path, and ends as the process does that is forked for it.
+environment, streams and the descriptors that it was given to the socket at the path, and ends as the process does that
+is forked for it. `forking.py` has a server of its own, for the processes that `sluice serve` starts.
 `test_readme.py`, `test_getting_started.py` and some of `test_demo_run.py` start the command that is installed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -21,10 +23,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from admission.cli.main import _COMMANDS, main
+from admission.cli.main import _COMMANDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 COMMAND = Path(__file__).with_name("warm_sluice")
 """The script; it finds the server by `WARM_SLUICE` in its environment."""
@@ -40,8 +42,8 @@ def running_server(place: Path) -> Iterator[None]:
         process.terminate()
 
 
-def serve(path: str) -> None:
-    """Until it is terminated. Returns in a process of its own for each command, which then runs it."""
+def prepare() -> None:
+    """Import what `sluice` imports for any of its commands."""
     # The last two: what `sluice demo` and `sluice sandbox` import only when they run.
     for module in [
         *(command.module for command in _COMMANDS.values()),
@@ -51,35 +53,39 @@ def serve(path: str) -> None:
         with suppress(ModuleNotFoundError):
             import_module(module)
     gc.freeze()
+
+
+def serve(listening: socket.socket, *, unused: int | None = None) -> None:
+    """Fork a process for each command, which runs it.
+
+    Returns in the processes of commands, when they have ended; and in this one when `unused`, a descriptor, can be
+    read; without it, never.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(path)
-        listening.listen(64)
-        print("ready", flush=True)
-        while True:
-            connection, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                return _answer(connection)
-            connection.close()
+    waited = [listening] if unused is None else [listening, unused]
+    while unused not in select.select(waited, [], [])[0]:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            _answer(connection)
+            return
+        connection.close()
 
 
 def _answer(connection: socket.socket) -> None:
-    """Returns in the process that is to run the command, when all is as its shell has it."""
-    length, streams, _, _ = socket.recv_fds(connection, 4, 3)
+    """Run the command in a process that has all as its shell has it."""
+    length, sent, _, _ = socket.recv_fds(connection, 4, 64)
     with connection.makefile("rb") as reading:
-        arguments, directory, environment = json.loads(reading.read(int.from_bytes(length, "big")))
+        module, arguments, directory, environment, numbers = json.loads(reading.read(int.from_bytes(length, "big")))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # A shell has what it runs in the background ignore interrupts, and these tests may be that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if pid := os.fork():
-        for stream in streams:
-            os.close(stream)
+        for descriptor in sent:
+            os.close(descriptor)
         _watch(connection, pid)
     connection.close()
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
+    _put(sent, [0, 1, 2, *numbers])
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -89,6 +95,18 @@ def _answer(connection: socket.socket) -> None:
     sys.argv = ["sluice", *arguments]
     if arguments[:1] == ["demo"]:
         sys.executable = str(COMMAND)  # its children are forked, too
+    import_module(module).main()
+
+
+def _put(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Move descriptors to these numbers, some of which may be those of others among them."""
+    beyond = max(numbers) + 1
+    aside = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, beyond) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    for descriptor, number in zip(aside, numbers, strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
 
 
 def _watch(connection: socket.socket, pid: int) -> None:
@@ -105,5 +123,9 @@ def _watch(connection: socket.socket, pid: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
-    main()
+    prepare()
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.bind(sys.argv[1])
+        waiting.listen(64)
+        print("ready", flush=True)
+        serve(waiting)

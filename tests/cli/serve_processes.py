@@ -26,9 +26,9 @@ TOKEN = "a-token"
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
 
-async def sluice(*arguments: str, files: int | None = None, **environment: str) -> Forked:
+async def sluice(*arguments: str, files: int | None = None, forks: bool = True, **environment: str) -> Forked:
     usual = {"PATH": "/usr/bin:/bin", "SLUICE_ADMIN_TOKEN": TOKEN}
-    return await Forked.start(*arguments, environment=usual | environment, files=files)
+    return await Forked.start(*arguments, environment=usual | environment, files=files, forks=forks)
 
 
 @dataclass
@@ -97,11 +97,12 @@ async def serving(
     *more: str,
     port: int = 0,
     files: int | None = None,
+    forks: bool = True,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Replica]:
     """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not.
 
-    `files`: how many files it may have open.
+    `files`: how many files it may have open. `forks`: the process of its gate is forked (`tests/forking.py`).
     """
     port = port or free_port()
     process = await sluice(
@@ -111,6 +112,7 @@ async def serving(
         f"--api-address=127.0.0.1:{port}",
         *more,
         files=files,
+        forks=forks,
         **(environment or {}),
     )
     replica = Replica(process, f"http://127.0.0.1:{port}")

@@ -110,7 +110,8 @@ async def gated(
         f"--certificate-directory={folder / 'certificates'}",
     )
     database = database or f"sqlite:///{folder / 'sluice.db'}"
-    async with serving(folder, database, *webhook, *more, files=files) as replica:
+    # The gate's own process, as users have it: tests stop it, kill it, and look at it.
+    async with serving(folder, database, *webhook, *more, files=files, forks=False) as replica:
         yield replica, Caller(port, folder / "certificates")
 
 
