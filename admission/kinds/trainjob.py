@@ -123,12 +123,12 @@ class TrainJobKind(DeclaredKind):
     ) -> tuple[list[Object], Object]:
         """What flavors and checks add to each template, in the field of each release; `resume_patch` comes after it."""
         given = {assignment.name: assignment for assignment in admission.pod_sets}
-        own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"]})
         whole: dict[str, Object] = {}
         put_in: Object = {}
         for place in self.places(obj):
             if (assignment := given.get(place.name)) is None:
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was given')
+            own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             added = [
                 *(templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())),
                 *(templates.of_check(update) for update in updates if update.name == place.name),

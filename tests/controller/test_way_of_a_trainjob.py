@@ -61,7 +61,8 @@ async def until_running(world, release, created):
     assert template_of(jobset)["spec"]["nodeSelector"] == SELECTOR
     assert template_of(jobset)["spec"]["tolerations"] == [TOLERATION]
     labels = template_of(jobset)["metadata"].get("labels", {})
-    assert labels == ({} if release == "2.0" else {"sluice.dev/workload-uid": created["metadata"]["uid"]})
+    of_its_start = {"sluice.dev/workload-uid": created["metadata"]["uid"], "sluice.dev/pod-set": "node"}
+    assert labels == ({} if release == "2.0" else of_its_start)
     await until(world.user, "trainjobs", NAME, lambda each: each["status"]["jobsStatus"][0]["ready"] == 1)
     assert len(pods_of(world.user, jobset)) == 4
     return jobset
@@ -142,6 +143,16 @@ async def test_a_jobset_that_grows_while_it_runs_stops_it(running):
     await running.user.update("jobsets", "team-a", jobset)
     await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
     assert "OutOfSync" in [reason for reason, _ in await running.story(NAME)]
+
+
+async def test_the_quota_of_pods_that_its_jobset_wants_no_more_is_free_when_they_have_ended(running):
+    await running.submit(job("after", queue="user-queue", cpu="4"))
+    await running.record("after", "pending", reason="WaitingForQuota")
+    jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 3, "completions": 3}
+    await running.user.update("jobsets", "team-a", jobset)
+    await running.job("after", runs)
+    assert held_by(await running.record(NAME, "admitted"))["cpu"] == 12000
 
 
 async def test_a_jobset_whose_pods_ask_for_more_while_it_runs_stops_it(running):
