@@ -11,55 +11,23 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+from external_clients import SECONDS, let, queued_in
 from grouped_kinds import GROUPED, JOBS, grouped_served, pods_until, running
-from ports import free_port
-from serve_processes import serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
-from admission.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TORCHX = os.environ.get("TORCHX", "")
-Object = dict[str, Any]
 
-pytestmark = pytest.mark.skipif(not TORCHX, reason="the variable TORCHX does not name the command of TorchX")
+pytestmark = [
+    pytest.mark.skipif(not TORCHX, reason="the variable TORCHX does not name the command of TorchX"),
+    pytest.mark.timeout(SECONDS),
+]
 
-QUEUES = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  stopPolicy: Hold
-  resourceGroups:
-  - coveredResources: [cpu, memory, nvidia.com/gpu]
-    flavors:
-    - name: default
-      resources:
-      - {name: cpu, nominalQuota: 16}
-      - {name: memory, nominalQuota: 256Gi}
-      - {name: nvidia.com/gpu, nominalQuota: 8}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: test, namespace: default}
-spec: {clusterQueue: cq}
-"""
-AMOUNTS = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
-NODE: Object = {
-    "metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}},
-    "status": {"allocatable": AMOUNTS, "capacity": AMOUNTS},
-}
-SUBMIT = ("run", "--workspace=", "--scheduler", "kubernetes", "--scheduler_args", "namespace=default,queue=test")
+INTEGRATIONS = {"frameworks": ["batch/job", "pod", *GROUPED]}
+SUBMIT = ("run", "--workspace=", "--scheduler_args", "namespace=default,queue=test", "--scheduler")
 DDP = ("dist.ddp", "-j", "2x4", "--cpu", "4", "--memMB", "4096", "--gpu", "4", "--max_retries", "2", "--script", "t.py")
 
 
@@ -69,10 +37,11 @@ async def until_pods_are_gone(admin: Any) -> None:
 
 
 class Client:
-    """TorchX's command line."""
+    """TorchX's command line, with one of its schedulers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scheduler: str = "kubernetes") -> None:
         self._folder = folder
+        self._scheduler = scheduler
 
     async def __call__(self, *arguments: str, fails: bool = False) -> str:
         """What it prints."""
@@ -87,8 +56,8 @@ class Client:
 
     async def submit(self, *component: str) -> str:
         """The handle."""
-        printed = await self(*SUBMIT, *component)
-        return next(line for line in printed.splitlines() if line.startswith("kubernetes://")).strip()
+        printed = await self(*SUBMIT, self._scheduler, *component)
+        return next(line for line in printed.splitlines() if line.startswith(f"{self._scheduler}://")).strip()
 
     async def until(self, handle: str, state: str) -> str:
         """Its status, once it says so."""
@@ -98,47 +67,21 @@ class Client:
 
 
 async def test_a_user_of_torchx_changes_nothing(tmp_path: Path, database_url: str):
-    port = free_port()
-    (tmp_path / "sluice.yaml").write_text(
-        yaml.safe_dump({"integrations": {"frameworks": ["batch/job", "pod", *GROUPED]}})
-    )
-    flags = (
-        f"--config={tmp_path / 'sluice.yaml'}",
-        f"--webhook-url=https://127.0.0.1:{port}",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
-    )
     (tmp_path / "t.py").write_text("")
     torchx = Client(tmp_path)
-    async with Sandbox(speed=1) as sandbox, grouped_served(sandbox), Store.open(database_url) as store:
+    async with Sandbox(speed=1) as sandbox, grouped_served(sandbox):
         admin = sandbox.local("admin")
-        await admin.create("nodes", "", NODE)
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        kubeconfig = sandbox.kubeconfig()
-        (tmp_path / "user.kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-        queues = [parse_manifest(document.body) for document in parse_documents(QUEUES, source="QUEUES")]
-        for obj in queues:
-            await store.queues.create(obj, author=Author("test"))
-        async with serving(tmp_path, database_url, *flags) as replica:
-            await replica.until("leading")
+        async with queued_in(sandbox, tmp_path, database_url, INTEGRATIONS) as replica:
             await _queued(torchx, admin)
-            opened, closed = (_stopped(policy) for policy in ("None", "HoldAndDrain"))
-            assert await replica.put("/apis/sluice.dev/v1/clusterqueues/cq", opened) == 200
+            await let(replica, "None")
             handle = await _running(torchx, admin)
-            assert await replica.put("/apis/sluice.dev/v1/clusterqueues/cq", closed) == 200
+            await let(replica, "HoldAndDrain")
             await pods_until(admin, "default", running(0, 2))
             await torchx.until(handle, "PENDING")
-            assert await replica.put("/apis/sluice.dev/v1/clusterqueues/cq", opened) == 200
+            await let(replica, "None")
             await torchx.until(handle, "RUNNING")
             await _finished(torchx, admin, handle)
             await _cancelled(torchx, admin)
-        log = replica.log.decode()
-        assert "Traceback" not in log, log
-
-
-def _stopped(policy: str) -> Object:
-    document: Object = list(yaml.safe_load_all(QUEUES))[1]
-    return {**document, "spec": {**document["spec"], "stopPolicy": policy}}
 
 
 async def _queued(torchx: Client, admin: Any) -> None:
