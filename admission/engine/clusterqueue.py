@@ -89,6 +89,8 @@ class Plan(NamedTuple):
     groups: tuple[Group, ...]
     requests: tuple[dict[str, int], ...]
     """For each pod set: resource to the amount for one pod, `pods` included."""
+    full: tuple[dict[str, int], ...]
+    """For each pod set: the same for all of its pods."""
     totals: tuple[dict[str, int], ...]
     """For each group: resource to the amount for all of its pods."""
 
@@ -123,6 +125,8 @@ class ClusterQueue:
         """Unix time (s) since which its use exceeds what the tree allows; None: it does not, or has no `overQuota`."""
         self.node: Node | None = None
         self.tree: Tree | None = None
+        self.has_obstacles = False
+        """Whether a workload did not fit since it took its place in this tree (see `Facts.obstacles`)."""
         self.inactive = "not found"
         """Why it admits no workload, such as `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}
@@ -181,6 +185,7 @@ class ClusterQueue:
         """Take its node in a newly built tree, and count there what its workloads hold."""
         self.tree = tree
         self.node = tree.queues[self.name]
+        self.has_obstacles = False
         self.flavors = flavors
         for held in self.held.values():
             self.count(held)
@@ -203,10 +208,6 @@ class ClusterQueue:
         for fr, amount in held.amounts:
             remove_usage(self.node, fr, amount)
 
-    def plan(self, shape: Shape) -> Plan:
-        """How a shape's pod sets and resources map to the flavors of this ClusterQueue."""
-        return self.facts(shape).plan
-
     def facts(self, shape: Shape) -> Facts:
         """The facts of a shape in the present tree, made if there are none."""
         facts = shape.facts.get(self)
@@ -221,6 +222,7 @@ class ClusterQueue:
         requests = tuple(
             {**pod_set.requests, PODS: 1} if PODS in covered else dict(pod_set.requests) for pod_set in pod_sets
         )
+        full = tuple(times(amounts, pod_set.count) for amounts, pod_set in zip(requests, pod_sets, strict=True))
         members: dict[str | int, list[int]] = {}
         for index, pod_set in enumerate(pod_sets):
             members.setdefault(pod_set.group or index, []).append(index)
@@ -228,14 +230,14 @@ class ClusterQueue:
         for indices in members.values():
             total: dict[str, int] = {}
             for index in indices:
-                add(total, times(requests[index], pod_sets[index].count))
+                add(total, full[index])
             totals.append(total)
             groups.append(
                 self._make_group(
                     [pod_sets[index] for index in indices], indices, sorted(total, key=_precedence), covered
                 )
             )
-        return Plan(tuple(groups), requests, tuple(totals))
+        return Plan(tuple(groups), requests, full, tuple(totals))
 
     def _make_group(
         self, pod_sets: list[PodSet], indices: list[int], resources: list[str], covered: Mapping[str, int]

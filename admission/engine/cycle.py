@@ -104,6 +104,8 @@ class Cycle:
         return self._result
 
     def _in_order(self) -> Iterable[Entry]:
+        if len(self._entries) == 1 and not self._contenders:
+            return self._entries
         if not self._fair:
             return classical(self._entries)
         if not self._contenders:
@@ -159,10 +161,11 @@ class Cycle:
     def _heads(self) -> list[Entry]:
         entries = []
         faulty = []
-        for queue in self._domain.taking_part():
+        domain = self._domain
+        for queue in domain.queues if domain.standby is None else domain.taking_part(domain.standby):
             if queue.inactive or queue.node is None:
                 continue
-            if self._lean and queue.spec.queueing_strategy == "BestEffortFIFO":
+            if self._lean and queue.has_obstacles and queue.spec.queueing_strategy == "BestEffortFIFO":
                 queue.pending.skip(queue.surely_blocked())
             item = queue.pending.pop() if self._filters is None else self._pop(queue, self._filters)
             if item is None:
@@ -193,7 +196,8 @@ class Cycle:
                 break
             filters.make_inadmissible(item, queue.pending)
             self._park(item, *refusal)
-            self._domain.forget(queue)
+            if self._domain.standby is not None:
+                self._domain.standby.forget(queue)
             item = queue.pending.pop()
         return item
 
@@ -210,7 +214,7 @@ class Cycle:
     def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
         """Find an assignment and the victims it needs, for fewer pods if the full number gets none."""
         search = self._preemptor(self._domain, entry.queue, entry.item, self._victims)
-        replaced = entry.replaced()
+        replaced = entry.replaced() if entry.item.workload.replaces else None
         assigner = Assigner(
             entry.queue,
             entry.item.shape,
@@ -233,7 +237,7 @@ class Cycle:
         if entry.item.shape.partial and not targets and full.mode is not Mode.FIT:
             found = largest_that_fits(entry.item.shape.pod_sets, attempt)
         entry.assignment, entry.targets = found or (full, targets)
-        entry.progress = Progress(entry.assignment.tried(), entry.queue.generation, self._number)
+        entry.generation = entry.queue.generation
 
     def _decide(self, entry: Entry) -> None:
         if self._filters is not None and self._result.admitted:
@@ -257,7 +261,6 @@ class Cycle:
             self._use_for_now(entry.node, assignment.usage)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
             entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
-            entry.progress = None
         elif any(target.held.workload.uid in self._victims for target in entry.targets):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
         elif not self._fits_without(entry):
@@ -307,7 +310,7 @@ class Cycle:
             add_usage(entry.node, fr, amount)
         admission = entry.admission()
         workload = entry.item.workload
-        replaced = entry.replaced()
+        replaced = entry.replaced() if workload.replaces else None
         if replaced is None:
             amounts = tuple(entry.assignment.usage.items())
             usage = tuple((tree.frs[fr], amount) for fr, amount in amounts)
@@ -325,7 +328,8 @@ class Cycle:
     def _conclude(self, entry: Entry) -> None:
         """Requeue a head that was not admitted, as active or inadmissible."""
         item, queue, pending = entry.item, entry.queue, entry.queue.pending
-        self._domain.forget(queue)
+        if self._domain.standby is not None:
+            self._domain.standby.forget(queue)
         if item.progress is not None:  # the search for a flavor was continued: next time it starts over
             item.progress = None
             self._result.moved = True
@@ -342,9 +346,11 @@ class Cycle:
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
-        if entry.outcome is not Outcome.PREEMPTING and entry.progress is not None and entry.progress.unfinished:
-            item.progress = entry.progress
-            self._result.moved = True
+        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED):
+            progress = Progress(entry.assignment.tried(), entry.generation, self._number)
+            if progress.unfinished:
+                item.progress = progress
+                self._result.moved = True
         self._park(item, entry.reason, entry.message)
         if entry.outcome is Outcome.PREEMPTING:
             self._result.preempting.append(item.uid)
@@ -366,6 +372,7 @@ class Cycle:
         shape, queue = entry.item.shape, entry.queue
         facts = queue.facts(shape)
         facts.obstacles = None if shape.partial or shape.replaces else obstacles(facts.plan, entry.assignment)
+        queue.has_obstacles = True
 
     def _park(self, item: Item, reason: str, message: str) -> None:
         if item.last_park != (reason, message):

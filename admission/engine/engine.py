@@ -107,8 +107,10 @@ class Engine:
                 evicted += converge(domain, now)
             if not domain.dirty:
                 continue
-            contenders = self._standby(domain, lean=lean)
-            domain.requeue_inadmissible(lean=lean)
+            # With classical preemption no ClusterQueue is ever left out.
+            contenders = self._standby(domain, lean=lean) if self._policy.fair_sharing else ()
+            if domain.freed:
+                domain.requeue_inadmissible(lean=lean)
             result = Cycle(
                 domain,
                 self._search,
@@ -132,10 +134,10 @@ class Engine:
                 admitted.append(admit)
             evicted += result.evicted
             parked += result.parked
-        if registry.policies.take_changes():
+        if registry.policies.filtering and registry.policies.take_changes():
             self._review.usage_changed(registry.forest.queues.values())
-        flaps = self._preemptions.note(admitted, evicted)
-        if not self._moving():
+        flaps = self._preemptions.note(admitted, evicted) if evicted or self._preemptions.watches else []
+        if self._preemptions.watches and not self._moving():
             flaps += self._preemptions.in_vain()
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
 
@@ -207,10 +209,8 @@ class Engine:
 
     def wake_at(self) -> float | None:
         """Unix time (s) of the next cycle that is due without an event, as a backoff or delay ends; None: none."""
-        backoff = self._registry.wake_at()
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
-        refused = self._registry.policies.wake_at()
-        return min((at for at in (backoff, refused, *delays) if at is not None), default=None)
+        return min((at for at in (self._registry.wake_at(), *delays) if at is not None), default=None)
 
     @property
     def policies(self) -> tuple[AdmissionPolicy, ...]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from admission.engine.assignment import Assignment
 from admission.model.workload import Admission, PodSetAssignment
 
 if TYPE_CHECKING:
+    from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.events import Admit, Evict, Park
     from admission.engine.pending_item import Item, Progress
@@ -39,9 +39,13 @@ class Entry:
     item: Item
     queue: ClusterQueue
     node: Node
-    assignment: Assignment = field(default_factory=Assignment)
+    assignment: Assignment = field(init=False)
+    """Set when it is nominated."""
     targets: list[Target] = field(default_factory=list)
     progress: Progress | None = None
+    """Where an earlier search for flavors has ended, for this one to go on."""
+    generation: int = 0
+    """`ClusterQueue.generation` when the assignment was found."""
     outcome: Outcome = Outcome.NOT_ADMITTED
     reason: str = ""
     message: str = ""

@@ -92,7 +92,7 @@ class Outlook:
         if firsts is None:
             return
         self.wishes = tuple(_wish(queue, node, tree, item, ignore_undeclared=ignore_undeclared) for item in firsts)
-        usage = _only_usage(queue.plan(firsts[0].shape), ignore_undeclared=ignore_undeclared) if firsts else None
+        usage = _only_usage(queue.facts(firsts[0].shape).plan, ignore_undeclared=ignore_undeclared) if firsts else None
         if usage is not None:
             self.contender = Contender(tournament_rank(firsts[0], usage, node, node, tree), queue, node, usage)
 
@@ -282,7 +282,7 @@ def _falls(queue: ClusterQueue, own: Share) -> bool:
 
 
 def _wish(queue: ClusterQueue, node: Node, tree: Tree, item: Item, *, ignore_undeclared: bool) -> Wish:
-    plan, preemption = queue.plan(item.shape), queue.spec.preemption
+    plan, preemption = queue.facts(item.shape).plan, queue.spec.preemption
     lowest = queue.lowest_priority()
     own = {
         "Never": False,

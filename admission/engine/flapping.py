@@ -39,37 +39,40 @@ class Preemptions:
     def __init__(self, items: Mapping[str, Item], held: Mapping[str, Held]) -> None:
         self._items = items
         self._held = held
-        self._watches: dict[str, _Watch] = {}
+        self.watches: dict[str, _Watch] = {}
+        """By the uid of the preemptor."""
 
     def note(self, admitted: Iterable[Admit], evicted: Iterable[Evict]) -> list[Flap]:
-        """What a cycle decided; the earlier preemptions that were in vain, as their preemptors have to preempt anew."""
+        """What a cycle decided; the earlier preemptions that were in vain, as their preemptors have to preempt anew.
+
+        Where there are no `watches`, and nobody was evicted, there is nothing to note.
+        """
         flaps = []
         anew: dict[str, dict[str, str]] = {}
         for evict in evicted:
             if evict.preemption_reason and evict.preemptor is not None:
                 anew.setdefault(evict.preemptor, {})[evict.workload.uid] = evict.workload.key
         for preemptor, victims in anew.items():
-            watch = self._watches.setdefault(preemptor, _Watch())
+            watch = self.watches.setdefault(preemptor, _Watch())
             if watch.victims and not self._under_way(watch, besides=victims):
                 flaps.append(self._end(preemptor, watch))
-                watch = self._watches[preemptor] = _Watch()
+                watch = self.watches[preemptor] = _Watch()
             watch.victims.update(victims)
             watch.leaving.update(victims)
-        if self._watches:
-            for admit in admitted:
-                self._watches.pop(admit.workload.uid, None)
-                for watch in self._watches.values():
-                    if admit.workload.uid in watch.leaving:
-                        watch.leaving.remove(admit.workload.uid)
-                        watch.returned.append(admit.workload.key)
+        for admit in admitted:
+            self.watches.pop(admit.workload.uid, None)
+            for watch in self.watches.values():
+                if admit.workload.uid in watch.leaving:
+                    watch.leaving.remove(admit.workload.uid)
+                    watch.returned.append(admit.workload.key)
         return flaps
 
     def in_vain(self) -> list[Flap]:
         """Those whose victims are all gone, and whose preemptor waits nevertheless. Nothing may be left to decide."""
         flaps = []
-        for uid, watch in list(self._watches.items()):
+        for uid, watch in list(self.watches.items()):
             if uid not in self._items:
-                del self._watches[uid]
+                del self.watches[uid]
             elif not self._under_way(watch, besides=()):
                 flaps.append(self._end(uid, watch))
         return flaps
@@ -79,5 +82,5 @@ class Preemptions:
         return any(uid in held and held[uid].evicting for uid in watch.leaving if uid not in besides)
 
     def _end(self, preemptor: str, watch: _Watch) -> Flap:
-        del self._watches[preemptor]
+        del self.watches[preemptor]
         return Flap(self._items[preemptor].workload, tuple(watch.victims.values()), tuple(watch.returned))

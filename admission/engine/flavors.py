@@ -85,7 +85,7 @@ class Assigner:
             fair and preemption.reclaim_within_cohort != "Never"
         )
         self._shape = shape
-        self._plan: Plan = queue.plan(shape)
+        self._plan: Plan = queue.facts(shape).plan
         self._simulate = simulate
         self._progress = progress
         self._only = only
@@ -98,16 +98,16 @@ class Assigner:
         assignment = Assignment()
         results: list[PodSetResult | None] = [None] * len(self._shape.pod_sets)
         for number, group in enumerate(self._plan.groups):
-            done = self._assign_group(group, self._totals(number, group, counts), counts, assignment, results)
+            totals = self._plan.totals[number] if counts is None else self._totals(group, counts)
+            done = self._assign_group(group, totals, counts, assignment, results)
             if not done and not self._all_obstacles:
                 break
         assignment.pod_sets = [result for result in results if result is not None]
-        assignment.mode = min((result.mode for result in assignment.pod_sets), default=Mode.NO_FIT)
+        modes = (result.mode if result.causes else Mode.FIT for result in assignment.pod_sets)
+        assignment.mode = min(modes, default=Mode.NO_FIT)
         return assignment
 
-    def _totals(self, number: int, group: Group, counts: Sequence[int] | None) -> Mapping[str, int]:
-        if counts is None:
-            return self._plan.totals[number]
+    def _totals(self, group: Group, counts: Sequence[int]) -> Mapping[str, int]:
         totals: dict[str, int] = {}
         for index in group.indices:
             add(totals, times(self._plan.requests[index], counts[index]))
@@ -144,10 +144,10 @@ class Assigner:
         for index in group.indices:
             pod_set = self._shape.pod_sets[index]
             count = pod_set.count if counts is None else counts[index]
-            requests = times(self._plan.requests[index], count)
+            requests = self._plan.full[index] if counts is None else times(self._plan.requests[index], count)
             own = {resource: choices[resource] for resource in requests if resource in choices}
             for resource, choice in own.items():
-                more = requests[resource] - self._taken_over(index, resource)
+                more = requests[resource] - (self._taken_over(index, resource) if self._replaced else 0)
                 assignment.usage[choice.fr] = assignment.usage.get(choice.fr, 0) + more
                 assignment.borrowing = max(assignment.borrowing, choice.borrow)
             results[index] = PodSetResult(pod_set.name, count, requests, own, tuple(causes), tuple(attempts))
@@ -163,10 +163,11 @@ class Assigner:
         best: dict[str, Choice] = {}
         best_grade = _WORST
         last = -1
-        for index in range(self._start(group, part), len(part.options)):
+        start = 0 if self._progress is None else self._start(self._progress, group, part)
+        for index in range(start, len(part.options)):
             last = index
             option = part.options[index]
-            obstacle = self._ruled_out(group, part, option)
+            obstacle = "" if self._only is None else self._ruled_out(self._only, group, part, option)
             if obstacle:
                 causes.append(obstacle)
                 continue
@@ -193,17 +194,15 @@ class Assigner:
             }
         return best, [] if best_grade.possibility is Possibility.FIT else causes
 
-    def _start(self, group: Group, part: Part) -> int:
-        tried = self._progress.tried if self._progress is not None else ()
+    def _start(self, progress: Progress, group: Group, part: Part) -> int:
+        tried = progress.tried
         first = group.indices[0]
         return tried[first].get(part.resources[0], -1) + 1 if first < len(tried) else 0
 
-    def _ruled_out(self, group: Group, part: Part, option: Option) -> str:
-        if self._only is None:
-            return ""
+    def _ruled_out(self, only: Sequence[PodSetResult], group: Group, part: Part, option: Option) -> str:
         resource = part.resources[0]
         for index in group.indices:
-            choice = self._only[index].choices.get(resource) if index < len(self._only) else None
+            choice = only[index].choices.get(resource) if index < len(only) else None
             if choice is not None and choice.flavor == option.flavor:
                 return ""
         return f"skipping flavor {option.flavor} as it is not found in the nomination mapping for resource {resource}"

@@ -60,20 +60,14 @@ class Domain:
         """Whether it has several ClusterQueues, all of them direct children of the root."""
         return len(self.queues) > 1 and not self.tree.root.cohorts
 
-    def taking_part(self) -> Iterable[ClusterQueue]:
+    def taking_part(self, standby: Standby) -> list[ClusterQueue]:
         """The ClusterQueues whose heads take part in the next cycle."""
-        standby = self.standby
-        return self.queues if standby is None else [queue for queue in self.queues if not standby.leaves_out(queue)]
-
-    def forget(self, queue: ClusterQueue) -> None:
-        """Note that the usage or the pending workloads of a ClusterQueue have changed."""
-        if self.standby is not None:
-            self.standby.forget(queue)
+        return [queue for queue in self.queues if not standby.leaves_out(queue)]
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is pending in it, and no usage over quota is left for evictions to bring down."""
-        return not self.converging and not any(map(len, (queue.pending for queue in self.queues)))
+        return not self.converging and not any(queue.pending.by_uid for queue in self.queues)
 
     def requeue_inadmissible(self, *, lean: bool) -> None:
         """Make inadmissible workloads active again if quota has become free since the last call.

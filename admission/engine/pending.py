@@ -97,7 +97,8 @@ class Pending:
         self._inadmissible_alone: dict[str, tuple[Item, bool]] = {}
         self._order: list[tuple[int, float, str, int, Item, int]] = []
         self._tokens = _TOKENS
-        self._by_uid: dict[str, Item] = {}
+        self.by_uid: dict[str, Item] = {}
+        """All pending workloads."""
         self._faulty: dict[str, Item] = {}
         self._ranking = Ranking()
         self._rankings: dict[LocalQueueKey, Ranking] = {}
@@ -106,7 +107,7 @@ class Pending:
         """Set or drop the policy's key for LocalQueues; builds the buckets anew if that changes anything."""
         if usage is self.usage or (usage is not None and self.usage is not None):
             return
-        items = [item for item in self._by_uid.values() if item.bucket is not None]
+        items = [item for item in self.by_uid.values() if item.bucket is not None]
         for item in items:
             self._take(item)
         self.usage = usage
@@ -114,11 +115,11 @@ class Pending:
             self.add(item)
 
     def __len__(self) -> int:
-        return len(self._by_uid)
+        return len(self.by_uid)
 
     def items(self) -> Iterator[Item]:
         """All pending workloads, in no order."""
-        return iter(self._by_uid.values())
+        return iter(self.by_uid.values())
 
     def count_inadmissible(self) -> int:
         """The number of inadmissible workloads."""
@@ -146,9 +147,9 @@ class Pending:
 
     def _enter(self, item: Item) -> None:
         uid = item.uid
-        if uid in self._by_uid:
+        if uid in self.by_uid:
             return
-        self._by_uid[uid] = item
+        self.by_uid[uid] = item
         if item.fault is not None:
             self._faulty[uid] = item
         entry = -item.rank_priority, item.rank_at, uid, item
@@ -178,7 +179,7 @@ class Pending:
         """Remove a workload that was admitted or is gone. Raises KeyError if it is not pending."""
         if self.sticky == uid:
             self.sticky = ""
-        item = self._by_uid.pop(uid)
+        item = self.by_uid.pop(uid)
         self._faulty.pop(uid, None)
         self._take(item)
         rank, ranking = item.rank, self._rankings[item.local_queue]
@@ -217,7 +218,7 @@ class Pending:
         return item
 
     def _first(self) -> Item | None:
-        sticky = self._by_uid.get(self.sticky) if self.sticky else None
+        sticky = self.by_uid.get(self.sticky) if self.sticky else None
         if sticky is not None and sticky.bucket is not None and not sticky.bucket.inadmissible:
             return sticky
         if self.usage is not None:
@@ -305,7 +306,7 @@ class Pending:
     def reconsider(self, now: float) -> None:
         """Make all workloads active whose backoff is over by `now`, sorted anew by their present `accepted`."""
         self._inadmissible_shapes.clear()
-        items = [item for item in self._by_uid.values() if item.not_before <= now]
+        items = [item for item in self.by_uid.values() if item.not_before <= now]
         # All are taken out first, so that no inadmissible bucket is left over.
         for item in items:
             self._take(item)

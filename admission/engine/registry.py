@@ -54,6 +54,8 @@ class Registry:
         """Why queues were stopped, by (kind, namespace, name); only of those whose reason is known."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by name."""
+        self._accepted: dict[tuple[str, str], bool] = {}
+        """Whether a ClusterQueue takes workloads of a namespace, by the names of both, as far as that was asked."""
         self._on_hold: set[str] = set()
         self._unreported: dict[str, Item] = {}
         """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
@@ -143,9 +145,12 @@ class Registry:
 
     def accepts(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace."""
-        selector = queue.spec.namespace_selector
-        labels = self.namespaces.get(namespace)
-        return selector is not None and labels is not None and selector.matches(labels)
+        accepted = self._accepted.get((queue.name, namespace))
+        if accepted is None:
+            selector, labels = queue.spec.namespace_selector, self.namespaces.get(namespace)
+            accepted = selector is not None and labels is not None and selector.matches(labels)
+            self._accepted[queue.name, namespace] = accepted
+        return accepted
 
     def _withdraw(self, item: Item) -> None:
         del self.items[item.uid]
@@ -215,7 +220,8 @@ class Registry:
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = domain.freed = True
-            domain.forget(queue)
+            if domain.standby is not None:
+                domain.standby.forget(queue)
 
     def requeue(self, workload: Workload) -> None:
         """Make a workload pending again whose admission was not committed."""
@@ -232,7 +238,8 @@ class Registry:
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = True
-            domain.forget(queue)
+            if domain.standby is not None:
+                domain.standby.forget(queue)
 
     # --- queue objects
 
@@ -288,6 +295,7 @@ class Registry:
             self.namespaces.pop(event.name, None)
         else:
             self.namespaces[event.name] = event.labels
+        self._accepted.clear()
         self._namespaces_changed.add(event.name)
 
     def wake(self) -> None:
@@ -302,12 +310,14 @@ class Registry:
                 self.touch(queue)
 
     def wake_at(self) -> float | None:
-        """Unix time (s) at which the next requeue backoff ends; None: there is none."""
-        return self._asleep[0][0] if self._asleep else None
+        """Unix time (s) at which a requeue backoff ends, or a policy may let somebody in; None: none will."""
+        backoff = self._asleep[0][0] if self._asleep else None
+        let_in = self.policies.wake_at() if self.policies.refused else None
+        return backoff if let_in is None else let_in if backoff is None else min(backoff, let_in)
 
     def retry_refused(self) -> None:
         """Make workloads active that no policy refuses any more, if anything has changed that policies go by."""
-        if not self.policies.retry_due():
+        if not self.policies.filtering or not self.policies.retry_due():
             return
         for uid, item in list(self.policies.refused.items()):
             if self.items.get(uid) is not item or not item.cluster_queue:
@@ -349,6 +359,7 @@ class Registry:
     def _rebuild(self) -> None:
         inactive = {queue: queue.inactive for queue in self.forest.queues.values()}
         rebuilt = self.forest.refresh()
+        self._accepted.clear()
         for queue in self.forest.queues.values():
             # A ClusterQueue that is or was not active, and those whose namespaces it does not accept.
             for item in queue.pending.items():

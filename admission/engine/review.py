@@ -50,7 +50,7 @@ class Review:
 
     def usage_changed(self, queues: Iterable[ClusterQueue]) -> None:
         """Quota of the tree of these ClusterQueues was taken, freed or changed."""
-        self._queues.update(dict.fromkeys([queue for queue in queues if len(queue.pending)]))
+        self._queues.update(dict.fromkeys([queue for queue in queues if queue.pending.by_uid]))
 
     def take(self, limit: int, isolated: Callable[[str], AbstractContextManager[None]] = unguarded) -> list[Park]:
         """Those with another reason or sentence than last time; it looks at `limit` workloads, at most.

@@ -155,6 +155,7 @@ def entry_order(document: Case) -> Case:
         workload = reader.read(entry["workload"]).workload
         item = Item(workload, shapes.of(workload))
         head = Entry(item, World({}).queue(""), node)
+        head.assignment = Assignment()
         head.assignment.borrowing = entry["borrowing"]
         entries.append(head)
     gates = document.get("featureGates") or {}
@@ -215,7 +216,7 @@ def _finder(document: Case) -> Callable[..., list[Target]]:
 
 def _assignment(document: Case, world: World, name: str, item: Item) -> Assignment:
     index = world.domain(name).tree.index
-    plan = world.queue(name).plan(item.shape)
+    plan = world.queue(name).facts(item.shape).plan
     assignment = Assignment()
     for number, entry in enumerate(document["assignment"]):
         choices = {
