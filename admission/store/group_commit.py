@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from admission.model.errors import StoreError
-from admission.store.workloads.commit import apply, next_revision
+from admission.store.workloads.commit import apply, begin
 from admission.store.workloads.separation import write_apart
 
 if TYPE_CHECKING:
@@ -103,12 +103,12 @@ class Writer:
 
 
 def _write_apart(submission: _Submission, at: float, connection: Connection) -> tuple[int, Unwritable | None]:
-    revision = next_revision(connection, epoch=submission.epoch, at=at)
-    return revision, write_apart(connection, submission.changes, revision=revision)
+    begun = begin(connection, epoch=submission.epoch, at=at)
+    return begun.revision, write_apart(connection, submission.changes, begun)
 
 
 def _write(batch: list[_Submission], at: float, connection: Connection) -> int:
-    revision = next_revision(connection, epoch=batch[0].epoch, at=at)
+    begun = begin(connection, epoch=batch[0].epoch, at=at)
     for submission in batch:
-        apply(connection, submission.changes, revision=revision)
-    return revision
+        apply(connection, submission.changes, begun)
+    return begun.revision

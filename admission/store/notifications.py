@@ -24,7 +24,7 @@ from admission.store.database.tables import (
     workloads,
 )
 from admission.store.records import State
-from admission.store.workloads.commit import next_revision
+from admission.store.workloads.commit import begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -324,7 +324,7 @@ class Notifications:
         at = self._clock()
 
         def write(connection: Connection) -> tuple[int, T]:
-            return next_revision(connection, epoch=epoch, at=at), work(connection)
+            return begin(connection, epoch=epoch, at=at).revision, work(connection)
 
         revision, answer = await self._database.transact(write)
         self._told(revision)

@@ -10,12 +10,13 @@ import orjson
 from sqlalchemy import JSON, Text, any_, bindparam, cast, column, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from admission.store.database.tables import Instant
+from admission.store.database.tables import MICROSECONDS, Instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy.types import TypeEngine
 
     from admission.store.records import Document
 
@@ -45,12 +46,33 @@ def insert_all(connection: Connection, statement: Any, rows: Sequence[Document])
     """Execute an INSERT, made once and kept, for rows that all have the same columns.
 
     PostgreSQL takes them as one JSON value: to execute a statement for each row costs it as much again as the row
-    itself. SQLite has no such cost.
+    itself. SQLite has no such cost; for it values are converted by column, which takes a third of the time that
+    SQLAlchemy needs to do so by row.
     """
+    if not rows:
+        return
     if connection.dialect.name == "sqlite":
-        connection.execute(statement, rows)
-    elif rows:
+        text, columns = _for_sqlite(statement, tuple(rows[0]))
+        connection.exec_driver_sql(text, [*zip(*(_values(rows, name, of) for name, of in columns), strict=True)])
+    else:
         connection.execute(_from_json(statement, tuple(rows[0])), {"rows": _json(statement.table, rows)})
+
+
+@cache
+def _for_sqlite(statement: Any, names: tuple[str, ...]) -> tuple[str, tuple[tuple[str, TypeEngine[Any]], ...]]:
+    """The text of an INSERT, and the columns that it wants the values of, in order."""
+    compiled = statement.inline().compile(dialect=sqlite.dialect(), column_keys=names)
+    return compiled.string, tuple((name, statement.table.c[name].type) for name in compiled.positiontup)
+
+
+def _values(rows: Iterable[Document], name: str, of: TypeEngine[Any]) -> list[Any]:
+    """What SQLite is given of a column, as the type of the column does it."""
+    values = [row[name] for row in rows]
+    if isinstance(of, Instant):
+        return [None if value is None else round(value * MICROSECONDS) for value in values]
+    if isinstance(of, JSON):
+        return [None if value is None else _document(value) for value in values]
+    return values
 
 
 @cache

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from admission.store.records import Changes, Document, Opened, Resized
 
 
-def write(connection: Connection, changes: Changes, *, revision: int) -> None:
-    """The endings, beginnings and resizings among `changes`, in that order, within the leader's transaction."""
-    times = [change.at for part in (changes.closed, changes.opened, changes.resized) for change in part]
-    if not times:
-        return
+def write(connection: Connection, changes: Changes, *, revision: int, rolled_up_to: float | None) -> None:
+    """The endings, beginnings and resizings among `changes`, in that order, within the leader's transaction.
+
+    There must be one. `rolled_up_to`: up to where the ledger is summed up (Unix time, s).
+    """
     if changes.closed:
         _close(connection, [(c.uid, c.at, c.reason) for c in changes.closed], revision)
     if changes.opened:
@@ -33,8 +33,9 @@ def write(connection: Connection, changes: Changes, *, revision: int) -> None:
         )
     for one in changes.resized:
         _resize(connection, one, revision, changes.known)
-    # Rarely, what is committed happened in an hour that is summed up already.
-    reopen(connection, min(times))
+    first = min(change.at for part in (changes.closed, changes.opened, changes.resized) for change in part)
+    if rolled_up_to is not None and first < rolled_up_to:  # rarely: that hour is summed up already
+        reopen(connection, first)
 
 
 def _close(connection: Connection, endings: Iterable[tuple[str, float, str]], revision: int) -> None:

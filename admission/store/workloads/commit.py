@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import bindparam, update
 
@@ -22,36 +22,48 @@ if TYPE_CHECKING:
     from admission.store.records import Changes, Document, WorkloadRecord
 
 
-def next_revision(connection: Connection, *, epoch: int | None = None, at: float | None = None) -> int:
-    """Begin to write: what this transaction writes has the revision that is returned.
+class Begun(NamedTuple):
+    """A transaction of the leader that has begun to write."""
 
-    A leader gives its `epoch`, and the time `at` which it writes.
+    revision: int
+    """Of what it writes."""
+    rolled_up_to: float | None
+    """Up to where the ledger is summed up (Unix time, s); None: nothing is."""
 
-    The row stays locked until the transaction ends, so that revisions become visible in their order and no other
-    Sluice can take the lead meanwhile. Raises StaleEpoch if an `epoch` is given and it is not the current one.
+
+def next_revision(connection: Connection) -> int:
+    """Begin to write, for others than the leader: what this transaction writes has the revision that is returned.
+
+    The row stays locked until the transaction ends, so that revisions become visible in their order.
     """
-    revision: int | None
-    if epoch is None:
-        revision = connection.scalar(_ADVANCE)
-    else:
-        revision = connection.scalar(_ADVANCE_AS_LEADER, {"leads": epoch, "at": at})
-    if revision is None:
-        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")
+    revision: int = connection.execute(_ADVANCE).scalar_one()
     return revision
 
 
-def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
+def begin(connection: Connection, *, epoch: int, at: float) -> Begun:
+    """Begin to write as the leader of this epoch, `at` that time (Unix time, s).
+
+    As for `next_revision`; and no other Sluice can take the lead meanwhile. Raises StaleEpoch if one has.
+    """
+    row = connection.execute(_ADVANCE_AS_LEADER, {"leads": epoch, "at": at}).one_or_none()
+    if row is None:
+        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")
+    return Begun(*row)
+
+
+def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
     """Write `changes` within the transaction of `connection`."""
-    dialect = connection.dialect.name
+    dialect, revision = connection.dialect.name, begun.revision
     if changes.workloads:
         shapes = _Shapes()
         # One statement cannot write a row twice.
         latest = {record.workload.uid: record for record in changes.workloads}.values()
         rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
-        if shapes.rows:  # none, if all that is written is misconfigured and has no pod sets
-            connection.execute(_insert_pod_sets(dialect), shapes.rows)
+        # There are none if all that is written is misconfigured and has no pod sets.
+        insert_all(connection, _insert_pod_sets(dialect), shapes.rows)
         insert_all(connection, _upsert_workloads(dialect), rows)
-    entries.write(connection, changes, revision=revision)
+    if changes.closed or changes.opened or changes.resized:
+        entries.write(connection, changes, revision=revision, rolled_up_to=begun.rolled_up_to)
     if changes.transitions:
         insert_all(
             connection,
@@ -61,7 +73,8 @@ def apply(connection: Connection, changes: Changes, *, revision: int) -> None:
                 for t in changes.transitions
             ],
         )
-    checks.write(connection, changes, revision=revision)
+    if changes.checks or changes.dropped_checks or changes.deactivated:
+        checks.write(connection, changes, revision=revision)
 
 
 class _Shapes:
@@ -124,7 +137,12 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
 
 # Made once: to put a statement together takes as long as to execute it.
 _ADVANCE = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
-_ADVANCE_AS_LEADER = _ADVANCE.where(head.c.epoch == bindparam("leads")).values(decided_at=bindparam("at"))
+_ADVANCE_AS_LEADER = (
+    update(head)
+    .where(head.c.epoch == bindparam("leads"))
+    .values(revision=head.c.revision + 1, decided_at=bindparam("at"))
+    .returning(head.c.revision, head.c.rolled_up_to)
+)
 _INSERT_TRANSITIONS = transitions.insert()
 
 

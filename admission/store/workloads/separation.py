@@ -18,15 +18,17 @@ from admission.store.workloads.commit import apply
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from admission.store.workloads.commit import Begun
 
-def write_apart(connection: Connection, changes: Changes, *, revision: int) -> Unwritable | None:
+
+def write_apart(connection: Connection, changes: Changes, begun: Begun) -> Unwritable | None:
     """Write all that can be written of changes that could not be written as a whole; what could not, or None.
 
     Raises Unwritable, so that nothing of the transaction is kept, if some of what cannot be written moves quota: then
     others may have been given what is not free.
     """
     faults: dict[str, Exception] = {}
-    _write(connection, changes, sorted(_uids(changes)), faults, revision=revision)
+    _write(connection, changes, begun, sorted(_uids(changes)), faults)
     if not faults:
         return None
     first = next(iter(faults.values()))
@@ -38,7 +40,7 @@ def write_apart(connection: Connection, changes: Changes, *, revision: int) -> U
             message = f"the changes contradict what is in the database: {_said(first)}"
             raise ContradictsLedger(message, faults) from first
         raise Unwritable(message, faults) from first
-    return Unwritable(message, faults, revision=revision)
+    return Unwritable(message, faults, revision=begun.revision)
 
 
 def _said(error: Exception) -> str:
@@ -47,12 +49,12 @@ def _said(error: Exception) -> str:
 
 
 def _write(
-    connection: Connection, changes: Changes, uids: list[str], faults: dict[str, Exception], *, revision: int
+    connection: Connection, changes: Changes, begun: Begun, uids: list[str], faults: dict[str, Exception]
 ) -> None:
     part = _only(changes, set(uids))
     try:
         with connection.begin_nested():
-            apply(connection, part, revision=revision)
+            apply(connection, part, begun)
     except Exception as error:
         if is_of_database(error):
             raise
@@ -61,7 +63,7 @@ def _write(
             return
         middle = len(uids) // 2
         for half in (uids[:middle], uids[middle:]):
-            _write(connection, changes, half, faults, revision=revision)
+            _write(connection, changes, begun, half, faults)
 
 
 def _uids(changes: Changes) -> set[str]:
