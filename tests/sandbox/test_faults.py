@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+from contextlib import suppress
 
 import aiohttp
 import pytest
@@ -223,6 +224,20 @@ async def test_events_of_different_objects_change_their_order_but_not_those_of_o
     assert versions[-1] == max(versions)
     for name in "abcde":
         assert [kind for known, kind in told if known == name] == ["ADDED", "MODIFIED"]
+
+
+async def test_a_watch_that_is_cut_off_has_told_all_before_the_last_it_has_told(sandbox, http, cause, started):
+    client = sandbox.local("tester")
+    for number in range(120):  # more than a connection holds that nobody reads from
+        await client.create("configmaps", "default", config_map(f"m{number}", text="x" * 50_000))
+    await cause({"match": {"verb": "watch"}, "do": "reorder", "seconds": 0})
+    async with watch(http, started) as response:
+        lines = [await response.content.readline()]
+        await cause({"match": {"verb": "watch"}, "do": "closeWatches", "abrupt": True})
+        with suppress(aiohttp.ClientPayloadError):
+            lines += [line async for line in response.content]
+    told = {int(json.loads(line)["object"]["metadata"]["resourceVersion"]) for line in lines if line.endswith(b"\n")}
+    assert told == set(range(int(started) + 1, max(told) + 1))
 
 
 async def test_open_watches_are_ended_at_once(http, cause, started):

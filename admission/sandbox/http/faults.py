@@ -65,7 +65,7 @@ class Rule(_Written):
     retry_after: int | None = Field(default=None, ge=0)
     seconds: float = Field(default=0.02, ge=0, le=600)
     """For delay: how long, unless the rules are replaced or removed before; for reorder: how long events are held back,
-    to have some to reorder."""
+    to have some to reorder, in a watch that begins while the rule is in force."""
     events: int = Field(default=5, ge=1)
     """For duplicate: how many events a watch that goes on begins too early."""
     abrupt: bool = False
@@ -167,7 +167,7 @@ class Faults:
 
     def disturbance(self, request: web.BaseRequest, asked: Attributes, user: User) -> Disturbance:
         """What may go wrong with a watch, as long as it lives."""
-        return Disturbance(self, request, asked, user)
+        return Disturbance(self, request, asked, user, self.drawn("reorder", asked, user))
 
     def subscribe(self, wake: Callable[[], None]) -> None:
         """Have `wake` called when there are new rules."""
@@ -205,6 +205,8 @@ class Disturbance:
     _request: web.BaseRequest
     _asked: Attributes
     _user: User
+    _reorder: Rule | None
+    """By which it tells events in another order, from its beginning to its end; None: it does not."""
 
     def is_expired(self) -> bool:
         """Whether the version to go on from is said to be too old."""
@@ -216,18 +218,21 @@ class Disturbance:
         return position if rule is None else max(first, position - rule.events)
 
     def closes(self) -> bool:
-        """Whether the watch ends here. Raises ConnectionResetError if it does so abruptly."""
+        """Whether the watch ends here. Raises ConnectionResetError if it does so abruptly.
+
+        One that tells events in another order never does: its reader, who goes on from the latest version that has
+        reached him, would miss what was to come after it, which happens at no API server.
+        """
         rule = self._drawn("closeWatches")
-        if rule is not None and rule.abrupt:
+        if rule is not None and rule.abrupt and self._reorder is None:
             cut_off(self._request)
         return rule is not None
 
     async def holds_back(self) -> bool:
         """Wait for more events when they are to be reordered."""
-        rule = self._drawn("reorder")
-        if rule is not None:
-            await asyncio.sleep(rule.seconds)
-        return rule is not None
+        if self._reorder is not None:
+            await asyncio.sleep(self._reorder.seconds)
+        return self._reorder is not None
 
     def _drawn(self, does: str) -> Rule | None:
         return self.faults.drawn(does, self._asked, self._user)
