@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from custom_kinds import until
 from grouped_kinds import GATE, JOBS, KINDS, grouped_served, lasting, manifest, pods_until, running
@@ -50,6 +52,10 @@ async def phase(cluster, wanted, name=DDP):
 
 def cpus(record):
     return sum(each.usage["cpu"] for each in record.admission.pod_sets)
+
+
+async def holds(cluster, cpu):
+    return cpus(await cluster.record(DDP, "admitted")) == cpu
 
 
 async def is_free(cluster):
@@ -129,6 +135,49 @@ async def test_evicted_it_is_pending_again_without_a_retry_and_is_admitted_again
     after = job(cluster)
     assert after["spec"] == before["spec"]
     assert "retryCount" not in after["status"]
+
+
+def runs(name):
+    return lambda found: name in found and found[name]["status"].get("phase") == "Running"
+
+
+async def test_a_pod_that_succeeds_while_it_is_evicted_is_made_again_and_runs(cluster):
+    obj = train()
+    for task in obj["spec"]["tasks"]:
+        task["template"]["spec"]["terminationGracePeriodSeconds"] = 4_000_000
+        task["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "3000000"
+    await submit(cluster, obj)
+    await phase(cluster, "Running")
+    before = await cluster.record(DDP, "admitted")
+    first, second = sorted(_train(cluster))
+    succeeded = {"status": {"phase": "Succeeded"}}
+    await cluster.user.patch("pods", "team-a", first, succeeded, subresource="status")
+    await cluster.eventually(partial(holds, cluster, 2000))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster.user, "team-a", lambda found: "deletionTimestamp" in found[second]["metadata"])
+    await cluster.user.patch("pods", "team-a", second, succeeded, subresource="status")
+    waiting = await cluster.record(DDP, "pending")
+    await cluster.user.delete("pods", "team-a", second, grace=0)
+    await cluster.apply(cluster_queue())
+    await pods_until(cluster.user, "team-a", runs(second))
+    assert first in _train(cluster)  # what it has done is not done again
+    again = await cluster.record(DDP, "admitted")
+    assert before.workload.uid == waiting.workload.uid == again.workload.uid
+    await end_pods(cluster, "Succeeded")
+    assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
+
+
+async def test_it_is_over_when_volcano_says_so_until_when_pods_are_made_again(cluster):
+    await submit(cluster, train(minAvailable=3))  # so that Volcano never says so
+    await pods_until(cluster.user, "team-a", running(2))
+    before = await cluster.record(DDP, "admitted")
+    await end_pods(cluster, "Succeeded")
+    await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="9"))
+    await cluster.record("other", "pending")  # what came before is seen by now
+    name = min(_train(cluster))
+    await cluster.user.delete("pods", "team-a", name, grace=0)
+    await pods_until(cluster.user, "team-a", runs(name))
+    assert (await cluster.record(DDP, "admitted")).workload.uid == before.workload.uid
 
 
 async def test_a_retry_of_its_own_keeps_the_admission(cluster):
@@ -248,7 +297,7 @@ async def test_tasks_that_depend_on_others_start_into_quota_that_is_reserved_for
     await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
     await pods_until(cluster.user, "team-a", running(2, 1))
     assert cpus(await cluster.record(DDP, "admitted")) == 4000
-    await cluster.record("other", "pending", reason="WaitingForQuota")
+    await cluster.record("other", "pending")
 
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await cluster.record(DDP, "pending", reason="Suspended")
