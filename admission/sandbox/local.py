@@ -40,6 +40,10 @@ class LocalClient:
         version = self._collection(plural).get(namespace, name)
         return version.obj if version else None
 
+    def controlled_by(self, plural: str, uid: str) -> list[Object]:
+        """The objects of a resource that are controlled by the one of this uid, in the order of their keys."""
+        return [version.obj for version in self._collection(plural).controlled_by(uid)]
+
     def list(self, plural: str, namespace: str | None = None) -> list[Object]:
         """All objects, of one namespace or of all, in the order of their keys."""
         return [version.obj for version in self._collection(plural).versions(namespace)]

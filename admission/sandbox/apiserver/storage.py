@@ -77,6 +77,8 @@ class Collection:
     horizon: int = 0  # changes up to this version are no longer in `events`
     _wakes: list[Callable[[], None]] = field(default_factory=list)
     _listed: tuple[int, str | None, list[Version]] | None = None
+    _controlled: dict[str, dict[tuple[str, str], None]] | None = None
+    """By uid of what controls them: namespaces and names, once anybody has asked."""
 
     def get(self, namespace: str, name: str) -> Version | None:
         found = self.items.get(namespace)
@@ -85,6 +87,30 @@ class Collection:
     def versions(self, namespace: str | None = None) -> Iterator[Version]:
         """The current versions in the order of their keys, of one namespace or of all."""
         return ordered(self.items, namespace)
+
+    def controlled_by(self, uid: str) -> list[Version]:
+        """The current versions of what an object of this uid controls, in the order of their keys."""
+        if self._controlled is None:
+            self._controlled = {}
+            for version in self.versions():
+                self._index(None, version)
+        return [self.items[namespace][name] for namespace, name in sorted(self._controlled.get(uid, ()))]
+
+    def _index(self, before: Version | None, now: Version | None) -> None:
+        """An object has changed."""
+        if self._controlled is None:
+            return
+        old, new = _controller(before), _controller(now)
+        if old == new:
+            return
+        metadata = (before or now).obj["metadata"]  # type: ignore[union-attr]
+        key = metadata.get("namespace", ""), metadata["name"]
+        if old:
+            del self._controlled[old][key]
+            if not self._controlled[old]:
+                del self._controlled[old]
+        if new:
+            self._controlled.setdefault(new, {})[key] = None
 
     def count(self) -> int:
         return sum(len(names) for names in self.items.values())
@@ -97,6 +123,7 @@ class Collection:
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         version = Version(self.show(obj), obj, rv)
         self.items.setdefault(namespace, {})[name] = version
+        self._index(before, version)
         self._record(Event("MODIFIED" if before else "ADDED", rv, namespace, name, version, before))
         return version
 
@@ -110,6 +137,7 @@ class Collection:
         del names[name]
         if not names:
             del self.items[namespace]
+        self._index(before, None)
         self._record(Event("DELETED", rv, namespace, name, version, before))
         return version
 
@@ -202,6 +230,12 @@ class Store:
         """Forget the past of everything, but for the latest events of each resource."""
         for collection in self.collections.values():
             collection.forget(keep)
+
+
+def _controller(version: Version | None) -> str:
+    """The uid of what controls an object, empty if nothing does."""
+    owners = version.obj["metadata"].get("ownerReferences") if version else None
+    return next((owner["uid"] for owner in owners or () if owner.get("controller")), "")
 
 
 def ordered(state: dict[str, dict[str, Version]], namespace: str | None) -> Iterator[Version]:

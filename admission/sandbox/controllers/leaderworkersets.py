@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_ready
+from admission.sandbox.controllers.base import Controller, is_over, is_ready
 from admission.sandbox.controllers.owners import pod_of
 
 if TYPE_CHECKING:
@@ -34,13 +34,9 @@ class LeaderWorkerSetController(Controller[tuple[str, str]]):
         owner = self.local.get("leaderworkersets", *key)
         if owner is None or "deletionTimestamp" in owner["metadata"]:
             return
-        uid, name, spec = owner["metadata"]["uid"], key[1], owner["spec"]
+        name, spec = key[1], owner["spec"]
         size, replicas = spec["leaderWorkerTemplate"].get("size", 1), spec.get("replicas", 1)
-        pods = {
-            pod["metadata"]["name"]: pod
-            for pod in self.local.list("pods", key[0])
-            if (controller_of(pod) or {}).get("uid") == uid
-        }
+        pods = {pod["metadata"]["name"]: pod for pod in self.local.controlled_by("pods", owner["metadata"]["uid"])}
         ready = 0
         wanted: set[str] = set()
         for group in range(replicas):

@@ -52,8 +52,7 @@ class Operator(Controller[tuple[str, str]]):
         obj = self.local.get(self._plural, *key)
         if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
             return
-        uid = obj["metadata"]["uid"]
-        pods = [pod for pod in self.local.list("pods", key[0]) if (controller_of(pod) or {}).get("uid") == uid]
+        pods = self.local.controlled_by("pods", obj["metadata"]["uid"])
         suspended = self._kind.gated_by.is_closed(obj)
         if suspended:
             for pod in pods if self._end_pods else ():

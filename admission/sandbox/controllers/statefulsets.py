@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.controllers.base import controller_of, is_over, is_ready, owner_reference
+from admission.sandbox.controllers.base import is_over, is_ready, owner_reference
 from admission.sandbox.controllers.owners import REFUSED_RETRY, OwnerController, pod_of
 from admission.sandbox.controllers.replicasets import pod_matters
 from admission.sandbox.controllers.templates import template_hash
@@ -129,12 +129,7 @@ class StatefulSetController(OwnerController):
     async def _revisions(self, owner: Object) -> _Revisions:
         """What there is, after the present template was recorded and what is beyond the limit forgotten."""
         metadata, status = owner["metadata"], owner.get("status") or {}
-        history = [
-            each
-            for each in self.local.list("controllerrevisions", metadata["namespace"])
-            if (reference := controller_of(each)) is not None and reference["uid"] == metadata["uid"]
-        ]
-        history.sort(key=_number)
+        history = sorted(self.local.controlled_by("controllerrevisions", metadata["uid"]), key=_number)
         data = {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
         latest = _number(history[-1]) if history else 0
         update = next((each for each in history if each["data"] == data), None)

@@ -84,9 +84,7 @@ class VolcanoController(Controller[tuple[str, str]]):
             await self.local.update(JOBS, key[0], {**job, "status": status}, subresource="status")
 
     def _pods(self, job: Object) -> list[Object]:
-        uid = job["metadata"]["uid"]
-        pods = self.local.list("pods", job["metadata"]["namespace"])
-        return [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
+        return self.local.controlled_by("pods", job["metadata"]["uid"])
 
     async def _restart(self, job: Object, status: Object, pods: list[Object]) -> None:
         """All pods go, whatever has become of them; with them gone it is Pending again, or has failed too often."""
@@ -125,14 +123,15 @@ class VolcanoController(Controller[tuple[str, str]]):
                 await self.remove("pods", pod)
 
     def _count(self, job: Object, status: Object) -> None:
-        pods = [pod for pod in self._pods(job) if "deletionTimestamp" not in pod["metadata"]]
+        there = self._pods(job)
+        pods = [pod for pod in there if "deletionTimestamp" not in pod["metadata"]]
         phases = [pod.get("status", {}).get("phase", "Pending") for pod in pods]
         tasks: dict[str, dict[str, Any]] = {}
         for pod, phase in zip(pods, phases, strict=True):
             count = tasks.setdefault(pod["metadata"]["annotations"]["volcano.sh/task-spec"], {"phase": {}})["phase"]
             count[phase] = count.get(phase, 0) + 1
         numbers = {phase.lower(): phases.count(phase) for phase in ("Pending", "Running", "Succeeded", "Failed")}
-        numbers["terminating"] = sum(map(is_terminating, self._pods(job)))
+        numbers["terminating"] = sum(map(is_terminating, there))
         for name in numbers:
             status.pop(name, None)
         status |= {name: number for name, number in numbers.items() if number}
