@@ -51,6 +51,7 @@ class Clock:
         self.now += seconds
 
 
+@pytest.hookimpl(trylast=True)  # after pytest has put tests together that share a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Bounds what a test may take from within its loop: pytest-timeout's exception is lost if it meets a callback."""
     for item in items:
@@ -59,6 +60,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             limit = marker.args[0] if marker else float(config.getini("timeout"))
             # Well before it: to show a failure takes long on a busy machine, and the limit counts that, too.
             item.obj = _bounded(item.obj, 0.8 * limit)
+    if (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
+        items[:] = _long_ones_first(items, workers=workers)
+
+
+def _long_ones_first(items: list[pytest.Item], *, workers: int) -> list[pytest.Item]:
+    """Let two workers begin with the long tests, so that none is left with one when all others are done.
+
+    Each worker begins with an equal part of the list, and takes from others' parts when it is done with its own. Only
+    two, for many of the long tests are several processes, and on a busy machine they would meet their time limits.
+    """
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    begins = [long[::2], long[1::2]]
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        part = (len(items) - len(ordered)) // (workers - worker)
+        begin = begins[worker] if worker < len(begins) else []
+        rest = max(0, part - len(begin))
+        ordered += begin + others[:rest]
+        del others[:rest]
+    return ordered + others
 
 
 @pytest.hookimpl(wrapper=True)

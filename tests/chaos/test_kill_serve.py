@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from admission.cli.demo.plan import three_teams
 from tests.chaos.kill_serve import chaos
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_doubled_or_above_quota_when_sluice_is_killed() -> None:
     seed = random.randrange(2**32)
     outcome = await chaos(three_teams(jobs=60, nodes=20, speed=120), kills=3, seed=seed)

@@ -129,6 +129,7 @@ async def test_a_job_that_is_started_past_the_queue_is_noticed(warm_demo: Start,
     assert process.returncode == 1
 
 
+@pytest.mark.long
 async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(
     warm_demo: Start, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.long
 async def test_four_kinds_share_a_cohort_and_each_starts_as_a_whole(warm_demo: Start) -> None:
     process = await warm_demo("--scene", "kinds", "--speed", "30")
     output, _ = await process.communicate()

@@ -9,6 +9,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 from command_runner import Sluice
 from serve_processes import NODE, QUEUES, TOKEN, job, serving
 
@@ -59,6 +60,7 @@ async def submit(client: Client, name: str) -> None:
     await client.create(JOBS, body)
 
 
+@pytest.mark.long
 async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_thaws(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with (

@@ -162,6 +162,7 @@ async def test_of_two_that_start_together_on_an_empty_cluster_one_ends(sandbox, 
     assert "Traceback" not in loser.log.decode()
 
 
+@pytest.mark.long
 async def test_a_frozen_one_that_was_replaced_changes_nothing_when_it_wakes(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     async with serving(tmp_path, first) as one:

@@ -111,6 +111,7 @@ async def watch(client: Client, live: LivePods) -> None:
             live.pod(change.key, None if change.type == "DELETED" else change.object, 0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("down", [False, True], ids=["served", "while it is down"])
 async def test_pods_that_never_end_keep_their_quota_until_they_are_gone(tmp_path: Path, down: bool) -> None:
     live = LivePods({name: {"cpu": QUOTA * 1000} for name in ACTS}, {"cpu": len(ACTS) * QUOTA * 1000})

@@ -24,6 +24,7 @@ def controllers() -> bool:
     return False  # pods are not the subject, and have events of their own
 
 
+@pytest.mark.long
 async def test_a_thousand_jobs_have_one_event_each_and_no_start_waits_for_one(world):
     """While the API server answers no event at all, everything is started."""
     await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from postgresql_server import PostgreSQL
 
 
+@pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not may_unshare(), reason="needs the right to make mount namespaces, which root has")

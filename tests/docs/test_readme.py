@@ -23,6 +23,7 @@ def commands(text: str) -> list[str]:
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_cluster", [False, True], ids=["without a cluster", "with a cluster"])
 async def test_the_readme_followed(tmp_path, has_cluster):
     section = README.read_text().split("## Use it")[1].split("## Install it")[0]

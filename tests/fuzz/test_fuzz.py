@@ -21,6 +21,7 @@ def database_kind() -> str:
     return "sqlite"  # `make fuzz ARGS="--database postgresql"` plays on the other
 
 
+@pytest.mark.long
 async def test_nothing_that_users_do_stops_others_or_lets_them_in(database_url: str, tmp_path: Path):
     async with a_world(tmp_path, database_url) as world:
         for number, game in enumerate(next(games(SEED, about)) for about in ("", "pods", "kinds")):

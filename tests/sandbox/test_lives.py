@@ -39,6 +39,7 @@ async def differences(file: Path) -> list[str]:
     return [*refusals, *different(recorded, lived), *misplaced(recorded, lived)]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(LIVES is None, reason="the recorded lives (shared/apiserver/lives) are not beside this repository")
 async def test_recorded_lives_are_lived_in_the_same_order() -> None:
     """Side by side, each in a sandbox of its own: most of the time they wait."""

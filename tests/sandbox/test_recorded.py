@@ -65,6 +65,7 @@ def failed(cases):
     return {name: case["differences"] for name, case in cases.items() if case["verdict"] == "FAIL"}
 
 
+@pytest.mark.long
 async def test_every_case_without_controllers_is_answered_as_recorded(tmp_path):
     cases = await play_all(tmp_path, controllers=False, groups=WITHOUT_CONTROLLERS)
 
@@ -73,6 +74,7 @@ async def test_every_case_without_controllers_is_answered_as_recorded(tmp_path):
     assert len(cases) == 99
 
 
+@pytest.mark.long
 async def test_every_case_with_controllers_is_answered_as_recorded(tmp_path):
     cases = await play_all(tmp_path, controllers=True, groups=WITH_CONTROLLERS)
 
