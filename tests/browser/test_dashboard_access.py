@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from dashboard_people import Person, admit, pending_record, person, put
@@ -16,7 +18,7 @@ from admission.model import sentences
 
 if TYPE_CHECKING:
     from dashboard_world import World
-    from playwright.async_api import Browser, Request
+    from playwright.async_api import Browser, Request, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -46,6 +48,10 @@ async def test_files_of_another_version_are_not_found(running: World, browser: B
     (script,) = re.findall(r'src="([^"]+/app\.js)"', text)
     found = await context.request.get(running.url + script)
     assert (found.status, found.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+    assert found.headers["content-encoding"] == "gzip"
+    plain = await context.request.get(running.url + script, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert await plain.body() == (ROOT / "admission/dashboard/static/app.js").read_bytes() == await found.body()
     other = re.sub(r"assets/\w+/", "assets/0000000000000000/", script)
     assert (await context.request.get(running.url + other)).status == 404
     assert (await context.request.get(f"{running.url}{script}/../../../../etc/passwd")).status != 500
@@ -59,6 +65,31 @@ async def test_third_party_files_are_as_they_came() -> None:
     assert len(rows) == len(list((ROOT / "admission/dashboard/static/vendor").iterdir()))
     for path, digest in rows:
         assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == digest
+
+
+async def test_the_first_paint_waits_for_no_script_and_data_for_few_answers(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.context.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+        held = asyncio.Event()
+
+        async def wait(route: Route) -> None:
+            await held.wait()
+            await route.continue_()
+
+        await page.route("**/app.js", wait)
+        await page.goto(f"{running.url}/ui/", wait_until="commit")
+        await page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+        held.set()
+        await expect(page.get_by_role("region", name="Quota tree")).to_be_visible()
+        # Who is asking is asked for with the document, and once.
+        assert asked.count("/session") == 1
+        assert asked.index("/session") < len([path for path in asked if path.endswith(".js")])
+        before = asked[: asked.index("/apis/sluice.dev/v1/clusterqueues")]
+        assert [path for path in before if not path.startswith("/ui/")] == [
+            "/session", "/session/namespaces", "/session/access",
+        ]  # fmt: skip
 
 
 # ------------------------------------------------------------------ signing in

@@ -68,7 +68,7 @@ const STANDSTILL_MS = 20000;
 
 // Where nothing is decided, all pages say so: what they show is then as it was.
 function Standstill() {
-  const found = useAnswer("/session", {}, { everyMs: STANDSTILL_MS });
+  const found = useAnswer("/session", {}, { everyMs: STANDSTILL_MS, first: useSession() });
   const text = found.error?.status === 503 ? found.error.message : found.error ? "" : found.data?.standstill;
   return html`<div role="status">${text && html`<p class="notice">${text}</p>`}</div>`;
 }
@@ -108,6 +108,12 @@ function Shell({ onSignOut }) {
       </aside>
       <main id="main"><${Standstill} /><${Page} /></main>
     </div>`;
+}
+
+// What the document has already, until it is known who is signed in.
+function Frame() {
+  return html`<div class="shell"><aside><div class="aside-head"><span class="brand"><${Mark} /> Sluice</span></div></aside>
+    <main id="main" aria-busy="true"><${Loading} lines=${8} /></main></div>`;
 }
 
 function App() {
@@ -150,7 +156,7 @@ function App() {
     }
   };
   if (error) return html`<main class="sign-in"><div class="card"><${Failure} error=${error} retry=${begin} /></div></main>`;
-  if (state === "starting") return html`<main class="sign-in" aria-busy="true"><${Loading} lines=${2} /></main>`;
+  if (state === "starting") return html`<${Frame} />`;
   if (state === "signed-in") return html`<${SessionContext.Provider} value=${session}><${Shell} onSignOut=${signOut} /><//>`;
   return html`<${SignIn} onSignedIn=${begin} ended=${state === "ended"} refusal=${refusal} />`;
 }

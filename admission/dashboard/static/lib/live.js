@@ -146,13 +146,14 @@ export function useCollection(address, params = {}) {
 }
 
 // One answer, asked for again when `deps` change and each `everyMs`, at most once in `leastMs`; the old one stays meanwhile.
-export function useAnswer(address, params = {}, { everyMs = 0, leastMs = 0, deps = [] } = {}) {
+// `first`: what was answered just before.
+export function useAnswer(address, params = {}, { everyMs = 0, leastMs = 0, deps = [], first = null } = {}) {
   const key = address && JSON.stringify([address, params]);
-  const [found, setFound] = useState({ key: null, data: null, error: null });
+  const [found, setFound] = useState({ key: first && key, data: first, error: null });
   const [round, setRound] = useState(0);
   const last = useRef({ key: null, at: 0 });
   useEffect(() => {
-    if (!address) return undefined;
+    if (!address || (first && round === 0)) return undefined;
     const abort = new AbortController();
     const wait = last.current.key === key ? Math.max(0, leastMs - (performance.now() - last.current.at)) : 0;
     const timer = setTimeout(async () => {

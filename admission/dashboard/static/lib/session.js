@@ -25,7 +25,7 @@ export async function load() {
   const [namespaces, access] = await Promise.all([
     get("/session/namespaces"), post("/session/access", { reviews: Object.values(REVIEWS) })]);
   const rights = Object.fromEntries(Object.keys(REVIEWS).map((name, index) => [name, access.allowed[index]]));
-  return { user: who.user, groups: who.groups, everywhere: namespaces.all, namespaces: namespaces.namespaces, rights };
+  return { ...who, everywhere: namespaces.all, namespaces: namespaces.namespaces, rights };
 }
 
 // Whether the user may do each of `reviews` (by name); {} until it is known.
