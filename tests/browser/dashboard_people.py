@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 
+OPEN = """async (path) => {
+  history.pushState(null, "", `/ui/${path}`);
+  dispatchEvent(new Event("popstate"));
+  for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+}"""
+"""Open a page as a link does, without loading the document."""
+
+
 class Person:
     """A browser of somebody who is signed in. What its console says is a fault, unless a test expects it."""
 

@@ -1,24 +1,29 @@
-"""Who gets into the dashboard, stays in, by which connection, and sees what; the keyboard; its files."""
+"""Who gets into the dashboard, stays in, by which connection, and sees what; its files; axe-core."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from dashboard_people import Person, admit, pending_record, person, put
+from dashboard_people import OPEN, Person, admit, pending_record, person, put
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
+from admission.api.application import create_app, listening
 from admission.model import sentences
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
 
 if TYPE_CHECKING:
     from dashboard_world import World
-    from playwright.async_api import Browser, Request, Route
+    from playwright.async_api import Browser, BrowserContext, Page, Request, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -197,46 +202,6 @@ async def test_who_signs_out_in_one_tab_is_asked_to_sign_in_in_the_other(running
         await expect(other.locator(".notice")).to_contain_text("Your session has ended")
 
 
-# ------------------------------------------------------------------ the keyboard
-
-STOPS = """() => {
-  const at = document.activeElement, box = at.getBoundingClientRect(), style = getComputedStyle(at);
-  return {what: at.getAttribute('aria-label') || at.textContent.trim().slice(0, 40) || at.tagName,
-    seen: box.width > 0 && box.height > 0 && at.checkVisibility(),
-    marked: at.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2};
-}"""
-
-
-async def test_all_is_reached_by_the_keyboard_and_where_one_is_can_be_seen(admin: Person) -> None:
-    page = await admin.open("queues/vision")
-    await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
-    reached = []
-    for _ in range(24):
-        await page.keyboard.press("Tab")
-        stop = await page.evaluate(STOPS)
-        assert stop["seen"], stop
-        assert stop["marked"], stop
-        reached.append(stop["what"])
-    expected = ["Edit quota", "Stop", "Drain", "Quota", "GPU", "CPU", "Memory"]
-    assert [what for what in reached if what in expected] == expected
-    assert any(what.startswith("Pending ") for what in reached)
-    await page.get_by_role("button", name="Stop", exact=True).focus()
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("dialog")).to_be_visible()
-    await page.keyboard.press("Escape")
-    await expect(page.get_by_role("dialog")).to_have_count(0)
-    assert (await page.evaluate(STOPS))["what"] == "Stop"  # where one was before
-    await page.set_viewport_size({"width": 390, "height": 800})
-    menu = page.get_by_role("button", name="Menu")
-    await menu.focus()
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("link", name="My work")).to_be_visible()
-    await page.keyboard.press("Escape")
-    await expect(menu).to_have_attribute("aria-expanded", "false")
-    await expect(page.get_by_role("link", name="My work")).to_be_hidden()
-    await page.close()
-
-
 # ------------------------------------------------------------------ rights
 
 
@@ -296,3 +261,126 @@ async def test_rights_are_told_as_the_cluster_has_them(running: World, grace: Pe
     for wrong in ({}, {"reviews": "all"}, {"reviews": [{"verb": "list"}]}, {"reviews": [3]}, {"reviews": [{}] * 101}):
         bad = await grace.context.request.post(f"{running.url}/session/access", data=wrong, headers=headers)
         assert (bad.status, (await bad.json())["message"].startswith("reviews")) == (400, True)
+
+
+# ------------------------------------------------------------------ axe-core
+
+PAGES = (
+    "",
+    "me",
+    "usage",
+    "people",
+    "flavors",
+    "audit",
+    "queues/vision",
+    "queues/vision?tab=running",
+    "queues/vision?tab=fair",
+    "queues/legacy?tab=history",
+    "namespaces/data/queues/nightly",
+    "namespaces/vision/workloads/never-fits",
+    "no/page",
+)
+NOTHING = (
+    ("", "There is nothing here that you may see"),
+    ("me", "You have submitted nothing yet"),
+    ("queues/language", "You may not see this"),
+)
+"""Pages of who has no rights, and what they say."""
+EMPTY = (
+    ("", "sluice create clusterqueue"),
+    ("me", "You have submitted nothing yet"),
+    ("usage", "Nothing was used"),
+    ("people", "Nobody"),
+    ("flavors", "sluice create flavor"),
+    ("audit", "Each write through the API is kept here"),
+)
+"""Pages of an installation that was just made."""
+WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
+# What colours and little room change: the rest is the same as in light and wide.
+OF_LOOKS = ("color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "rules"), [("light", 1280, WCAG), ("dark", 390, OF_LOOKS)], ids=["light", "dark"]
+)
+async def test_no_page_keeps_people_out(
+    running: World, browser: Browser, scheme: str, width: int, rules: tuple[str, ...]
+) -> None:
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    options = json.dumps({"runOnly": rules, "resultTypes": ["violations"]})
+    looks: Any = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    await signed_out_pages(running, await browser.new_context(**looks), axe, options)
+    async with person(browser, running, "nobody-token", **looks) as nobody:
+        page = await nobody.open("")
+        await page.evaluate(axe)
+        for path, said in NOTHING:
+            await page.evaluate(OPEN, path)
+            await expect(page.locator("main")).to_contain_text(said)
+            await judged(page, options, f"{path} of nobody")
+        # Browsers call each refusal an error.
+        nobody.faults[:] = [fault for fault in nobody.faults if "403" not in fault]
+    async with person(browser, running, ADMIN_TOKEN, **looks) as someone:
+        page = await someone.open("")
+        await page.evaluate(axe)
+        for path in PAGES:
+            await page.evaluate(OPEN, path)
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+            await expect(page.locator(".loading")).to_have_count(0)
+            await judged(page, options, path)
+        await page.evaluate(OPEN, "queues/vision")
+        await page.get_by_role("button", name="Edit quota").click()
+        await judged(page, options, "a dialog")
+
+
+async def signed_out_pages(running: World, context: BrowserContext, axe: str, options: str) -> None:
+    """Who is not signed in, has a wrong token, and is signed out by the end of the session."""
+    page = await context.new_page()
+    await page.goto(f"{running.url}/ui/")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    await page.evaluate(axe)
+    await judged(page, options, "signing in")
+    await page.get_by_label("Token of the cluster").fill("wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await judged(page, options, "a wrong token")
+    await page.get_by_label("Token of the cluster").fill(ADMIN_TOKEN)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await context.clear_cookies()
+    await page.evaluate(OPEN, "queues/vision")
+    await expect(page.locator(".notice")).to_contain_text("Your session has ended")
+    await judged(page, options, "an ended session")
+    await context.close()
+
+
+async def test_an_installation_without_queues_says_what_to_do_on_each_page(browser: Browser, tmp_path: Path) -> None:
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    options = json.dumps({"runOnly": WCAG, "resultTypes": ["violations"]})
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
+    async with (
+        Store.open(url) as store,
+        listening(create_app(store, checks={}, token=ADMIN_TOKEN), "127.0.0.1", 0) as address,
+    ):
+        context = await browser.new_context(viewport={"width": 390, "height": 800})
+        assert (await context.request.post(f"{address}/login", data={"token": ADMIN_TOKEN})).ok
+        page = await context.new_page()
+        await page.goto(f"{address}/ui/")
+        await page.evaluate(axe)
+        for path, said in EMPTY:
+            await page.evaluate(OPEN, path)
+            await expect(page.locator("main")).to_contain_text(said)
+            await judged(page, options, f"{path} without queues")
+        await context.close()
+
+
+async def judged(page: Page, options: str, where: str) -> None:
+    """axe-core finds nothing serious, and nothing is beside the screen."""
+    found = await page.evaluate(f"axe.run(document, {options})")
+    serious = [
+        (where, each["id"], [node["target"] for node in each["nodes"]][:3])
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{where} is too wide"
