@@ -242,6 +242,27 @@ async def test_numbers_are_told_as_a_list_has_them_also_by_a_watch_that_begins_a
         await commit(over)
 
 
+async def test_numbers_that_were_not_all_counted_are_counted_later(api, commit, monkeypatch):
+    """A workload whose label has changed while it waits leaves a queue that nothing else is written of."""
+    monkeypatch.setattr(changes, "STATUS_SECONDS", 0.05)
+    monkeypatch.setattr(changes, "THOROUGH_SECONDS", 0.3)
+    await api.post("resourceflavors", flavor("default"))
+    for name in ("one", "two"):
+        await api.post("clusterqueues", cluster_queue(name))
+        await api.post("namespaces/a/localqueues", local_queue(name, "a", name))
+
+    async def next_numbers(watch) -> tuple[str, int]:
+        told = (await watch.next())["object"]
+        return told["metadata"]["name"], told["status"]["pendingWorkloads"]
+
+    async with api.watch("clusterqueues") as watch:
+        assert [await next_numbers(watch) for _ in range(2)] == [("one", 0), ("two", 0)]
+        await commit(record("1", "train", queue="one"))
+        assert await next_numbers(watch) == ("one", 1)
+        await commit(record("1", "train", queue="two"))
+        assert {await next_numbers(watch), await next_numbers(watch)} == {("one", 0), ("two", 1)}
+
+
 @on_both_databases
 async def test_workloads_are_watched(api, commit):
     await commit(record("1", "train"))

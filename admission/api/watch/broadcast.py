@@ -52,7 +52,7 @@ class Watches:
         self._store = store
         self._now = now
         self._streams: dict[str, Stream] = {}
-        self._pace = StatusPace(time.monotonic)
+        self._pace = StatusPace(time.monotonic, time.process_time)
         self._of_users: Counter[str] = Counter()
         self._quarter = ConnectionLimits.for_this_process().total // 4
 

@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 STATUS_SECONDS = 1.0
 """The numbers in the status of queues are looked at so often, as long as somebody watches them ..."""
 STATUS_SHARE = 0.02
-"""... but more seldom where that would take more than this part of the time, as there are very many queues ..."""
+"""... but more seldom where that would take more than this part of a processor, as there are very many queues ..."""
 STATUS_SECONDS_AT_MOST = 5.0
+"""... though not more seldom than that."""
+THOROUGH_SECONDS = 10.0
+"""So often all are counted, and not those alone that something was written of ..."""
+THOROUGH_SHARE = 0.01
+"""... but more seldom, too, where that would take more than this part of a processor ..."""
+THOROUGH_SECONDS_AT_MOST = 60.0
 """... though not more seldom than that."""
 _BATCH = 1_000
 MOST = 20_000
@@ -104,33 +110,50 @@ class Source(Protocol):
 class StatusPace:
     """When the numbers in the status of queue objects are looked at: in rounds, those of all kinds at one moment.
 
-    So the database counts once for all of them. `clock` gives seconds, ever more.
+    So the database counts once for all of them. `clock` gives seconds, ever more, `used` those of processor time.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], used: Callable[[], float]) -> None:
         self._clock = clock
-        self._began = -STATUS_SECONDS_AT_MOST
-        self._every = STATUS_SECONDS
-        self._longest = 0.0
+        self._used = used
+        self._began = self._thorough = -THOROUGH_SECONDS_AT_MOST
+        self._every, self._thorough_every = STATUS_SECONDS, THOROUGH_SECONDS
+        self._costliest = 0.0
         self.round = 0
+        self.is_thorough = True
+        """Whether all is counted in this round."""
 
-    def is_due(self, looked: int) -> bool:
-        """Whether it is time for who has `looked` last in that round; perhaps the next round begins with it."""
-        if self.pause() <= 0.0:
-            self.round, self._began, self._longest = self.round + 1, self._clock(), 0.0
-        return self.round > looked
+    def is_due(self, looked: int, *, differs: bool) -> bool:
+        """Whether it is time for who has `looked` last in that round; perhaps the next round begins with it.
 
-    def pause(self) -> float:
-        """Seconds until the next round."""
-        return max(0.0, self._began + self._every - self._clock())
+        `differs`: something was written since. If not, a look that was not thorough is still to be made up for.
+        """
+        if self.pause(differs=differs) <= 0.0:
+            self.round, self._began, self._costliest = self.round + 1, self._clock(), 0.0
+            self.is_thorough = self._thorough + self._thorough_every <= self._began
+            if self.is_thorough:
+                self._thorough = self._began
+        return self.round > looked and (differs or self.is_thorough)
+
+    def pause(self, *, differs: bool) -> float:
+        """Seconds until the next round, or else until the next that is thorough."""
+        next_round = self._began + self._every if differs else self._thorough + self._thorough_every
+        return max(0.0, next_round - self._clock())
 
     @contextmanager
     def look(self) -> Iterator[None]:
-        """For a look in this round: how long the longest takes, which the others mostly wait for, decides the pace."""
-        began = self._clock()
+        """For a look in this round: the costliest, which the others mostly wait for, decides the pace.
+
+        Processor time counts: on a machine with more to do than processors a look takes longer, and costs no more.
+        """
+        began = self._used()
         yield
-        self._longest = max(self._longest, self._clock() - began)
-        self._every = min(max(STATUS_SECONDS, self._longest / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
+        self._costliest = max(self._costliest, self._used() - began)
+        if self.is_thorough:
+            wanted = max(THOROUGH_SECONDS, self._costliest / THOROUGH_SHARE)
+            self._thorough_every = min(wanted, THOROUGH_SECONDS_AT_MOST)
+        else:
+            self._every = min(max(STATUS_SECONDS, self._costliest / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
 
 
 class QueueObjectSource:
@@ -148,6 +171,8 @@ class QueueObjectSource:
         self._looked = 0
         """In which round of the pace."""
         self._may_differ = False
+        self._is_exact = True
+        """Whether the last look was thorough, or nothing was written since one that was."""
 
     async def begin(self) -> int:
         objects, revision = await self._store.queues.snapshot(self._kind)
@@ -157,7 +182,7 @@ class QueueObjectSource:
         return revision
 
     def pause(self) -> float | None:
-        return self._pace.pause() if self._may_differ else None
+        return None if self._is_exact and not self._may_differ else self._pace.pause(differs=self._may_differ)
 
     async def live(self, since: int) -> tuple[list[Change], int]:
         newest = self._store.revisions.newest
@@ -165,7 +190,8 @@ class QueueObjectSource:
         upto = max([since, newest, *(version.revision for version in versions)])
         self._may_differ |= self._status is not None and upto > since
         changes = await self._versions(versions, self._known)
-        if self._may_differ and self._pace.is_due(self._looked):
+        is_open = self._may_differ or not self._is_exact
+        if is_open and self._pace.is_due(self._looked, differs=self._may_differ):
             # First, so that who has got the rest, whose revisions are true ones, has got these, too.
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
@@ -220,12 +246,14 @@ class QueueObjectSource:
         only and resumes is told again.
         """
         assert self._status is not None
-        self._looked, self._may_differ = self._pace.round, False
+        thorough = self._pace.is_thorough
+        self._looked, self._may_differ, self._is_exact = self._pace.round, False, thorough
         changes: list[Change] = []
         looked_at: dict[str, tuple[Subject, Any]] = {}
         known = [*self._known.items()]
         with self._pace.look():
-            facts = await self._status.facts(self._store, [item.subject for _, item in known]) if known else ()
+            subjects = [item.subject for _, item in known]
+            facts = await self._status.facts(self._store, subjects, thorough) if known else ()
         for (key, before), fact in zip(known, facts, strict=True):
             looked_at[key] = before.subject, fact
             subject, same = self._facts.get(key, (None, None))

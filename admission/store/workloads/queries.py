@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import func, literal_column, or_, select, tuple_
 
 from admission.store.database.dialects import among
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
-from admission.store.workloads import loading, queue_counts
+from admission.store.workloads import loading, queue_counts, recounts
 from admission.store.workloads.preemptions import in_vain
 from admission.store.workloads.waiting import waiting
 
@@ -91,13 +91,27 @@ class Condition:
         return (_VALUES[self.column](record) in self.values) is not self.negated
 
 
+K = TypeVar("K")
+
+
+class _Counted(NamedTuple, Generic[K]):
+    """Numbers of queues."""
+
+    revision: int
+    """As of which they are."""
+    is_exact: bool
+    """Whether all were counted then, and not those alone that something was written of."""
+    numbers: dict[K, QueueStatus]
+
+
 class Workloads:
     """The workloads in the database, for reading."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._counted: tuple[int, dict[str, QueueStatus]] | None = None
-        """The last numbers of ClusterQueues, and the revision as of which they are."""
+        self._of_cluster_queues: _Counted[str] | None = None
+        self._of_local_queues: _Counted[tuple[str, str]] | None = None
+        """The last numbers."""
         self._counting = asyncio.Lock()
 
     async def list(
@@ -254,22 +268,16 @@ class Workloads:
         """Workloads that wait although others were preempted for them minutes ago; see `preemptions.in_vain`."""
         return await in_vain(self._database, now=now)
 
-    async def cluster_queue_status(self) -> dict[str, QueueStatus]:
+    async def cluster_queue_status(self, *, thorough: bool = True) -> dict[str, QueueStatus]:
         """By name, for each ClusterQueue where something waits or that something is held of.
 
-        As long as nothing is written they are counted once: several watches look at the same moment.
+        As long as nothing is written they are counted once: several watches look at the same moment. If not `thorough`,
+        only those are counted anew of which something was written since, as `recounts` says.
         """
         async with self._counting:
-            known = self._counted
-
-            def look(connection: Connection) -> tuple[int, dict[str, QueueStatus]]:
-                revision: int = connection.execute(select(head.c.revision)).scalar_one()
-                if known is not None and known[0] == revision:
-                    return known
-                return revision, queue_counts.by_cluster_queue(connection)
-
-            self._counted = await self._database.look(look)
-            return self._counted[1]
+            all_of, some_of = queue_counts.by_cluster_queue, recounts.cluster_queues
+            self._of_cluster_queues = await self._count(self._of_cluster_queues, all_of, some_of, thorough=thorough)
+            return self._of_cluster_queues.numbers
 
     async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
         """All unfinished workloads, counted, and all that they hold, added up: one moment of the database."""
@@ -279,9 +287,31 @@ class Workloads:
 
         return await self._database.look(look)
 
-    async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
-        """By (namespace, name), for each LocalQueue where something waits or through which something is held."""
-        return await self._database.look(queue_counts.by_local_queue)
+    async def local_queue_status(self, *, thorough: bool = True) -> dict[tuple[str, str], QueueStatus]:
+        """As `cluster_queue_status`, by (namespace, name), for each LocalQueue."""
+        async with self._counting:
+            all_of, some_of = queue_counts.by_local_queue, recounts.local_queues
+            self._of_local_queues = await self._count(self._of_local_queues, all_of, some_of, thorough=thorough)
+            return self._of_local_queues.numbers
+
+    async def _count(
+        self,
+        known: _Counted[K] | None,
+        all_of: Callable[[Connection], dict[K, QueueStatus]],
+        some_of: Callable[[Connection, dict[K, QueueStatus], int], dict[K, QueueStatus] | None],
+        *,
+        thorough: bool,
+    ) -> _Counted[K]:
+        def look(connection: Connection) -> _Counted[K]:
+            revision: int = connection.execute(select(head.c.revision)).scalar_one()
+            if known is not None and (known.is_exact or not thorough):
+                if known.revision == revision:
+                    return known
+                if not thorough and (found := some_of(connection, known.numbers, known.revision)) is not None:
+                    return _Counted(revision, is_exact=False, numbers=found)
+            return _Counted(revision, is_exact=True, numbers=all_of(connection))
+
+        return await self._database.look(look)
 
 
 def _escaped(text: str) -> str:

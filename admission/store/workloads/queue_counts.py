@@ -14,6 +14,8 @@ from admission.store.records import HeldAmount, QueueStatus, State, UnfinishedCo
 from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
 
 _HALF = 2**32
@@ -42,7 +44,7 @@ def by_local_queue(connection: Connection) -> dict[tuple[str, str], QueueStatus]
 def _by_cluster_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
     columns, door = workloads.c, queue_objects.c
     # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
-    waiting = _pending(columns.namespace, columns.local_queue).subquery()
+    waiting = pending(columns.namespace, columns.local_queue).subquery()
     leads_there = and_(
         door.kind == LocalQueue.kind, door.namespace == waiting.c.namespace, door.name == waiting.c.local_queue
     )
@@ -50,28 +52,28 @@ def _by_cluster_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
         select(door.cluster_queue, literal(State.PENDING.value), func.sum(waiting.c.number))
         .select_from(waiting.join(queue_objects, leads_there))
         .group_by(door.cluster_queue)
-        .union_all(_holding(columns.cluster_queue))
+        .union_all(holding(columns.cluster_queue))
     )
-    return counts, _held(admissions.c.cluster_queue)
+    return counts, held(admissions.c.cluster_queue)
 
 
 @cache
 def _by_local_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
     where = workloads.c.namespace, workloads.c.local_queue
-    pending = _pending(*where).subquery()
-    columns = pending.c.namespace, pending.c.local_queue
-    counts = select(*columns, literal(State.PENDING.value), pending.c.number).union_all(_holding(*where))
-    return counts, _held(admissions.c.namespace, admissions.c.local_queue)
+    waiting = pending(*where).subquery()
+    columns = waiting.c.namespace, waiting.c.local_queue
+    counts = select(*columns, literal(State.PENDING.value), waiting.c.number).union_all(holding(*where))
+    return counts, held(admissions.c.namespace, admissions.c.local_queue)
 
 
-def _pending(*where: ColumnElement[str]) -> Select[Any]:
+def pending(*where: ColumnElement[str]) -> Select[Any]:
     """How many wait, by LocalQueue. Nearly all that is unfinished waits, and an index has all that this needs."""
     waits = workloads.c.state == State.PENDING
     columns: list[Any] = [*where, func.count().label("number")]
     return select(*columns).where(UNFINISHED, waits).group_by(*where)
 
 
-def _holding(*where: ColumnElement[str]) -> Select[Any]:
+def holding(*where: ColumnElement[str]) -> Select[Any]:
     """How many hold quota, by state."""
     holds = workloads.c.state != State.PENDING
     columns: list[Any] = [*where, _STATE, func.count()]
@@ -122,7 +124,7 @@ def held_amounts(connection: Connection) -> list[HeldAmount]:
     ]
 
 
-def _held(*where: ColumnElement[str]) -> Select[Any]:
+def held(*where: ColumnElement[str]) -> Select[Any]:
     """The amounts that are held, in halves."""
     columns: list[Any] = [*where, admissions.c.flavor, admissions.c.resource]
     halves = func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF)
@@ -131,13 +133,20 @@ def _held(*where: ColumnElement[str]) -> Select[Any]:
 
 
 def _numbers(
-    connection: Connection, counts: CompoundSelect[Any], held: Select[Any]
+    connection: Connection, counts: CompoundSelect[Any], amounts: Select[Any]
 ) -> dict[tuple[str, ...], QueueStatus]:
     states: dict[tuple[str, ...], dict[str, int]] = {}
     for *key, state, count in connection.execute(counts).all():
         states.setdefault(tuple(key), {})[state] = int(count)
+    return summed(states, connection.execute(amounts).all())
+
+
+def summed(
+    states: dict[tuple[str, ...], dict[str, int]], amounts: Iterable[Sequence[Any]]
+) -> dict[tuple[str, ...], QueueStatus]:
+    """The numbers of each place from how many are there by state, and from rows of `held`."""
     usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
-    for *key, flavor, resource, high, low in connection.execute(held).all():
+    for *key, flavor, resource, high, low in amounts:
         usage.setdefault(tuple(key), {})[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
     return {key: _status(states.get(key, {}), usage.get(key, {})) for key in {**states, **usage}}
 
