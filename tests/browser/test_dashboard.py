@@ -265,6 +265,28 @@ async def test_usage_is_told_by_kind_and_by_workload(running: World, admin: Pers
     await page.close()
 
 
+async def other_kinds_have_pods(running: World, grace: Person) -> None:
+    """Of a RayCluster, of a group of pods, and of a pod that is a workload itself."""
+    spec = {"containers": [{"name": "main", "image": "registry.example/train"}]}
+    cases = (
+        ("ray", "RayCluster", "ray.io/v1", "ray-head", "sluice.dev/workload-uid"),
+        ("gang", "Pod", "v1", "gang-0", "kueue.x-k8s.io/pod-group-name"),
+        ("alone", "Pod", "v1", "alone", ""),
+    )
+    for name, kind, version, pod, label in cases:
+        record = pending_record(running, name, kind=kind, api_version=version)
+        await put(running, record)
+        await admit(running, record)
+        marks = {label: record.workload.uid if kind == "RayCluster" else name} if label else {}
+        body = {"metadata": {"name": pod, "labels": marks}, "spec": spec}
+        await running.sandbox.local("admin").create("pods", "vision", body)
+        address = f"{running.url}/session/namespaces/vision/workloads/{name}"
+        found = await (await grace.context.request.get(f"{address}/pods")).json()
+        assert [each["name"] for each in found["items"]] == [pod]
+        assert (await grace.context.request.get(f"{address}/log", params={"pod": pod})).status == 200
+        assert (await grace.context.request.get(f"{address}/log", params={"pod": "foreign"})).status == 404
+
+
 async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
     running: World, grace: Person, browser: Browser
 ) -> None:
@@ -280,6 +302,7 @@ async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
     pods = page.get_by_role("region", name="Pods", exact=True)
     await expect(pods.get_by_role("row").filter(has_text="with-pods-1")).to_contain_text("Pending")
     await expect(pods).not_to_contain_text("foreign")
+    await other_kinds_have_pods(running, grace)
     await pods.get_by_role("button", name="Log of with-pods-1").click()
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")

@@ -17,6 +17,9 @@ from admission.api.errors import BadRequest, Forbidden, ReviewUnavailable, Unkno
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, NODE_REPORT, WORKLOADS
 from admission.cluster.errors import Forbidden as ClusterForbidden
+from admission.kinds.base import POD, POD_OWNER
+from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.grouping import GROUP_NAME
 from admission.model.errors import ClusterError
 from admission.model.quantity import amount, format_amount
 from admission.model.queues import ResourceFlavor
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
     from admission.cluster.client import Object
+    from admission.model.workload import Workload
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -63,22 +67,26 @@ class ClusterViews:
         self._nodes: Remembered[tuple[Object, ...]] = Remembered(size=1, clock=time.monotonic)
 
     async def pods(self, request: web.Request) -> web.Response:
-        """The pods of a workload's Job, with the states of their containers. Raises Forbidden, UnknownObject ..."""
+        """The pods of a workload, with the states of their containers. Raises Forbidden, UnknownObject ..."""
         cluster, record = await self._asked(
             request, Attributes("list", "pods", namespace=_namespace(request), group="")
         )
         workload = record.workload
-        params = {"labelSelector": f"batch.kubernetes.io/controller-uid={workload.uid}", "limit": str(_MOST_PODS)}
-        try:
-            found = await cluster.get(f"/api/v1/namespaces/{workload.namespace}/pods", params=params)
-        except ClusterError as error:
-            raise _unreadable(error, "pods") from error
+        found: Object = {}
+        for selector in _selectors(workload):
+            params = selector | {"limit": str(_MOST_PODS)}
+            try:
+                found = await cluster.get(f"/api/v1/namespaces/{workload.namespace}/pods", params=params)
+            except ClusterError as error:
+                raise _unreadable(error, "pods") from error
+            if found.get("items"):
+                break
         metadata: Document = found.get("metadata") or {}
         remaining = {"remainingItemCount": metadata["remainingItemCount"]} if "remainingItemCount" in metadata else {}
         return reply({"metadata": remaining, "items": [_pod(pod) for pod in found.get("items", ())]})
 
     async def pod_log(self, request: web.Request) -> web.Response:
-        """The last lines of `container` in `pod`, which must be a pod of the workload's Job. Raises as `pods`."""
+        """The last lines of `container` in `pod`, which must be a pod of the workload. Raises as `pods`."""
         wanted = Attributes("get", "pods", "log", namespace=_namespace(request), group="")
         cluster, record = await self._asked(request, wanted)
         workload, pod = record.workload, request.query.get("pod", "")
@@ -90,7 +98,7 @@ class ClusterViews:
             params["container"] = container
         try:
             labels = ((await cluster.get(place)).get("metadata") or {}).get("labels") or {}
-            if labels.get("batch.kubernetes.io/controller-uid") != workload.uid:
+            if not _is_of(workload, pod, labels):
                 raise UnknownObject(f'the workload "{workload.key}" has no pod "{pod}"')
             text = await cluster.text(f"{place}/log", params=params)
         except ClusterError as error:
@@ -131,6 +139,29 @@ class ClusterViews:
         assert self._cluster is not None
         found = [node async for page in self._cluster.list_pages("/api/v1/nodes") for node in page.get("items", ())]
         return tuple(found), _NODES_SECONDS
+
+
+def _labels(workload: Workload) -> list[tuple[str, str]]:
+    """The labels that a pod of the workload has one of."""
+    if _is(workload, "batch", "Job"):
+        return [(POD_OWNER, workload.uid)]
+    groups = [(name, workload.name) for name in GROUP_NAME]
+    return groups if _is(workload, *POD) else [(WORKLOAD_UID, workload.uid), *groups]
+
+
+def _selectors(workload: Workload) -> list[dict[str, str]]:
+    """To be tried one after the other: of some kinds only their pods tell how they are marked."""
+    own = [{"fieldSelector": f"metadata.name={workload.name}"}] if _is(workload, *POD) else []
+    return [*own, *({"labelSelector": f"{name}={value}"} for name, value in _labels(workload))]
+
+
+def _is_of(workload: Workload, pod: str, labels: Mapping[str, str]) -> bool:
+    is_itself = _is(workload, *POD) and pod == workload.name
+    return is_itself or any(labels.get(name) == value for name, value in _labels(workload))
+
+
+def _is(workload: Workload, group: str, kind: str) -> bool:
+    return (workload.api_version.rpartition("/")[0], workload.kind) == (group, kind)
 
 
 def _namespace(request: web.Request) -> str:

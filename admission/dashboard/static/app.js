@@ -124,6 +124,7 @@ function App() {
   const begin = async () => {
     if (comesBack()) {
       try {
+        await fetch("/session").catch(() => {});  // that the document asked for: it knows of no sign-in yet
         await finish();
       } catch (failure) {
         setRefusal(failure.message);

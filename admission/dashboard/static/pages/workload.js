@@ -129,7 +129,7 @@ function Checks({ checks }) {
 
 const CONTAINER_TONES = { running: "good", waiting: "wait", terminated: "calm" };
 
-// The pods of the Job, by the rights that the user has in the cluster: who may not list pods is shown none.
+// Its pods, by the rights that the user has in the cluster: who may not list pods is shown none.
 function Pods({ namespace, name, version, state }) {
   const wanted = state === "admitted" || state === "evicting" || state === "finished";
   const address = `/session/namespaces/${encodeURIComponent(namespace)}/workloads/${encodeURIComponent(name)}`;
@@ -140,7 +140,7 @@ function Pods({ namespace, name, version, state }) {
   if (!found.data) return html`<${Card} title="Pods"><${Loading} /><//>`;
   const pods = found.data.items;
   return html`<${Card} title="Pods" note=${pods.length ? count(pods.length + (found.data.metadata.remainingItemCount || 0)) : ""}>
-    ${!pods.length ? html`<${Empty} title="No pods">${state === "finished" ? "They are gone: Kubernetes deletes them with their Job, or by its time limit." : "They are made once it is started, which takes some seconds."}<//>`
+    ${!pods.length ? html`<${Empty} title="No pods">${state === "finished" ? "They are gone: Kubernetes deletes them with what made them, or by its time limit." : "They are made once it is started, which takes some seconds."}<//>`
       : html`<${Table} label="Pods of the workload" rows=${pods} keyOf=${(pod) => pod.name} columns=${[
         { name: "Name", cell: (pod) => html`<bdi class="free">${pod.name}</bdi>` },
         { name: "State", cell: (pod) => html`<${Badge} tone=${{ Running: "good", Failed: "bad", Pending: "wait" }[pod.phase] || "calm"}>${pod.isEnding ? "Ending" : pod.phase}<//>` },
