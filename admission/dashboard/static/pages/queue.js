@@ -62,7 +62,7 @@ export function LocalQueuePage({ namespace, name }) {
   const queue = found.items[0];
   const rights = useRights({
     pending: { verb: "get", resource: "localqueues", subresource: "pendingworkloads", namespace, name }, workloads: { verb: "list", resource: "workloads", namespace },
-    history: { verb: "get", resource: "localqueues", subresource: "history", namespace, name },
+    history: { verb: "get", resource: "localqueues", subresource: "history", namespace, name }, usage: { verb: "get", resource: "reports", name: "usage", namespace },
   });
   const crumbs = [{ href: link(), text: "Overview" }];
   if (found.error) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${found.error} />`;
@@ -75,6 +75,7 @@ export function LocalQueuePage({ namespace, name }) {
     ${active?.status === "False" && html`<p class="notice">${active.message}${active.reason === "ClusterQueueIsInactive" && html`. What is submitted waits until the ClusterQueue ${target} admits again: it is stopped, or something that it names does not exist.`}</p>`}
     <${Card} title="In use"><${Facts} items=${(queue.status.flavorsUsage || []).flatMap((flavor) => flavor.resources.map((used) => [`${resourceName(used.name)} (${flavor.name})`, shown(used.name, amount(used.total))]))} />
       ${!(queue.status.flavorsUsage || []).length && html`<${Empty} title="Nothing is in use">What the workloads of this queue hold is shown here.<//>`}<//>
+    ${rights.usage && html`<${Usage} address=${path("namespaces", namespace, "reports", "usage")} filters=${{ queue: name }} groups=${["user", "kind", "workload", "priority"]} />`}
     <${Tabs} tabs=${[
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} local address=${`${path("namespaces", namespace, "localqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("namespaces", namespace, "workloads")} fieldSelector=${`spec.queueName=${name},status.state!=pending,status.state!=finished`} columns=${["name", "user", "state", "requests", "running"]} />` },
@@ -128,14 +129,16 @@ const GROUPS = {
   workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}` },
 };
 
-export function Usage({ filters, resources, groups, nominal }) {
+// Without `resources`: those that were used.
+export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, resources: given, groups, nominal }) {
   const [period, setPeriod] = useParameter("period", "day");
   const [by, setBy] = useParameter("by", groups[0]);
   const [resource, setResource] = useParameter("resource");
   const chosen = PERIODS[period] || PERIODS.day, group = groups.includes(by) ? by : groups[0];
+  const report = useAnswer(address, { from: chosen.from, interval: chosen.interval, by: group, top: MOST, ...filters }, { everyMs: 60000 });
+  const resources = given || [...new Set((report.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)).map((found) => ({ name: found }));
   const selected = (resources.find((each) => each.name === resource) || resources[0])?.name;
-  const report = useAnswer("/apis/sluice.dev/v1/reports/usage", { from: chosen.from, interval: chosen.interval, by: group, top: MOST, ...filters }, { everyMs: 60000 });
-  const series = report.data && selected && seriesOf(report.data, selected, GROUPS[group].name);
+  const series = report.data && seriesOf(report.data, selected, GROUPS[group].name);
   return html`<${Card} title="Usage over time" actions=${html`
       <${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 4).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />
       <select aria-label="Divided by" value=${group} onChange=${(event) => setBy(event.currentTarget.value)}>${groups.map((name) => html`<option key=${name} value=${name}>by ${GROUPS[name].text}</option>`)}</select>
