@@ -11,6 +11,7 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import record
 
 from admission.api.watch import broadcast, changes, shared_watch, watch_request
+from admission.api.watch.changes import StatusPace
 from admission.store.records import State
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -261,6 +262,28 @@ async def test_numbers_that_were_not_all_counted_are_counted_later(api, commit, 
         assert await next_numbers(watch) == ("one", 1)
         await commit(record("1", "train", queue="two"))
         assert {await next_numbers(watch), await next_numbers(watch)} == {("one", 0), ("two", 1)}
+
+
+def test_what_has_happened_is_looked_at_each_second_however_long_a_count_of_all_takes():
+    time, used = 0.0, 0.0
+    pace = StatusPace(lambda: time, lambda: used)
+    looked, thorough = 0, []
+    while time < 60:
+        assert pace.is_due(looked, differs=True)
+        looked = pace.round
+        with pace.look():
+            used += 0.15 if pace.is_thorough else 0.01
+        if pace.is_thorough:
+            thorough.append(time)
+        assert not pace.is_due(looked, differs=True)
+        time += 1.0
+    assert thorough == [0.0, 15.0, 30.0, 45.0]  # a hundredth of the time
+    with pace.look():
+        used += 0.07
+    assert pace.pause(differs=True) > 2.0  # a fiftieth of it for what has happened
+    # Where nothing has happened since, only what is thorough is still due.
+    time = 59.9
+    assert pace.pause(differs=False) == pytest.approx(0.1)
 
 
 @on_both_databases

@@ -115,7 +115,7 @@ async def test_back_goes_to_the_page_before_with_its_filters(admin: Person) -> N
     await page.get_by_role("link", name="vision").first.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
     await page.get_by_role("tab", name="History").click()
-    await expect(page.get_by_role("tabpanel")).to_contain_text("The deadline is over")
+    await expect(page.get_by_role("tabpanel")).to_contain_text("The deadline is overGPU in a100, nominalQuota 24 16")
     await page.go_back()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     await expect(page.get_by_role("group", name="Resource").get_by_role("button", name="CPU")).to_have_attribute(

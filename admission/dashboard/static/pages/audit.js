@@ -72,7 +72,7 @@ function Entry({ record }) {
   return html`<li class=${record.verb === "delete" ? "warn" : "calm"}>
     <p><b><${Free} text=${record.user} longest=${80} /></b> <${Badge} tone=${record.verb === "delete" ? "bad" : "calm"}>${record.verb}<//> ${object.kind} ${address ? html`<a href=${address}><bdi>${key}</bdi></a>` : html`<bdi>${key}</bdi>`}${" "}<span class="soft"><${Time} at=${record.metadata.creationTimestamp} />${record.source && html` from ${record.source}`}</span></p>
     ${record.reason && html`<p class="quote"><${Free} text=${record.reason} /></p>`}
-    <${Difference} differences=${record.before && record.after ? difference(strip(record.before), strip(record.after)) : []} />
+    <${Difference} differences=${record.before && record.after ? difference(strip(record.before), strip(record.after)) : []} object=${record.after} />
   </li>`;
 }
 

@@ -1,6 +1,7 @@
 // The versions of a queue object: who changed what, when and why.
 import { get } from "../lib/api.js";
 import { Empty, Failure, Free, Loading, Time } from "../lib/components.js";
+import { resourceName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
 import { html, useState } from "../lib/ui.js";
 
@@ -22,16 +23,26 @@ export function History({ address, changes, mayRollBack, onRollback }) {
     <p><b><${Free} text=${version.user || "unknown"} longest=${80} /></b> ${VERBS[version.operation] || version.operation} <span class="soft"><${Time} at=${version.at} /></span>
       ${mayRollBack && index > 0 && version.operation !== "delete" && html` <button type="button" class="text-button" onClick=${() => onRollback(version)}>Go back to this</button>`}</p>
     ${version.reason ? html`<p class="quote"><${Free} text=${version.reason} /></p>` : html`<p class="soft">No reason was given.</p>`}
-    <${Difference} differences=${version.operation === "create" ? [] : version.diff} />
+    <${Difference} differences=${version.operation === "create" ? [] : version.diff} object=${version.object} />
   </li>`)}</ol>
   ${token && html`<button type="button" class="button" onClick=${load}>Older versions</button>`}`;
 }
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-export function Difference({ differences }) {
+const QUOTA = /^spec\.resourceGroups\[(\d+)\]\.flavors\[(\d+)\]\.resources\[(\d+)\]\.(\w+)$/;
+
+// Where a change is, in words if it is one of quota: the path has numbers for the flavor and the resource.
+function placed(path, object) {
+  const [, group, flavor, resource, field] = QUOTA.exec(path) || [];
+  const inFlavor = object?.spec?.resourceGroups?.[group]?.flavors?.[flavor], quota = inFlavor?.resources?.[resource];
+  return quota ? html`<span title=${path}><b>${resourceName(quota.name)}</b> in <bdi>${inFlavor.name}</bdi>, ${field}</span>` : html`<code>${path}</code>`;
+}
+
+// `object` is what has the changed fields.
+export function Difference({ differences, object }) {
   if (!differences?.length) return null;
-  return html`<ul class="diff">${differences.slice(0, 30).map((change, index) => html`<li key=${index}><code>${change.path}</code>
+  return html`<ul class="diff">${differences.slice(0, 30).map((change, index) => html`<li key=${index}>${placed(change.path, object)}
     ${change.before !== undefined && html` <del><${Free} text=${text(change.before)} longest=${120} /></del>`}
     ${change.after !== undefined && html` <ins><${Free} text=${text(change.after)} longest=${120} /></ins>`}</li>`)}</ul>`;
 }
