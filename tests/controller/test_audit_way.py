@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 from sqlalchemy import text
@@ -73,8 +71,7 @@ async def test_what_is_gone_holds_its_quota_while_its_pods_end(queues):
     ends["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
     await queues.submit(ends)
     await queues.job("ends", runs)
-    while not queues.user.list("pods", "team-a"):  # noqa: ASYNC110  the sandbox makes it
-        await asyncio.sleep(0.01)
+    await queues.job("ends", lambda obj: (obj.get("status") or {}).get("ready") == 1)
     await queues.user.delete("jobs", "team-a", "ends", propagation="Background")
     await queues.record("ends", "evicting", reason="Deleted")
     (pod,) = queues.user.list("pods", "team-a")
