@@ -1,7 +1,7 @@
 """Kubeflow's Python clients themselves, against Kubeflow (pretended) and `sluice serve`.
 
 This needs them, and they are no dependency: `pip install kubeflow kubeflow-training` into an environment of its own,
-whose python the variable KUBEFLOW names. Neither KubeRay's nor JobSet's Python client is on PyPI.
+whose python the variable KUBEFLOW names. JobSet has no Python client on PyPI.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""KubeRay's Python client itself, against KubeRay (pretended) and `sluice serve`.
+
+It is not on PyPI, but in `codeflare-sdk`, which is: `pip install codeflare-sdk` into an environment of its own, whose
+python the variable KUBERAY names.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from custom_kinds import served
+from external_clients import SECONDS, driven, let, queued_in
+from grouped_kinds import pods_until
+
+from admission.kinds import all_kinds
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYTHON = os.environ.get("KUBERAY", "")
+Object = dict[str, Any]
+
+pytestmark = [
+    pytest.mark.skipif(not PYTHON, reason="the variable KUBERAY names no python with KubeRay's client"),
+    pytest.mark.timeout(SECONDS),
+]
+
+FRAMEWORKS = ("batch/job", "ray.io/raycluster", "ray.io/rayjob")
+KINDS = all_kinds(frameworks=FRAMEWORKS)
+
+
+def running(number: int) -> Any:
+    def until(found: dict[str, Object]) -> bool:
+        alive = [obj for obj in found.values() if "deletionTimestamp" not in obj["metadata"]]
+        return sum(obj["status"].get("phase") == "Running" for obj in alive) == number == len(found)
+
+    return until
+
+
+def uids(found: dict[str, Object]) -> set[str]:
+    return {obj["metadata"]["uid"] for obj in found.values()}
+
+
+async def test_a_user_of_kuberay_names_a_queue_and_nothing_else(tmp_path: Path, database_url: str):
+    cluster, job = (KINDS.get("ray.io", kind) for kind in ("RayCluster", "RayJob"))
+    async with (
+        Sandbox(speed=1) as sandbox,
+        served(sandbox, cluster),
+        served(sandbox, job),
+        queued_in(sandbox, tmp_path, database_url, {"frameworks": list(FRAMEWORKS)}) as replica,
+        driven(PYTHON, "kuberay_driver.py", tmp_path, os.environ) as client,
+    ):
+        admin = sandbox.local("admin")
+
+        # A RayCluster: it waits, runs, is scaled, evicted, runs again and is deleted.
+        assert await client("cluster", "submit", "ray") == "ray"
+        assert await client("cluster", "status", "ray") == ""
+        assert await client("cluster", "list") == ["ray"]
+        assert not admin.list("pods", "default")
+        await let(replica, "None")
+        assert await client("cluster", "wait", "ray") == "True"
+        assert await client("cluster", "scale", "ray", "3") == "True"
+        await pods_until(admin, "default", running(4))
+        await let(replica, "HoldAndDrain")
+        await pods_until(admin, "default", running(0))
+        await client.until("cluster", "ray", "")
+        await let(replica, "None")
+        assert await client("cluster", "wait", "ray") == "True"
+        await client("cluster", "delete", "ray")
+        await pods_until(admin, "default", running(0))
+
+        # A RayJob: whoever resumes one that waits has it wait on; one that is suspended by its user comes back.
+        await let(replica, "Hold")
+        assert await client("job", "submit", "train") == "train"
+        assert await client("job", "resubmit", "train") == "True"
+        assert admin.get("rayjobs", "default", "train")["spec"]["suspend"] is True
+        await let(replica, "None")
+        await client.until("job", "train", "Running")
+        before = uids(await pods_until(admin, "default", running(2)))
+        assert await client("job", "suspend", "train") == "True"
+        await pods_until(admin, "default", lambda found: running(2)(found) and not before & uids(found))
+        await let(replica, "HoldAndDrain")
+        await pods_until(admin, "default", running(0))
+        await let(replica, "None")
+        for name in await pods_until(admin, "default", running(2)):
+            await admin.patch("pods", "default", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+        assert await client("job", "wait", "train") == "True"
+        assert await client("job", "status", "train") == "Complete"
+        assert await client("job", "list") == ["train"]
+        await client("job", "delete", "train")
+        await pods_until(admin, "default", running(0))
