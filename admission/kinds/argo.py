@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.kinds import paths
+from admission.kinds.base import POD_SET
+from admission.kinds.common import quote
+from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.places import Place, as_template
 from admission.model.errors import Misconfigured
 
@@ -19,17 +23,21 @@ if TYPE_CHECKING:
 METADATA: Final = "podMetadata"
 """The field beside `nodeSelector` and `tolerations` that has the labels and annotations of all pods."""
 _MAIN: Final = ("container", "script")
-_OTHER_PODS: Final = (
+_ALSO_OF_THE_WHOLE: Final = ("podSpecPatch", "podResources", "resourceClaims")
+_UNCOUNTED: Final = (
     "sidecars",
     "containerSet",
     "initContainers",
-    "podSpecPatch",
     "data",
     "resource",
     "plugin",
     "http",
+    *_ALSO_OF_THE_WHOLE,
 )
 """Fields of a template by which it has pods, or parts of pods, whose requests are not known here."""
+_IN_PLACE_OF_THE_WHOLE: Final = (("nodeSelector",), ("tolerations",), ("affinity", "nodeAffinity"))
+"""Of a template: what replaces the same of the Workflow, by which a flavor is chosen, and where a start writes it."""
+_REFERENCE: Final = "its pods are not in the Workflow itself: write the template into the Workflow"
 
 
 def places(obj: Object) -> list[Place]:
@@ -47,6 +55,8 @@ def places(obj: Object) -> list[Place]:
     ]
     # Of containers that run one after the other a pod is counted with the most, as here of pods.
     pod = {**template.get("spec", {}), "initContainers": containers, "containers": [{"name": "main"}]}
+    pod |= {"affinity": spec["affinity"]} if spec.get("affinity") else {}
+    pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
     numbers = (("spec", "parallelism"),)
     return [
         Place("workflow", "spec.templates", {**template, "spec": pod}, parallelism, ("spec",), flat=True,
@@ -55,31 +65,61 @@ def places(obj: Object) -> list[Place]:
 
 
 def faults(obj: Object) -> list[tuple[str, str]]:
-    """What has pods that are not known before they are made."""
+    """What has pods that are not known before they are made, or that do not go where a start has the others go."""
     spec = obj["spec"]
     found = [
         (f"spec.{field}", f"its pods are not in the Workflow itself: {help_}")
         for field, help_ in (
             ("workflowTemplateRef", "write its templates into the Workflow"),
-            ("podSpecPatch", "write what it says into the templates"),
+            *((field, "write what it says into the templates") for field in _ALSO_OF_THE_WHOLE),
         )
         if spec.get(field)
     ]
-    for number, template in enumerate(spec.get("templates") or ()):
-        path = f"spec.templates[{number}]"
-        found += [
-            (f"{path}.{field}", "what this asks for cannot be counted: have its pods queued one by one instead")
-            for field in _OTHER_PODS
-            if template.get(field)
-        ]
-        if any(step.get("templateRef") for step in _steps(template)):
-            told = "its pods are not in the Workflow itself: write the template into the Workflow"
-            found.append((f"{path}.templateRef", told))
+    found += _faults_of_hooks("spec", spec)
+    for path, template in _templates(spec):
+        found += _faults_of_template(path, template)
     return found
 
 
+def _faults_of_template(path: str, template: Object) -> Iterator[tuple[str, str]]:
+    for field in _UNCOUNTED:
+        if template.get(field):
+            yield f"{path}.{field}", "what this asks for cannot be counted: have its pods queued one by one instead"
+    for keys in _IN_PLACE_OF_THE_WHOLE:
+        if paths.at(template, keys):
+            field = ".".join(keys)
+            yield f"{path}.{field}", f"is to be the same for all pods, as quota is: write it into spec.{field}"
+    for label in (WORKLOAD_UID, POD_SET):
+        if label in (paths.at(template, ("metadata", "labels")) or {}):
+            yield f"{path}.metadata.labels[{label}]", "is written by Sluice alone: remove it"
+    for step in _steps(template):
+        if step.get("templateRef"):
+            yield f"{path}.templateRef", _REFERENCE
+        yield from _faults_of_hooks(path, step)
+
+
+def _faults_of_hooks(path: str, step: Object) -> Iterator[tuple[str, str]]:
+    for name, hook in (step.get("hooks") or {}).items():
+        if hook.get("templateRef"):
+            yield f"{path}.hooks[{quote(str(name))}].templateRef", _REFERENCE
+
+
+def _templates(spec: Object) -> Iterator[tuple[str, Object]]:
+    """Each with its path; what is said of all, and what is written into a step, too."""
+    yield "spec.templateDefaults", spec.get("templateDefaults") or {}
+    for number, template in enumerate(spec.get("templates") or ()):
+        yield from _and_inline(f"spec.templates[{number}]", template)
+
+
+def _and_inline(path: str, template: Object) -> Iterator[tuple[str, Object]]:
+    yield path, template
+    for step in _steps(template):
+        if inline := step.get("inline"):
+            yield from _and_inline(f"{path}.inline", inline)
+
+
 def _containers(spec: Object) -> Iterator[Object]:
-    for template in (spec.get("templateDefaults") or {}, *(spec.get("templates") or ())):
+    for _, template in _templates(spec):
         yield from (template[field] for field in _MAIN if template.get(field))
 
 

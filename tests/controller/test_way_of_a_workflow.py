@@ -8,6 +8,7 @@ from job_examples import TOLERATION, cluster_queue, flavor, is_gated, job, local
 from kind_manifests import document
 
 from admission.kinds import all_kinds
+from admission.kinds.limits import NamespaceContext
 
 KINDS = all_kinds(frameworks=("batch/job", "argoproj.io/workflow"))
 WORKFLOW = KINDS.get("argoproj.io", "Workflow")
@@ -68,6 +69,25 @@ async def test_evicted_it_holds_its_quota_until_its_running_steps_have_ended(clu
             {"templates": [{"name": "main", "container": {}, "sidecars": [{"name": "side"}]}]},
             "spec.templates[0].sidecars: what this asks for cannot be counted",
         ),
+        ({"templateDefaults": {"initContainers": [{"name": "first"}]}}, "spec.templateDefaults.initContainers: what"),
+        ({"podResources": {"requests": {"cpu": "9"}}}, "spec.podResources: its pods are not in the Workflow itself"),
+        ({"hooks": {"exit": {"templateRef": {"name": "other"}}}}, "spec.hooks[exit].templateRef: its pods are not"),
+        (
+            {"templates": [{"name": "main", "steps": [[{"name": "a", "inline": {"http": {"url": "u"}}}]]}]},
+            "spec.templates[0].inline.http: what this asks for cannot be counted",
+        ),
+        (
+            {"templates": [{"name": "main", "container": {}, "nodeSelector": {"type": "other"}}]},
+            "spec.templates[0].nodeSelector: is to be the same for all pods",
+        ),
+        (
+            {"templateDefaults": {"tolerations": [{"operator": "Exists"}]}},
+            "spec.templateDefaults.tolerations: is to be the same for all pods",
+        ),
+        (
+            {"templates": [{"container": {}, "metadata": {"labels": {"sluice.dev/workload-uid": "another"}}}]},
+            "spec.templates[0].metadata.labels[sluice.dev/workload-uid]: is written by Sluice alone",
+        ),
     ],
 )
 def test_whose_pods_are_not_known_is_refused(spec, says):
@@ -77,14 +97,29 @@ def test_whose_pods_are_not_known_is_refused(spec, says):
     assert found.startswith(says)
 
 
-async def test_no_step_more_than_the_peak(cluster):
-    """What raises its parallelism while it runs, past the webhook, is stopped, and waits for more quota."""
+def test_its_peak_counts_templates_within_steps_and_what_keeps_it_from_nodes():
+    obj = workflow()
+    large = {"container": {"resources": {"requests": {"cpu": "3"}}}}
+    obj["spec"]["templates"][0]["steps"][0].append({"name": "large", "inline": large})
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}]
+    on_ssds = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    obj["spec"] |= {"affinity": {"nodeAffinity": on_ssds}, "podPriorityClassName": "high"}
+    (pod_set,) = WORKFLOW.pod_sets(obj, NamespaceContext())
+    assert (pod_set.count, pod_set.requests["cpu"]) == (4, 3000)
+    assert pod_set.affinity is not None
+    assert WORKFLOW.status(obj, deleting=False).pod_priority_class == "high"
+
+
+@pytest.mark.parametrize("change", [{"parallelism": 40}])
+async def test_no_step_more_than_the_peak(cluster, change):
+    """What raises its parallelism while it runs, past the webhook, is stopped, and waits for more quota.
+    """
     await cluster.user.create("workflows", "team-a", workflow())
     await until(cluster.user, "workflows", "fan-out", lambda obj: not WORKFLOW.observe(obj).suspended)
     await cluster.submit(job("after", queue="user-queue", cpu="1"))
-    await cluster.user.patch("workflows", "team-a", "fan-out", {"spec": {"parallelism": 40}})
+    await cluster.user.patch("workflows", "team-a", "fan-out", {"spec": change})
     stopped = await until(cluster.user, "workflows", "fan-out", lambda obj: WORKFLOW.observe(obj).suspended)
-    assert stopped["spec"]["parallelism"] == 40
+    assert change.items() <= stopped["spec"].items()
     assert is_gated(cluster.user.get("jobs", "team-a", "after"))
     for each in pods_of(cluster.user, stopped):
         name = each["metadata"]["name"]
