@@ -57,7 +57,7 @@ class Leader:
         self._kinds = kinds
         self.state = LeaderState(Engine(policy.engine), clock=clock)
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
-        environment = Environment(kinds, context, policy.pods_ready)
+        environment = Environment(kinds, context, policy.pods_ready, unlabelled=policy.unlabelled)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         labels = LostLabels(kinds, client, writer, inbox, reads)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import POD
 from admission.kinds.common import first
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.kinds.base import Kind
+    from admission.model.base import LabelSelector
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,25 @@ class QueueRule:
         if (pod_set := labels.get(self.pod_set_from)) and POD_SET not in labels:
             given[POD_SET] = _plain(pod_set)
         return given
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """What is queued though it has no queue label of its own."""
+
+    namespaces: LabelSelector | None = None
+    """In those that it selects everything is; None: in none."""
+    rules: tuple[QueueRule, ...] = ()
+
+    def has_all_of(self, namespace_labels: Mapping[str, str] | None) -> bool:
+        """Whether everything in a namespace with these labels is queued; None: there is no such namespace."""
+        return (
+            self.namespaces is not None and namespace_labels is not None and self.namespaces.matches(namespace_labels)
+        )
+
+
+EVERYTHING_IS_LABELLED: Final = Unlabelled()
+"""What has no queue label is not queued."""
 
 
 def _as_name(value: str) -> str:

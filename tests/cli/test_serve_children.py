@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from serve_processes import Replica
 
 CONFIGURATION = """
-integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}
+integrations: {frameworks: [batch/job, pod, jobset.x-k8s.io/jobset]}
 manageJobsWithoutQueueName: true
 managedJobsNamespaceSelector: {matchLabels: {team: a}}
 """
@@ -113,6 +113,11 @@ async def test_they_are_gated_and_started_and_what_only_says_that_it_is_one_wait
         gated = await controller.patch("jobs", "team-a", "set-workers-0", {"spec": {"suspend": False}})
         assert gated["spec"]["suspend"] is True
         await until(admin, "jobs", "set-workers-0", runs)
+        # A pod, where all of the owner's pods are queued, as this one is, by the namespace.
+        made = made_by(owner, "own")["spec"]["template"] | {"metadata": made_by(owner, "own")["metadata"]}
+        assert (await controller.create("pods", "team-a", made))["spec"]["schedulingGates"]
+        await until(admin, "pods", "own", lambda obj: not obj["spec"].get("schedulingGates"))
+        assert "own" not in await workloads(replica)
 
 
 async def test_a_child_and_an_owner_that_wait_are_told_why_though_serve_is_killed_before_it_was_written(sandbox, serve):

@@ -246,11 +246,16 @@ def owned(name, owner, **options):
     return each
 
 
-async def started_job(cluster, **options):
-    """A Job that runs, with a queue label on its template, too."""
-    manifest = job("train", **options)
+def labelled(name, **options):
+    """A Job with a queue label on its template, too."""
+    manifest = job(name, **options)
     manifest["spec"]["template"]["metadata"]["labels"] = {"sluice.dev/queue-name": "lq"}
-    created = await cluster.submit(manifest)
+    return manifest
+
+
+async def started_job(cluster, **options):
+    """One that runs."""
+    created = await cluster.submit(labelled("train", **options))
     await cluster.job("train", lambda obj: (obj.get("status") or {}).get("ready") == options["pods"])
     return created
 
@@ -271,7 +276,7 @@ async def test_the_pods_of_a_queued_job_run_with_it_and_cost_nothing_beside_it(c
 @pytest.mark.parametrize("controllers", [False])
 async def test_a_forged_owner_gains_nothing(cluster):
     """Nobody but the test makes pods, so that it plays the controller of the Job, too."""
-    train = await cluster.submit(job("train", pods=2))
+    train = await cluster.submit(labelled("train", pods=2))
     await cluster.record("train", "admitted")
     for name in ("train-0", "train-1"):
         await cluster.user.create("pods", "team-a", owned(name, train))
@@ -301,7 +306,7 @@ async def test_a_forged_owner_gains_nothing(cluster):
 @pytest.mark.parametrize("controllers", [False])
 async def test_a_pod_that_goes_with_the_one_that_it_waited_for_takes_nobodys_place(cluster):
     """Both ends are told at once: that of the first has the second looked at again, which is gone by then."""
-    train = await cluster.submit(job("train", pods=1))
+    train = await cluster.submit(labelled("train", pods=1))
     await cluster.record("train", "admitted")
     await cluster.user.create("pods", "team-a", owned("first", train))
     await seen(cluster, "first", lambda obj: obj is not None and not is_gated(obj))

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.engine import Accounting, AdmissionFairSharing, Transformation
 from admission.engine import Policy as EnginePolicy
+from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 from admission.model.base import FieldFaultsError, Model, QualifiedName
 from admission.model.errors import InvalidQuantity
 from admission.model.quantity import parse_quantity
@@ -149,6 +150,7 @@ def policy(
     admission_fair_sharing: AdmissionFairSharingSettings | None,
     resources: ResourcesSettings | None,
     wait_for_pods_ready: WaitForPodsReadySettings | None,
+    unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
     """What these settings come to."""
     engine: dict[str, Any] = {}
@@ -167,7 +169,7 @@ def policy(
             excluded_prefixes=resources.exclude_resource_prefixes,
             transformations=tuple(map(_transformation, resources.transformations)),
         )
-    return Policy(engine=EnginePolicy(**engine), pods_ready=_pods_ready(wait_for_pods_ready))
+    return Policy(engine=EnginePolicy(**engine), pods_ready=_pods_ready(wait_for_pods_ready), unlabelled=unlabelled)
 
 
 def _transformation(rule: ResourceTransformation) -> Transformation:

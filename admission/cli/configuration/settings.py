@@ -39,6 +39,7 @@ from admission.cli.configuration.policy_settings import (
 from admission.cli.configuration.request_header_settings import RequestHeaderSettings
 from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
 from admission.cli.errors import InvalidSettings
+from admission.kinds.rules import Unlabelled
 from admission.model.base import FieldFaultsError, LabelSelector
 from admission.model.errors import StoreError
 from admission.model.manifests import faults
@@ -230,7 +231,13 @@ class Settings(BaseSettings):
             admission_fair_sharing=self.admission_fair_sharing,
             resources=self.resources,
             wait_for_pods_ready=self.wait_for_pods_ready,
+            unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
         )
+
+    def managed_namespaces(self) -> LabelSelector | None:
+        """Those in which everything is queued; None: there are none."""
+        managed = self.managed_jobs_namespace_selector or LabelSelector()
+        return managed if self.manage_jobs_without_queue_name else None
 
     @model_validator(mode="after")
     def _rules_are_for_webhooks(self) -> Settings:

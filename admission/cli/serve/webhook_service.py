@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from admission.cli.configuration.addresses import split_address
 from admission.cli.serve.gate_process import supervised, webhook_sockets
-from admission.model.base import LabelSelector
 from webhooks.gate import Order
 from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
@@ -133,8 +132,7 @@ async def register_gate(
 def gate_scope(settings: Settings, username: str) -> Scope:
     """Whom the gate is about."""
     managed = None
-    if settings.manage_jobs_without_queue_name:
-        selector = settings.managed_jobs_namespace_selector or LabelSelector()
+    if (selector := settings.managed_namespaces()) is not None:
         # As expressions alone: of an object that is merged into an older one, a label would stay.
         labels = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.match_labels.items()]
         dumped = selector.model_dump(mode="json", by_alias=True, exclude_defaults=True)

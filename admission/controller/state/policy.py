@@ -1,10 +1,11 @@
-"""What the operator decides for all workloads: the engine's policy, and how long pods may take to become ready."""
+"""What the operator decides for all workloads: the engine's policy, how long pods may take, what needs no label."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from admission.engine import Policy as EnginePolicy
+from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 
 JITTER = 0.0001
 """The share of a pause that is up to chance, as in Kueue, so that those evicted together do not come back together."""
@@ -43,3 +44,4 @@ class Policy:
 
     engine: EnginePolicy = field(default_factory=EnginePolicy)
     pods_ready: WaitForPodsReady | None = None
+    unlabelled: Unlabelled = EVERYTHING_IS_LABELLED

@@ -5,6 +5,7 @@ Whether an object is part of its owner is judged anew at each change of either, 
 | owner                                  | the child                                                           |
 | -------------------------------------- | ------------------------------------------------------------------- |
 | would make no such child               | is a workload of its own: it waits, or is stopped and waits         |
+| makes pods that are not queued         | is a workload of its own if it is a pod: it would be one more       |
 | is not queued                          | is a workload of its own                                            |
 | holds quota and runs                   | is started if it has asked to run                                   |
 | the same, and the child is out of date | is stopped: its controller starts it again with the new template    |
@@ -81,13 +82,14 @@ class Children:
         self._groups = groups
         self._labels = labels
         self._registry = reconciler.state.registry
-        self._kinds = reconciler.environment.kinds
+        self._environment = reconciler.environment
+        self._kinds = self._environment.kinds
         self._client = client
         self._inbox = inbox
         self._requests = ChildRequests(
             reconciler=reconciler, writer=writer, events=events, inbox=inbox, look_again=self._look_again
         )
-        self._context = reconciler.environment.context
+        self._context = self._environment.context
         self._reads = reads
         self._renderings = Renderings()
         self._children: dict[str, Child] = {}
@@ -233,7 +235,8 @@ class Children:
         if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
             return verdict
         part = owner_kind.part(owner, kind, obj, self._context.of_namespace(obj["metadata"]["namespace"]))
-        if part is Part.NONE:
+        is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
+        if part is Part.NONE or is_uncounted:
             return Verdict.WORKLOAD
         return Verdict.OUTDATED if part is Part.OUTDATED and verdict is Verdict.RUN else verdict
 

@@ -6,11 +6,15 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled, first_match
+from admission.model.errors import Misconfigured
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.controller.state.context import Context
     from admission.controller.state.policy import WaitForPodsReady
+    from admission.kinds.base import Kind, Object
     from admission.kinds.registry import Kinds
 
 
@@ -23,3 +27,20 @@ class Environment:
     pods_ready: WaitForPodsReady | None
     chance: Callable[[], float] = random.random
     """From 0 to 1: spreads backoffs."""
+    unlabelled: Unlabelled = EVERYTHING_IS_LABELLED
+
+    def queues_pods_of(self, kind: Kind, owner: Object, pod_kind: Kind) -> bool:
+        """Whether all pods that an object's controller makes are queued, too: else nobody knows how many there are."""
+        namespace = owner["metadata"]["namespace"]
+        if self.unlabelled.has_all_of(self.context.namespace_labels(namespace)):
+            return True
+        try:
+            templates = kind.templates(owner)
+        except Misconfigured:
+            return False
+        for template in templates:
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            pod = {"metadata": {"namespace": namespace, "labels": labels}, "spec": {}}
+            if not pod_kind.queue_name(pod) and first_match(self.unlabelled.rules, pod_kind, namespace, labels) is None:
+                return False
+        return True
