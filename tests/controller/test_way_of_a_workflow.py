@@ -110,9 +110,11 @@ def test_its_peak_counts_templates_within_steps_and_what_keeps_it_from_nodes():
     assert WORKFLOW.status(obj, deleting=False).pod_priority_class == "high"
 
 
-@pytest.mark.parametrize("change", [{"parallelism": 40}])
+@pytest.mark.parametrize("change", [{"parallelism": 40}, {"podSpecPatch": "containers: []"}])
 async def test_no_step_more_than_the_peak(cluster, change):
     """What raises its parallelism while it runs, past the webhook, is stopped, and waits for more quota.
+
+    So is what cannot be counted any more.
     """
     await cluster.user.create("workflows", "team-a", workflow())
     await until(cluster.user, "workflows", "fan-out", lambda obj: not WORKFLOW.observe(obj).suspended)

@@ -90,8 +90,10 @@ def next_step(
 
 
 def _step_of_deleted(state: State, seen: Observed, *, settled: bool) -> Step:
+    # Of a custom kind nobody knows whether its controller makes pods while it is being deleted.
+    may_go_on = not seen.suspended and not seen.kind.tells_of_pods
+    if state in (State.PENDING, State.EVICTING) and (seen.active or may_go_on) and not seen.ending:
+        return Step.STOP
     if state is State.EVICTING and settled and not seen.active:
         return Step.RELEASE
-    if state in (State.PENDING, State.EVICTING) and seen.active and not seen.ending:
-        return Step.STOP
     return Step.WAIT

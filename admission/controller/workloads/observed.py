@@ -253,14 +253,12 @@ def _is_same(kind: Kind, before: Object, obj: Object, original: Object, environm
         return False
     context = environment.context.of_namespace(obj["metadata"]["namespace"])
     had, has = (_pods(kind, each, original, context) for each in (before, obj))
-    return (
-        had is None
-        or has is None
-        or (
-            len(had) == len(has)
-            and all(
-                replace(new, count=old.count, min_count=old.min_count) == old for old, new in zip(had, has, strict=True)
-            )
+    if has is None:  # where its pods are another object's, that may be made anew
+        return had is None or kind.rendered_by is not None
+    return had is None or (
+        len(had) == len(has)
+        and all(
+            replace(new, count=old.count, min_count=old.min_count) == old for old, new in zip(had, has, strict=True)
         )
     )
 
