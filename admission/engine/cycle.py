@@ -7,19 +7,19 @@ seeing what those before it took. What preempting workloads wait for is counted 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from heapq import heapify, heappop
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.entry import Entry, Outcome, Result
 from admission.engine.events import Admit, Evict, Park
-from admission.engine.fair_standby import hopelessness
 from admission.engine.flavors import Assigner
 from admission.engine.order import classical, rank_of, tournament
+from admission.engine.outlook import Reservation, reserved
 from admission.engine.partial import largest_that_fits
 from admission.engine.pending_item import Progress
-from admission.engine.tree import add_usage, fits, remove_usage
+from admission.engine.tree import add_usage, available, fits, remove_usage
 from admission.engine.victims import eviction
 from admission.engine.vocabulary import (
     ADMISSION_GATED,
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.fair_standby import Contender
+    from admission.engine.fair_standby import Aside
     from admission.engine.forest import Domain
+    from admission.engine.order import Rank
+    from admission.engine.outlook import Contender
     from admission.engine.pending_item import Item
     from admission.engine.policies.active import ActivePolicies
     from admission.engine.preemption import MakeSearch
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
 class Cycle:
     """The working state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
 
-    `lean`: skip heads that certainly do not fit, in a tree of one ClusterQueue. `contenders`: ClusterQueues whose heads
-    are nominated only if their turn comes while they fit (see `fair_standby`).
+    `lean`: skip heads that certainly do not fit, in a tree of one ClusterQueue. `aside`: what ClusterQueues that are
+    left out have to do with it (see `fair_standby`); contenders' heads are nominated if they fit when their turn comes.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Cycle:
         number: int,
         lean: bool = False,
         ignore_undeclared: bool = False,
-        contenders: Sequence[Contender] = (),
+        aside: Aside | None = None,
         policies: ActivePolicies | None = None,
     ) -> None:
         self._domain = domain
@@ -76,7 +78,7 @@ class Cycle:
         self._lean = lean and len(domain.queues) == 1
         self._victims: dict[str, Held] = {}
         self._transient: list[tuple[Node, int, int]] = []
-        self._contenders = contenders
+        self._aside = aside
         self._filters = policies if policies is not None and policies.filtering else None
         """None if no policy refuses anybody."""
         self._entries: list[Entry] = []
@@ -85,6 +87,8 @@ class Cycle:
     def run(self) -> Result:
         """Decide about the heads. Admitted ones hold quota and victims are marked when this returns."""
         entries = self._entries = self._heads()
+        if self._aside is not None:
+            self._result.moved |= self._aside.goes_on
         self._domain.shares = None
         for entry in entries:
             self._nominate(entry)
@@ -104,35 +108,49 @@ class Cycle:
         return self._result
 
     def _in_order(self) -> Iterable[Entry]:
-        if len(self._entries) == 1 and not self._contenders:
+        aside = self._aside
+        if aside is not None and (aside.contenders or aside.reservations):
+            return self._with_aside(aside)
+        if len(self._entries) == 1:
             return self._entries
-        if not self._fair:
-            return classical(self._entries)
-        if not self._contenders:
-            return tournament(self._entries, self._domain.tree)
-        return self._with_contenders()
+        return tournament(self._entries, self._domain.tree) if self._fair else classical(self._entries)
 
-    def _with_contenders(self) -> Iterator[Entry]:
+    def _with_aside(self, aside: Aside) -> Iterator[Entry]:
         """The order of the tournament in a tree of one Cohort, where no decision changes the rank of another head.
 
         Contenders that do not fit when their turn comes are left out: they would be skipped.
         """
-        entries = [(rank_of(entry, entry.node, self._domain.tree), entry) for entry in self._entries]
-        contenders = list(self._contenders)
-        heapify(entries)
-        heapify(contenders)
-        hopeless = hopelessness(self._domain.tree.root, contenders)
-        while entries or contenders:
+        tree, entries = self._domain.tree, self._entries
+        claims = sum(bool(entry.targets) for entry in entries)
+        turns: list[tuple[Rank, Entry | Reservation | list[Contender]]]
+        turns = [(rank_of(entry, entry.node, tree), entry) for entry in entries]
+        for group in aside.contenders:
+            heapify(group)
+            turns.append((group[0].rank, group))
+        left = len(turns)
+        turns += [(reservation.rank, reservation) for reservation in aside.reservations]
+        heapify(turns)
+        while left:
+            _, turn = heappop(turns)
+            if isinstance(turn, Reservation):
+                self._use_for_now(turn.node, turn.usage)
+                continue
+            left -= 1
+            if isinstance(turn, Entry):
+                claims -= bool(turn.targets)
+                yield turn
+                continue
+            contender = heappop(turn)
+            lacking = any(available(tree.root, fr) < least for fr, least in contender.needs)
             # The victims of others count as gone when it is asked whether a head fits.
-            victims = self._victims or any(entry.targets for _, entry in entries)
-            if contenders and not victims and hopeless():
-                contenders.clear()
-            elif contenders and (not entries or contenders[0].rank < entries[0][0]):
-                entry = self._enter(heappop(contenders))
-                if entry is not None:
-                    yield entry
-            else:
-                yield heappop(entries)[1]
+            if lacking and not claims and not self._victims:
+                continue  # nor will anybody else of the group fit in this cycle
+            if turn:
+                left += 1
+                heappush(turns, (turn[0].rank, turn))
+            entry = self._enter(contender)
+            if entry is not None:
+                yield entry
 
     def _enter(self, contender: Contender) -> Entry | None:
         """Let a contender take part now; None if its head does not fit any more."""
@@ -162,7 +180,7 @@ class Cycle:
         entries = []
         faulty = []
         domain = self._domain
-        for queue in domain.queues if domain.standby is None else domain.taking_part(domain.standby):
+        for queue in domain.queues if domain.standby is None else domain.standby.takers():
             if queue.inactive or queue.node is None:
                 continue
             if self._lean and queue.has_obstacles and queue.spec.queueing_strategy == "BestEffortFIFO":
@@ -254,7 +272,8 @@ class Cycle:
         elif assignment.mode is Mode.PREEMPT and not entry.targets:
             entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
             if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
-                self._use_for_now(entry.node, _reserved(entry.node, assignment))
+                kept = reserved(entry.node, assignment.usage, borrows=assignment.borrowing > 0)
+                self._use_for_now(entry.node, kept)
         elif assignment.mode is Mode.DEFERRED_FIT:
             entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, DEFERRED
             entry.item.victims = tuple(self._victims)
@@ -378,17 +397,3 @@ class Cycle:
         if item.last_park != (reason, message):
             item.last_park = reason, message
             self._result.parked.append(Park(item.workload, reason, message))
-
-
-def _reserved(node: Node, assignment: Assignment) -> dict[int, int]:
-    """The usage that a head without victims reserves for this cycle: up to its nominal quota or borrowing limit."""
-    reserved = {}
-    for fr, amount in assignment.usage.items():
-        limit = node.borrowing[fr]
-        if assignment.borrowing == 0:
-            reserved[fr] = max(0, min(amount, node.nominal[fr] - node.usage[fr]))
-        elif limit is None:
-            reserved[fr] = amount
-        else:
-            reserved[fr] = max(0, min(amount, node.nominal[fr] + limit - node.usage[fr]))
-    return reserved

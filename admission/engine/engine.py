@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from admission.engine.fair_standby import Contender
+    from admission.engine.fair_standby import Aside
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyConfig, PolicyEvent
@@ -108,7 +108,7 @@ class Engine:
             if not domain.dirty:
                 continue
             # With classical preemption no ClusterQueue is ever left out.
-            contenders = self._standby(domain, lean=lean) if self._policy.fair_sharing else ()
+            aside = self._standby(domain, lean=lean) if self._policy.fair_sharing else None
             if domain.freed:
                 domain.requeue_inadmissible(lean=lean)
             result = Cycle(
@@ -119,7 +119,7 @@ class Engine:
                 number=self._cycle,
                 lean=lean,
                 ignore_undeclared=self._policy.ignore_undeclared,
-                contenders=contenders,
+                aside=aside,
                 policies=registry.policies,
             ).run()
             # A further cycle without heads would decide nothing.
@@ -135,24 +135,24 @@ class Engine:
             evicted += result.evicted
             parked += result.parked
         if registry.policies.filtering and registry.policies.take_changes():
-            self._review.usage_changed(registry.forest.queues.values())
+            self._review.everything_changed()
         flaps = self._preemptions.note(admitted, evicted) if evicted or self._preemptions.watches else []
         if self._preemptions.watches and not self._moving():
             flaps += self._preemptions.in_vain()
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
 
-    def _standby(self, domain: Domain, *, lean: bool) -> list[Contender]:
-        """Decide which ClusterQueues the next cycle leaves out; the contenders among them."""
+    def _standby(self, domain: Domain, *, lean: bool) -> Aside | None:
+        """Decide which ClusterQueues the next cycle leaves out, and what they have to do with it."""
         if self._registry.policies.filtering:
-            return []  # a head that it leaves out or lets in by quota alone may be one that a policy refuses
+            return None  # a head that it leaves out or lets in by quota alone may be one that a policy refuses
         if domain.standby is None:
             if not (lean and self._policy.fair_sharing and domain.flat):
-                return []
+                return None
             domain.standby = Standby(domain, ignore_undeclared=self._policy.ignore_undeclared)
         if lean:
             return domain.standby.sift()
         domain.standby.give_up()
-        return []
+        return None
 
     def _moving(self) -> bool:
         """Whether another cycle could decide more."""

@@ -60,10 +60,6 @@ class Domain:
         """Whether it has several ClusterQueues, all of them direct children of the root."""
         return len(self.queues) > 1 and not self.tree.root.cohorts
 
-    def taking_part(self, standby: Standby) -> list[ClusterQueue]:
-        """The ClusterQueues whose heads take part in the next cycle."""
-        return [queue for queue in self.queues if not standby.leaves_out(queue)]
-
     @property
     def is_empty(self) -> bool:
         """Whether nothing is pending in it, and no usage over quota is left for evictions to bring down."""

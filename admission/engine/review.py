@@ -38,6 +38,8 @@ class Review:
         self._ignore_undeclared = ignore_undeclared
         self._queues: dict[ClusterQueue, None] = {}
         """In whose trees something has changed since they were last looked at."""
+        self._trees: dict[int, Iterable[ClusterQueue]] = {}
+        """Trees in which something has changed, not yet among `_queues`: their ClusterQueues by identity; 0 for all."""
         self._buckets: list[Bucket] = []
         """Of the queue that is looked at now, those that are left."""
         self._preempting: dict[str, None] = {}
@@ -46,11 +48,18 @@ class Review:
     @property
     def is_due(self) -> bool:
         """Whether any reason may not be true any more."""
-        return bool(self._registry.unreviewed or self._buckets or self._queues)
+        if self._registry.unreviewed or self._buckets or self._queues:
+            return True
+        return any(bool(queue.pending.by_uid) for queues in self._trees.values() for queue in queues)
 
-    def usage_changed(self, queues: Iterable[ClusterQueue]) -> None:
+    def usage_changed(self, queues: list[ClusterQueue]) -> None:
         """Quota of the tree of these ClusterQueues was taken, freed or changed."""
-        self._queues.update(dict.fromkeys([queue for queue in queues if queue.pending.by_uid]))
+        # Decisions come faster than reasons are asked for: not each of them goes through all ClusterQueues.
+        self._trees[id(queues)] = queues
+
+    def everything_changed(self) -> None:
+        """What policies go by has changed."""
+        self._trees[0] = self._registry.forest.queues.values()
 
     def take(self, limit: int, isolated: Callable[[str], AbstractContextManager[None]] = unguarded) -> list[Park]:
         """Those with another reason or sentence than last time; it looks at `limit` workloads, at most.
@@ -82,6 +91,9 @@ class Review:
     def _look_at_next_bucket(self, isolated: Callable[[str], AbstractContextManager[None]]) -> bool:
         """Compare a bucket's first workload with what its workloads were told; False: no bucket is left."""
         if not self._buckets:
+            for queues in self._trees.values():
+                self._queues.update(dict.fromkeys(queue for queue in queues if queue.pending.by_uid))
+            self._trees.clear()
             if not self._queues:
                 return False
             queue = next(iter(self._queues))

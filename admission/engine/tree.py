@@ -8,6 +8,7 @@ counts in the parent. The formulas are those of Kueue's `pkg/cache/scheduler/res
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from admission.model.quantity import UNLIMITED
@@ -175,11 +176,7 @@ def available(node: Node, fr: int) -> int:
     parent = node.parent
     if parent is None:
         return node.quota[fr] - node.usage[fr]
-    return available_with(node, fr, available(parent, fr))
-
-
-def available_with(node: Node, fr: int, free: int) -> int:
-    """What a node could use now if `free` is what its parent could use."""
+    free = available(parent, fr)
     used = node.usage[fr]
     local = node.local[fr]
     cap = node.cap[fr]
@@ -187,6 +184,15 @@ def available_with(node: Node, fr: int, free: int) -> int:
         rest = cap - used + local if used > local else cap
         free = min(free, rest)
     return free + local - used if used < local else free
+
+
+def least_free(node: Node, fr: int, amount: int) -> float:
+    """What its parent must be able to use at least for `amount` to be available to a node; infinite: it never is."""
+    used, local, cap = node.usage[fr], node.local[fr], node.cap[fr]
+    asked = amount - local + used if used < local else amount
+    if cap is not None and asked > (cap - used + local if used > local else cap):
+        return inf
+    return asked
 
 
 def add_usage(node: Node, fr: int, amount: int) -> None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from admission.engine import Engine, Policy, WorkloadGone, WorkloadPending
@@ -87,6 +87,8 @@ def some(made: World) -> tuple[list[str], list[str]]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
+@example(1000098).via("what a head that is left out reserves decides about another one")
+@example(1000000).via("a head fits behind one that is left out, and nothing else moves")
 def test_the_decisions_are_those_of_a_cycle_with_everybody(seed):
     """In queues of any policy with one flavor."""
     compare(seed, [["default"]])
@@ -163,3 +165,21 @@ def test_a_completion_has_only_the_winner_judged(reclaim):
         with judgements() as judged:
             assert made.admitted() == [f"{name}-2"], "it has the least share now"
         assert judged == [name]
+
+
+def test_nor_is_anybody_judged_who_may_preempt_nobody():
+    """In ClusterQueues of different weights, as by default: what is wanted first needs more than is free, some less."""
+    names = [f"q{number:02}" for number in range(30)]
+    made = World(cohort("all", 30), engine=Engine(Policy(fair_sharing=True)))
+    for number, name in enumerate(names):
+        made.tell(cluster_queue(name, 1, cohort="all", fairSharing={"weight": str(1 + number % 3)}), local_queue(name))
+    made.submit(*(workload(f"{name}-{n}", name, created=float(n)) for name in names for n in range(3)))
+    running = made.admitted()
+    assert len(running) == 60
+    made.submit(*(workload(f"{name}-large", name, cpu=3, priority=1, created=9.0) for name in names))
+    assert made.admitted() == []
+    for uid in running[:3]:
+        made.gone(uid)
+        with judgements() as judged:
+            (admitted,) = made.admitted()
+        assert judged == [admitted.partition("-")[0]], "of the small ones behind the large heads one fits"
