@@ -5,12 +5,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, Undeclared, severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.clusterqueue import Plan
+    from admission.engine.tree import Node
+    from admission.model.workload import Admission
 
 
 class Mode(IntEnum):
@@ -87,7 +90,7 @@ class PodSetResult(NamedTuple):
 class Assignment:
     """The assignment of all pod sets of a workload."""
 
-    __slots__ = ("borrowing", "mode", "pod_sets", "usage")
+    __slots__ = ("admission", "borrowing", "mode", "pod_sets", "usage")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetResult] = []
@@ -96,6 +99,8 @@ class Assignment:
         self.borrowing = 0
         """The highest borrowing level of any of its resources."""
         self.mode = Mode.NO_FIT
+        self.admission: Admission | None = None
+        """What is given by it, once that was asked for; workloads that share the assignment share that, too."""
 
     def tried(self) -> tuple[dict[str, int], ...]:
         """For `Progress`."""
@@ -135,6 +140,21 @@ class Assignment:
                 own = max(own, NO_MATCHING_FLAVOR, key=severity)
             worst = max(worst, own, key=severity)
         return worst
+
+
+class KnownFit(NamedTuple):
+    """An assignment of flavors of which each was the first to be tried, and fitted: it is found again where they do."""
+
+    checks: tuple[tuple[int, int, int], ...]
+    """For each resource: the flavor-resource, the amount that was asked of it, and the borrowing level of that."""
+    assignment: Assignment
+
+    def holds(self, node: Node) -> bool:
+        """Whether a search at the ClusterQueue's present usage would find the same."""
+        for fr, amount, borrow in self.checks:
+            if amount > max(0, available(node, fr)) or lowest_subtree(node, fr, amount)[0] != borrow:
+                return False
+        return True
 
 
 def obstacles(plan: Plan, assignment: Assignment) -> tuple[tuple[int, int], ...] | None:

@@ -15,6 +15,7 @@ from admission.model.queues import ClusterQueueSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from admission.engine.assignment import KnownFit
     from admission.engine.equivalence import Shape
     from admission.engine.tree import FlavorResource, Node, Tree
     from admission.model.queues import ResourceFlavor
@@ -103,6 +104,8 @@ class Facts:
     plan: Plan
     obstacles: tuple[tuple[int, int], ...] | None = None
     """If it did not fit: for each flavor, the index of a flavor-resource and the amount that must be available."""
+    known_fit: KnownFit | None = None
+    """How it fitted, if a search is sure to find the same wherever it fits."""
     verdict: tuple[str, str] | None = None
     """Reason and sentence for those that wait, at the tree's usage when its version was `judged_at`."""
     judged_at: int = -1

@@ -6,7 +6,6 @@ seeing what those before it took. What preempting workloads wait for is counted 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from admission.engine.outlook import Reservation, reserved
 from admission.engine.partial import largest_that_fits
 from admission.engine.pending_item import Progress
 from admission.engine.tree import add_usage, available, fits, remove_usage
-from admission.engine.victims import eviction
+from admission.engine.victims import eviction, without
 from admission.engine.vocabulary import (
     ADMISSION_GATED,
     DEFERRED,
@@ -35,7 +34,7 @@ from admission.engine.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.fair_standby import Aside
@@ -155,7 +154,7 @@ class Cycle:
     def _enter(self, contender: Contender) -> Entry | None:
         """Let a contender take part now; None if its head does not fit any more."""
         queue, standby = contender.queue, self._domain.standby
-        with self._without(self._victims.values()):
+        with without(self._victims.values()):
             if not fits(contender.node, contender.usage):
                 return None
             assert standby is not None
@@ -166,15 +165,6 @@ class Cycle:
             self._entries.append(entry)
             self._nominate(entry)
         return entry
-
-    @contextmanager
-    def _without(self, gone: Collection[Held]) -> Iterator[None]:
-        """A context with the usage that there will be once these workloads are gone."""
-        for held in gone:
-            held.queue.uncount(held)
-        yield
-        for held in gone:
-            held.queue.recount(held)
 
     def _heads(self) -> list[Entry]:
         entries = []
@@ -231,6 +221,12 @@ class Cycle:
 
     def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
         """Find an assignment and the victims it needs, for fewer pods if the full number gets none."""
+        entry.generation = entry.queue.generation
+        if only is None and entry.progress is None:
+            known = entry.queue.facts(entry.item.shape).known_fit
+            if known is not None and known.holds(entry.node):
+                entry.assignment = known.assignment
+                return
         search = self._preemptor(self._domain, entry.queue, entry.item, self._victims)
         replaced = entry.replaced() if entry.item.workload.replaces else None
         assigner = Assigner(
@@ -255,7 +251,6 @@ class Cycle:
         if entry.item.shape.partial and not targets and full.mode is not Mode.FIT:
             found = largest_that_fits(entry.item.shape.pod_sets, attempt)
         entry.assignment, entry.targets = found or (full, targets)
-        entry.generation = entry.queue.generation
 
     def _decide(self, entry: Entry) -> None:
         if self._filters is not None and self._result.admitted:
@@ -292,7 +287,7 @@ class Cycle:
 
     def _reassign_without_victims(self, entry: Entry) -> None:
         """Assign the same flavors again, as if the victims of this cycle were gone."""
-        with self._without(self._victims.values()):
+        with without(self._victims.values()):
             self._assign(entry, only=entry.assignment)
             self._domain.shares = None
         if entry.assignment.mode is Mode.FIT:
@@ -303,7 +298,7 @@ class Cycle:
         gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
         if not gone:
             return fits(entry.node, entry.assignment.usage)
-        with self._without(gone.values()):
+        with without(gone.values()):
             return fits(entry.node, entry.assignment.usage)  # and its place in the topology, once there is one
 
     def _use_for_now(self, node: Node, usage: Mapping[int, int]) -> None:

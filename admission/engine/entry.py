@@ -54,18 +54,21 @@ class Entry:
 
     def admission(self) -> Admission:
         """What it is given by its assignment."""
-        return Admission(
-            self.queue.name,
-            tuple(
-                PodSetAssignment(
-                    pod_set.name,
-                    {resource: choice.flavor for resource, choice in pod_set.choices.items()},
-                    {resource: pod_set.requests[resource] for resource in pod_set.choices},
-                    pod_set.pods,
-                )
-                for pod_set in self.assignment.pod_sets
-            ),
-        )
+        assignment = self.assignment
+        if assignment.admission is None:
+            assignment.admission = Admission(
+                self.queue.name,
+                tuple(
+                    PodSetAssignment(
+                        pod_set.name,
+                        {resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                        {resource: pod_set.requests[resource] for resource in pod_set.choices},
+                        pod_set.pods,
+                    )
+                    for pod_set in assignment.pod_sets
+                ),
+            )
+        return assignment.admission
 
     def replaced(self) -> Held | None:
         """The admitted workload whose quota this one takes over."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.assignment import MODES, Assignment, Attempt, Choice, Mode, PodSetResult, Possibility
+from admission.engine.assignment import MODES, Assignment, Attempt, Choice, KnownFit, Mode, PodSetResult, Possibility
 from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
@@ -85,17 +85,22 @@ class Assigner:
             fair and preemption.reclaim_within_cohort != "Never"
         )
         self._shape = shape
-        self._plan: Plan = queue.facts(shape).plan
+        self._facts = queue.facts(shape)
+        self._plan: Plan = self._facts.plan
         self._simulate = simulate
         self._progress = progress
         self._only = only
         self._replaced = replaced
         self._ignore_undeclared = ignore_undeclared
         self._all_obstacles = all_obstacles
+        self._checks: list[tuple[int, int, int]] | None = None
+        """Those of a search that may be remembered (see `KnownFit`); None: it may not."""
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """The assignment for the full counts, or the given ones."""
         assignment = Assignment()
+        plain = counts is None and not (self._progress or self._only or self._replaced or self._all_obstacles)
+        self._checks = [] if plain else None
         results: list[PodSetResult | None] = [None] * len(self._shape.pod_sets)
         for number, group in enumerate(self._plan.groups):
             totals = self._plan.totals[number] if counts is None else self._totals(group, counts)
@@ -105,6 +110,8 @@ class Assigner:
         assignment.pod_sets = [result for result in results if result is not None]
         modes = (result.mode if result.causes else Mode.FIT for result in assignment.pod_sets)
         assignment.mode = min(modes, default=Mode.NO_FIT)
+        if self._checks is not None and assignment.mode is Mode.FIT and not self._shape.replaces:
+            self._facts.known_fit = KnownFit(tuple(self._checks), assignment)
         return assignment
 
     def _totals(self, group: Group, counts: Sequence[int]) -> Mapping[str, int]:
@@ -185,6 +192,8 @@ class Assigner:
                 break
             if grade.better_than(best_grade, self._fungibility):
                 best, best_grade = choices, grade
+        if last:
+            self._checks = None  # what follows from the flavors that were passed over depends on more
         if last == len(part.options) - 1:
             last = -1
         if last:
@@ -261,6 +270,8 @@ class Assigner:
         if amount > node.potential[fr]:
             return Possibility.NO_FIT, 0, Excess(resource, flavor, before, asked, node.potential[fr])
         borrow, in_part = lowest_subtree(node, fr, amount)
+        if self._checks is not None:
+            self._checks.append((fr, amount, borrow))
         free = max(0, available(node, fr))
         if amount <= free:
             return Possibility.FIT, borrow, None

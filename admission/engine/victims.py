@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import cmp_to_key
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ from admission.engine.events import Evict
 from admission.engine.vocabulary import FOREIGN, PREEMPTED, PREEMPTION_TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.tree import Node
@@ -107,6 +108,16 @@ def ordered(
         return -1 if rank(a) < rank(b) else 1
 
     return sorted(candidates, key=cmp_to_key(compare))
+
+
+@contextmanager
+def without(gone: Collection[Held]) -> Iterator[None]:
+    """A context with the usage that there will be once these workloads are gone."""
+    for held in gone:
+        held.queue.uncount(held)
+    yield
+    for held in gone:
+        held.queue.recount(held)
 
 
 def fill_back(targets: list[Target], fit: Callable[[], bool]) -> list[Target]:

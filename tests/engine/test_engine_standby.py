@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from admission.engine import Engine, Policy, WorkloadGone, WorkloadPending
-from admission.engine.flavors import Assigner
+from admission.engine.cycle import Cycle
 from admission.model.workload import PodSet, Workload
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
@@ -140,8 +140,8 @@ def judgements() -> Iterator[list[str]]:
     names: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is Assigner.assign.__code__:
-            names.append(frame.f_locals["self"]._node.name)
+        if event == "call" and frame.f_code is Cycle._nominate.__code__:
+            names.append(frame.f_locals["entry"].queue.name)
 
     sys.setprofile(note)
     try:
