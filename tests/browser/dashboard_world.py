@@ -6,11 +6,15 @@ python tests/browser/dashboard_world.py [EXTRA_QUEUES [PENDING]]     serves it u
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import json
+import shutil
 import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import yaml
@@ -26,7 +30,7 @@ from admission.store.database.migrations import migrate
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from admission.api.auth.oidc.client import OidcClient
 
@@ -53,6 +57,40 @@ class World:
     deciding: Teams
 
 
+@dataclass(frozen=True)
+class Made:
+    """A database with a scenario, for worlds that begin with a copy of it."""
+
+    database: Path
+    now: float
+    teams: tuple[str, ...]
+    number: int
+
+    @classmethod
+    async def once(cls, folder: Path, *, extra_queues: int, add: Callable[[Scenario], Awaitable[None]]) -> Made:
+        """The one in `folder`, made by the first process that asks: to make a large one takes long."""
+        await asyncio.to_thread(folder.mkdir, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+            told = folder / "made.json"
+            if not told.exists():
+                database = folder / "sluice.db"
+                url = f"sqlite:///{database}"
+                await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
+                clock = ScenarioClock()
+                async with Store.open(url, clock=clock) as store:
+                    scenario = await fill(store, clock, extra_queues=extra_queues)
+                    await add(scenario)
+                told.write_text(json.dumps([str(database), scenario.now, scenario.teams, scenario.number]))
+            database, now, teams, number = json.loads(told.read_text())
+            return cls(Path(database), now, tuple(teams), number)
+
+    async def taken_up(self, store: Store) -> Scenario:
+        """The scenario, on a copy of the database."""
+        epoch = await store.lead("tests")
+        return Scenario(store, self.now, epoch, Random(7), self.teams, self.number)
+
+
 @asynccontextmanager
 async def world(
     folder: Path,
@@ -62,10 +100,14 @@ async def world(
     past: int = 700,
     port: int = 0,
     oidc: OidcClient | None = None,
+    made: Made | None = None,
 ) -> AsyncIterator[World]:
-    """Serve the dashboard on loopback for the time of the block."""
+    """Serve the dashboard on loopback for the time of the block: on a scenario of its own, or one that is `made`."""
     url = f"sqlite:///{folder / 'sluice.db'}"
-    await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
+    if made is None:
+        await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
+    else:
+        await asyncio.to_thread(shutil.copyfile, made.database, folder / "sluice.db")
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(controllers=False, users=USERS))
         await _roles(sandbox)
@@ -75,7 +117,11 @@ async def world(
         cluster = await stack.enter_async_context(Client.from_kubeconfig(str(kubeconfig)))
         clock = ScenarioClock()
         store = await stack.enter_async_context(Store.open(url, clock=clock))
-        scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending, past=past)
+        if made is None:
+            scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending, past=past)
+        else:
+            clock.back = 0.0
+            scenario = await made.taken_up(store)
         deciding = Teams(scenario.teams)
         app = create_app(
             store,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from dashboard_people import pending_record, person, put
+from dashboard_people import person
 from dashboard_scenario import TEAMS
-from dashboard_world import ADMIN_TOKEN, world
+from dashboard_world import ADMIN_TOKEN, Made, world
 from playwright.async_api import expect
+
+from admission.store.records import Changes, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from dashboard_scenario import Scenario
     from dashboard_world import World
     from playwright.async_api import Browser, Page
-
-    from admission.store.records import WorkloadRecord
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -47,15 +49,25 @@ PAGES = (
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     folder = tmp_path_factory.mktemp("large")
-    async with world(folder, extra_queues=QUEUES - len(TEAMS) - 1) as started:
-        for first in range(0, PENDING, 5_000):
-            await put(started, *(waiting(started, f"waits-{number:05}") for number in range(first, first + 5_000)))
+    # Workers of one run have their folders beside each other, and may each have some of the tests here.
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    common = tmp_path_factory.getbasetemp().parent if is_worker else tmp_path_factory.getbasetemp()
+    made = await Made.once(common / "large-world", extra_queues=QUEUES - len(TEAMS) - 1, add=crowd)
+    async with world(folder, made=made) as started:
         yield started
 
 
-def waiting(running: World, name: str) -> WorkloadRecord:
-    record = pending_record(running, name, "speech")
-    return replace(record, workload=replace(record.workload, namespace=LONGEST), cluster_queue=LONGEST)
+async def crowd(scenario: Scenario) -> None:
+    """All that wait in one ClusterQueue."""
+    for first in range(0, PENDING, 5_000):
+        records = tuple(waiting(scenario, f"waits-{number:05}") for number in range(first, first + 5_000))
+        lines = tuple(Transition(each.workload.uid, scenario.now, each.state, each.reason, "") for each in records)
+        await scenario.store.commit(Changes(records, (), (), lines), epoch=scenario.epoch)
+
+
+def waiting(scenario: Scenario, name: str) -> WorkloadRecord:
+    workload = replace(scenario.workload("speech", at=scenario.now, name=name), namespace=LONGEST)
+    return WorkloadRecord(workload, State.PENDING, workload.created, LONGEST, "WaitingForQuota", "not enough GPUs")
 
 
 async def test_an_admin_reads_each_page(large: World, browser: Browser) -> None:
