@@ -44,6 +44,8 @@ class Deletion:
 
     path: str
     uid: str
+    version: str = ""
+    """The resourceVersion that it must still have; empty: any."""
 
 
 Done: TypeAlias = "Callable[[Object | ClusterError], None]"
@@ -147,5 +149,6 @@ class Writer:
         )
 
     async def _delete(self, deletion: Deletion) -> Object:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": deletion.uid}}
+        conditions = {"uid": deletion.uid} | ({"resourceVersion": deletion.version} if deletion.version else {})
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         return await self._client.delete(deletion.path, options, permitted=self._permitted)

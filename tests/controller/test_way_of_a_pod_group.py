@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from contextlib import suppress
+from itertools import count
 
 import pytest
 from grouped_kinds import pods_until as pods_of_namespace
@@ -10,6 +13,7 @@ from job_examples import TOLERATION, cluster_queue, flavor, local_queue
 from pod_examples import GATE, gated, pod
 
 from admission.kinds import all_kinds
+from admission.sandbox.apiserver.errors import ApiError
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"))
 FAIL_TWO = {
@@ -151,6 +155,35 @@ async def test_evicted_all_its_pods_are_deleted_and_quota_is_held_until_the_last
     over = await cluster.record("g", "finished")
     assert over.outcome == "Evicted"
     assert cluster.user.list("pods", "team-a") == []
+
+
+async def test_evicted_it_keeps_a_pod_that_has_succeeded_and_was_not_yet_heard_of(cluster):
+    await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.end()
+    late = {"match": {"verb": "watch", "resource": "pods"}, "do": "reorder", "seconds": 0.4}
+    cluster.sandbox.faults.install({"rules": [late]})
+    await cluster.start(kinds=KINDS)
+    await succeed(cluster, "g-0")
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    assert "g-0" in await pods_until(cluster, lambda found: "g-1" not in found)
+    await says(cluster, "It starts as a whole, and 1 of its 2 pods are there.")
+
+
+async def test_who_changes_his_pod_all_the_time_does_not_keep_it(cluster):
+    await create(cluster, member("g-0", total=1, cpu="1"))
+    await pods_until(cluster, run("g-0"))
+    changing = asyncio.create_task(changed_all_the_time(cluster, "g-0"))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster, lambda found: "g-0" not in found)
+    await changing
+
+
+async def changed_all_the_time(cluster, name):
+    with suppress(ApiError):  # until it is gone
+        for number in count():
+            await cluster.user.patch("pods", "team-a", name, {"metadata": {"annotations": {"n": str(number)}}})
+            await asyncio.sleep(0.001)
 
 
 async def test_killed_in_the_middle_of_a_start_it_is_started_to_the_end(cluster):

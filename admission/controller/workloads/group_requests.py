@@ -6,12 +6,13 @@ After a crash in the middle of a start those pods that have still their gate are
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.client import PatchType
-from admission.cluster.errors import NotFound
+from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
@@ -58,6 +59,8 @@ class GroupRequests:
         self._writer = writer
         self._events = events
         self._inbox = inbox
+        self._conflicts: Counter[str] = Counter()
+        """By uid of a pod: how often it had changed when it was to be deleted."""
 
     def start(self, tracked: Tracked) -> None:
         """Ungate its pods, as many of each role as it was admitted with; those that are too many are deleted.
@@ -89,7 +92,11 @@ class GroupRequests:
         """Delete its pods: all of an evicted one, of one that waits those that run without its having quota."""
         evicted = tracked.record.state is State.EVICTING
         note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # of an eviction the group tells
-        ended = [each for each in self._groups.members(tracked) if each.is_alive and not each.deleting]
+        members = self._groups.members(tracked)
+        for each in members:
+            if not each.is_alive:
+                self._conflicts.pop(each.uid, None)
+        ended = [each for each in members if each.is_alive and not each.deleting]
         requests = [self._deletion(tracked, each, note) for each in ended if evicted or not each.gated]
         self._send(tracked, Step.STOP, requests)
         if not requests:
@@ -136,9 +143,14 @@ class GroupRequests:
         return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
 
     def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
+        """Of a pod that nobody makes again as it is known: it may have ended by now, and would be lost.
+
+        But who changes his pod all the time does not keep it.
+        """
         if note:
             self._tell(tracked, member, "Stopped", note)
-        return Deletion(self._path(tracked, member), member.uid)
+        is_known = not member.owned and self._conflicts[member.uid] < _CONFLICTS
+        return Deletion(self._path(tracked, member), member.uid, member.version if is_known else "")
 
     def _tell(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
         """By an Event on the pod: `kubectl describe` shows none of the group, which is no object."""
@@ -161,6 +173,8 @@ class GroupRequests:
         def done(request: Patch | Deletion, result: Object | ClusterError) -> None:
             nonlocal left
             left -= 1
+            if isinstance(request, Deletion):
+                self._count(request, result)
             if isinstance(result, NotFound):
                 self._inbox.put(ObjectsChanged(self._groups.pod_kind, [deleted(pods[request.path].object)]))
             elif isinstance(result, ClusterError):
@@ -177,6 +191,12 @@ class GroupRequests:
             else:
                 self._writer.submit(request, partial(done, request))
 
+    def _count(self, deletion: Deletion, result: Object | ClusterError) -> None:
+        if isinstance(result, Conflict):
+            self._conflicts[deletion.uid] += 1
+        else:
+            self._conflicts.pop(deletion.uid, None)
+
     def _told(
         self,
         deletion: Deletion,
@@ -190,6 +210,8 @@ class GroupRequests:
             self._writer.submit(deletion, partial(done, deletion))
 
 
+_CONFLICTS: Final = 3
+"""So often a pod may have changed before it is deleted as it is; after each the watch has some time to tell of it."""
 _PAUSE: Final = 2.0
 """Seconds in which the watch is to tell of pods that have got their label back."""
 _NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})
