@@ -81,6 +81,12 @@ def before_deletion(pod: Object) -> Object | None:
     return {"metadata": {"uid": metadata["uid"], "annotations": {_OUT_OF_SYNC: "true"}}}
 
 
+def is_let_go(pod: Object) -> bool:
+    """Whether a pod is told to end, or was announced to its controller as one, which then deletes it by itself."""
+    metadata = pod["metadata"]
+    return "deletionTimestamp" in metadata or _OUT_OF_SYNC in (metadata.get("annotations") or NOTHING)
+
+
 def total_of(pod: Object) -> int:
     """How many pods its group is to have, as it says; 0: it does not say."""
     text = first(pod["metadata"].get("annotations"), TOTAL)

@@ -16,7 +16,6 @@
       pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: beyond what holds quota
       expected: {role: count}, what it is to have while none of its pods is there, where they are made again
       wanted: how many pods the object asks for by now whose pods they are; null: it is not told
-      again: whether a controller makes a pod again that is gone, however that has ended, and tells when all is over
       over: how the object has ended whose pods they are, as {succeeded, message}; null: that is not so
 
 Pods that are alike have one role, and make up one pod set.
@@ -78,11 +77,8 @@ class PodGroupKind(UnchangedKind):
         alive = [pod for pod in spec["pods"] if pod["phase"] not in ENDED]
         runs = [pod for pod in alive if not pod["gated"]]
         is_waiting = bool(alive) and not runs
-        succeeded = Counter(
-            pod["role"]
-            for pod in spec["pods"]
-            if pod["phase"] == "Succeeded" and not (pod["deleting"] and spec["again"])
-        )
+        # One that succeeds while it is told to end is soon gone: its controller makes it again, or its user has to.
+        succeeded = Counter(pod["role"] for pod in spec["pods"] if pod["phase"] == "Succeeded" and not pod["deleting"])
         present = Counter(pod["role"] for pod in runs)
         asked = _asked(spec)
         counts = tuple(
@@ -109,7 +105,7 @@ class PodGroupKind(UnchangedKind):
             ready=ready >= min(spec["total"], sum(spec["admitted"].values()) or spec["total"]) > 0,
             ending=False,
             pod_priority_class=pod_class,
-            waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive), done),
+            waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive) + done),
             is_uneven=any((pod["gated"] or pod["excess"]) and not pod["deleting"] for pod in alive),
         )
 
@@ -179,24 +175,17 @@ def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
     return dict.fromkeys(spec["admitted"], spec["wanted"]) if is_known else {}
 
 
-def _missing(spec: Mapping[str, Any], waiting: int, done: int) -> str:
+def _missing(spec: Mapping[str, Any], there: int) -> str:
     if spec["unsaid"] and not spec["admitted"]:
         return str(spec["unsaid"])
-    there = waiting + done
-    if spec["again"] and not spec["admitted"] and done >= spec["total"] > 0:
-        return child_sentences.GROUP_NOT_SAID_TO_BE_OVER
     if spec["admitted"] or spec["pod_sets"] or there >= spec["total"] or (spec["fast"] and there):
         return ""
     return child_sentences.group_incomplete(there, spec["total"])
 
 
 def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
-    """As in Kueue: all have succeeded, or none is left where none is made again; or it is said of their owner.
-
-    Who makes pods again that are gone says himself when it is over: one that has succeeded while it was told to end, in
-    the middle of an eviction, is made again.
-    """
-    if succeeded >= spec["total"] > 0 and not (spec["again"] or (alive and spec["wanted"] is not None)):
+    """As in Kueue: all have succeeded, or none is left where none is made again; or it is said of their owner."""
+    if succeeded >= spec["total"] > 0 and not (alive and spec["wanted"] is not None):
         return Outcome(True, "", child_sentences.group_ended(succeeded, spec["total"]))
     if spec["over"] and not alive:
         return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])

@@ -16,7 +16,6 @@ GROUP_OF_SEVERAL_DECLARATIONS: Final = (
     "metadata.annotations[sluice.dev/pod-group-pod-sets]: the pods of a group that say which pods it will have must "
     "all say the same"
 )
-GROUP_NOT_SAID_TO_BE_OVER: Final = "All of its pods have succeeded. It is over as soon as its controller says so."
 GROUP_UNDECLARED: Final = (
     "It starts as a whole, and no pod of it says in the annotation sluice.dev/pod-group-pod-sets which pods it will "
     "have: annotate its controller, or the first pod that is made."

@@ -157,6 +157,23 @@ async def test_evicted_all_its_pods_are_deleted_and_quota_is_held_until_the_last
     assert cluster.user.list("pods", "team-a") == []
 
 
+async def test_evicted_it_has_not_succeeded_because_its_pods_end_well_when_they_are_told_to_end(cluster):
+    members = [member(f"g-{number}", total=2, cpu="1", terminationGracePeriodSeconds=4_000_000) for number in range(2)]
+    for each in members:
+        each["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "3000000"
+    await create(cluster, *members)
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster, lambda found: all("deletionTimestamp" in each["metadata"] for each in found.values()))
+    await succeed(cluster, "g-0", "g-1")
+    await create(cluster, pod("other", cpu="1"))
+    await cluster.record("other", "pending")  # what came before is seen by now
+    for name in ("g-0", "g-1"):
+        with suppress(ApiError):  # it is gone by now
+            await cluster.user.delete("pods", "team-a", name, grace=0)
+    assert (await cluster.record("g", "finished")).outcome != "Succeeded"
+
+
 async def test_evicted_it_keeps_a_pod_that_has_succeeded_and_was_not_yet_heard_of(cluster):
     await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))

@@ -167,19 +167,6 @@ async def test_a_pod_that_succeeds_while_it_is_evicted_is_made_again_and_runs(cl
     assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
 
 
-async def test_it_is_over_when_volcano_says_so_until_when_pods_are_made_again(cluster):
-    await submit(cluster, train(minAvailable=3))  # so that Volcano never says so
-    await pods_until(cluster.user, "team-a", running(2))
-    before = await cluster.record(DDP, "admitted")
-    await end_pods(cluster, "Succeeded")
-    await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="9"))
-    await cluster.record("other", "pending")  # what came before is seen by now
-    name = min(_train(cluster))
-    await cluster.user.delete("pods", "team-a", name, grace=0)
-    await pods_until(cluster.user, "team-a", runs(name))
-    assert (await cluster.record(DDP, "admitted")).workload.uid == before.workload.uid
-
-
 async def test_a_retry_of_its_own_keeps_the_admission(cluster):
     await submit(cluster, train())
     await phase(cluster, "Running")

@@ -46,6 +46,7 @@ class Wholes:
             return
         phase = "" if pod is None else pod.get("status", {}).get("phase", "")
         has_ended = pod is None or phase in ("Succeeded", "Failed")
+        has_succeeded = phase == "Succeeded" and pod is not None and "deletionTimestamp" not in pod["metadata"]
         is_alive = pod is not None and not has_ended and not is_gated(pod)
         if is_alive:
             if not self._alive[workload]:
@@ -53,12 +54,12 @@ class Wholes:
             self._alive[workload].add(key)
         elif key in self._alive[workload]:
             self._alive[workload].remove(key)
-            if phase != "Succeeded":
+            if not has_succeeded:
                 self._cut.add(workload)
         (self._unended[workload].discard if has_ended else self._unended[workload].add)(key)
-        if phase == "Succeeded":
+        if has_succeeded:
             self._succeeded[workload].add(key)
-        elif pod is not None:  # after an eviction it is made anew
+        elif pod is not None and phase != "Succeeded":  # after an eviction it is made anew
             self._succeeded[workload].discard(key)
         if len(self._alive[workload]) >= self._planned[workload].pods:
             self._there[workload].set()

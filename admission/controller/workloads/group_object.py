@@ -111,7 +111,6 @@ def _group(
             "runs": tracked is not None and tracked.record.state is State.ADMITTED,
             "expected": {},
             "wanted": None if owner is None or needed is not None or known.pod_sets else owner.wanted,
-            "again": owner is not None and owner.makes_pods,
             "over": over(tracked, members) if owner is None else owner.over,
             # Of a role by one that is still as its user wrote it, if there is one: the others have what a start put in.
             "roles": {member.role: _form(member.object) for member in sorted(members, key=lambda member: member.gated)},
@@ -169,7 +168,6 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
             "runs": tracked.record.state is State.ADMITTED,
             "expected": scaled,
             "wanted": owner.wanted,
-            "again": owner.makes_pods,
             "over": owner.over,
             "pods": [],
         },

@@ -13,7 +13,7 @@ from admission.kinds import templates
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
 from admission.kinds.declared_pods import declares, pod_set_named
-from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, foreign_group_of, role_of
+from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, foreign_group_of, is_let_go, role_of
 from admission.kinds.pod_group import ENDED
 from admission.model.errors import Misconfigured
 
@@ -43,6 +43,7 @@ class Member:
     """What an annotation says of its role: a start has written that, or anybody."""
     gated: bool
     deleting: bool
+    """Whether it is told to end, or will be as soon as its controller looks, though it has ended."""
     phase: str
     ready: bool
     group: str
@@ -82,6 +83,7 @@ def member_of(obj: Object, known: Member | None, *, conventions: Conventions) ->
     """A pod as it is now; `known`: as it was before."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     conditions, annotations = status.get("conditions") or (), metadata.get("annotations") or {}
+    phase = status.get("phase") or "Pending"
     role = role_of(obj)
     if known is not None and not known.gated and known.role[:_SIZE] == role[:_SIZE]:
         role = known.role  # whatever becomes of the annotation; but one that was resized is another
@@ -94,8 +96,8 @@ def member_of(obj: Object, known: Member | None, *, conventions: Conventions) ->
         role=role,
         noted_role=annotations.get(ROLE, ""),
         gated=GATE.is_closed(obj),
-        deleting="deletionTimestamp" in metadata,
-        phase=status.get("phase") or "Pending",
+        deleting="deletionTimestamp" in metadata or (phase in ENDED and is_let_go(obj)),
+        phase=phase,
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
         group=annotations.get(STARTED_WITH, ""),
         queue=first(metadata.get("labels"), conventions.queue_labels),

@@ -143,13 +143,13 @@ class GroupRequests:
         return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
 
     def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
-        """Of a pod that nobody makes again as it is known: it may have ended by now, and would be lost.
+        """Of a pod as it is known: it may have succeeded by now, and what it has done would be lost.
 
         But who changes his pod all the time does not keep it.
         """
         if note:
             self._tell(tracked, member, "Stopped", note)
-        is_known = not member.owned and self._conflicts[member.uid] < _CONFLICTS
+        is_known = self._conflicts[member.uid] < _CONFLICTS
         return Deletion(self._path(tracked, member), member.uid, member.version if is_known else "")
 
     def _tell(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
@@ -187,6 +187,8 @@ class GroupRequests:
 
         for request in requests:
             if isinstance(request, Deletion) and (told := before_deletion(pods[request.path].object)):
+                if request.version:
+                    told["metadata"]["resourceVersion"] = request.version
                 self._writer.submit(Patch(request.path, told), partial(self._told, request, done))
             else:
                 self._writer.submit(request, partial(done, request))
@@ -207,10 +209,12 @@ class GroupRequests:
         if isinstance(result, ClusterError):
             done(deletion, result)
         else:
+            version = deletion.version and result["metadata"]["resourceVersion"]
+            deletion = replace(deletion, version=version)
             self._writer.submit(deletion, partial(done, deletion))
 
 
-_CONFLICTS: Final = 3
+_CONFLICTS: Final = 10
 """So often a pod may have changed before it is deleted as it is; after each the watch has some time to tell of it."""
 _PAUSE: Final = 2.0
 """Seconds in which the watch is to tell of pods that have got their label back."""
