@@ -2,7 +2,8 @@
 
 The bound is generous where queues change: ClusterQueues that were ever joined, by a cohort, a LocalQueue that moved or
 a Job that moved, are counted together, and a lowered quota counts from when nothing that may have started before is
-left. What is above it after all has been let in past the queue.
+left. What has started in a cohort may be borrowed: it stays when a ClusterQueue leaves, and is not counted with what
+starts then. What is above the bound after all has been let in past the queue.
 
 Pods that were created with Sluice's gate count from when they have lost it. Where a user has taken it, or claims that
 the pod is part of a Job, Sluice can only delete it: it counts if nobody has told it to end after a while.
@@ -100,6 +101,10 @@ class Observer:
         """Pods that a user has let run, or has enlarged: since when, their CPUs, and the nodes that they may go to."""
         self._nominal: dict[tuple[str, str], list[tuple[float, Fraction]]] = defaultdict(list)
         self._joined: dict[str, str] = {}
+        self._borrowing: set[str] = set()
+        """ClusterQueues that are in a cohort now."""
+        self._left: dict[str, float] = {}
+        """By ClusterQueue: when it last left a cohort."""
         self._doors: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._boundless: set[tuple[str, str]] = set()
 
@@ -110,8 +115,13 @@ class Observer:
         self._nominal[queue, pool].append((time.monotonic(), cpu))
 
     def note_cohort(self, queue: str, cohort: str) -> None:
+        """From now on the ClusterQueue is in that cohort, or in none."""
         if cohort:
             self._join(queue, f"cohort {cohort}")
+            self._borrowing.add(queue)
+        elif queue in self._borrowing:
+            self._borrowing.remove(queue)
+            self._left[queue] = time.monotonic()
 
     def note_local_queue(self, namespace: str, name: str, queue: str) -> None:
         self._doors[namespace, name].add(queue)
@@ -209,14 +219,15 @@ class Observer:
         for uid in {job for job, *_ in self._pods.values()}:
             self._join_queues(self._jobs[uid])
         group = self._group_of(self._jobs[newest])
+        queues = [queue for queue, of in self._nominal if of == pool and self._find(queue) == group]
+        parted = max((self._left[queue] + _LAG for queue in queues if queue in self._left), default=0.0)
         alive = [
             (self._jobs[uid], since)
             for uid, since, where in self._pods.values()
-            if where == pool and self._group_of(self._jobs[uid]) == group
+            if where == pool and since > parted and self._group_of(self._jobs[uid]) == group
         ]
         used = sum((job.cpu or Fraction(0) for job, _ in alive), Fraction(0))
-        oldest = min(since for _, since in alive)
-        queues = [queue for queue, of in self._nominal if of == pool and self._find(queue) == group]
+        oldest = min((since for _, since in alive), default=0.0)
         allowed = sum((self._most_since((queue, pool), oldest - _LAG) for queue in queues), Fraction(0))
         self.most = max(self.most, used)
         if used > allowed and self.trouble is None:

@@ -90,6 +90,21 @@ async def test_a_queue_without_bounds_lends_nothing_to_others(watched):
     assert observer.alive(huge["metadata"]["uid"]) == 0
 
 
+async def test_what_was_borrowed_stays_when_the_cohort_is_left(watched):
+    alice, observer = watched
+    for queue in ("lender", "borrower"):
+        observer.note_quota(queue, Fraction(4))
+        observer.note_local_queue("default", queue, queue)
+        observer.note_cohort(queue, "all")
+    borrowed = await alice.create("jobs", "default", simple_job("borrowed", "borrower", pods=8, seconds=10_000))
+    await pods_are_seen(observer, borrowed["metadata"]["uid"], 8)
+    for queue in ("lender", "borrower"):
+        observer.note_cohort(queue, "")
+    own = await alice.create("jobs", "default", simple_job("own", "lender", pods=4, seconds=10_000))
+    await pods_are_seen(observer, own["metadata"]["uid"], 4)
+    assert observer.trouble is None
+
+
 async def test_what_does_not_matter_is_left_out():
     async def is_found(game):
         return {"do": "one", "odd": [3]} in [{**move, "odd": [3] * (3 in move["odd"])} for move in game]
