@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.kinds import paths
+from admission.kinds.common import quote
 from admission.kinds.places import Place, as_template
 from admission.model.errors import Misconfigured
 
@@ -20,6 +22,15 @@ _UNITS: Final = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p":
 _LEAST_OVERHEAD: Final = 384 * 2**20
 _FACTORS: Final = {"Python": 0.4, "R": 0.4}
 _FACTOR: Final = 0.1
+_ROLES: Final = ("driver", "executor")
+_SIZES: Final = re.compile(
+    r"spark\.(dynamicAllocation\.enabled|memory\.offHeap\.(enabled|size)|kubernetes\.memoryOverheadFactor"
+    r"|(driver|executor)\.(instances|cores|memory|memoryOverhead(Factor)?|pyspark\.memory|resource\..+)"
+    r"|kubernetes\.((driver|executor)\.)?(request\.cores|node\.selector\..+|podTemplateFile|label\.sluice\.dev/.+))"
+)
+"""Keys of `sparkConf` by which pods are more, larger, elsewhere or not found, where a field does not say otherwise."""
+_OF_TEMPLATES: Final = ("initContainers", "nodeSelector", "tolerations", "affinity", "overhead", "runtimeClassName")
+"""Fields of a role's pod template that quota depends on, and that are not read."""
 
 
 def places(obj: Object) -> list[Place]:
@@ -38,10 +49,32 @@ def places(obj: Object) -> list[Place]:
 
 
 def faults(obj: Object) -> list[tuple[str, str]]:
-    """What cannot be counted."""
-    if (obj["spec"].get("dynamicAllocation") or {}).get("enabled") is True:
-        return [("spec.dynamicAllocation.enabled", "executors that come and go cannot be queued; set their number")]
-    return []
+    """What cannot be counted, or would not be where a start has it be."""
+    spec, found = obj["spec"], list[tuple[str, str]]()
+    if (spec.get("dynamicAllocation") or {}).get("enabled") is True:
+        found.append(
+            ("spec.dynamicAllocation.enabled", "executors that come and go cannot be queued; set their number")
+        )
+    found += [
+        (
+            f"spec.sparkConf[{quote(key)}]",
+            "quota is not counted by this: use the fields of spec.driver and spec.executor",
+        )
+        for key, value in (spec.get("sparkConf") or {}).items()
+        if _SIZES.fullmatch(key) and value != "false"
+    ]
+    if spec.get("nodeSelector"):
+        told = "excludes those of driver and executor, which a start writes: write it into both of them instead"
+        found.append(("spec.nodeSelector", told))
+    for role in _ROLES:
+        pod = paths.at(spec, (role, "template", "spec")) or {}
+        ignored = [field for field in _OF_TEMPLATES if pod.get(field)]
+        ignored += ["containers"] if len(pod.get("containers") or ()) > 1 else []
+        found += [
+            (f"spec.{role}.template.spec.{field}", f"quota is not counted by this: use the fields of spec.{role}")
+            for field in ignored
+        ]
+    return found
 
 
 def _template(spec: Object, role: str) -> Object:
@@ -55,7 +88,11 @@ def _template(spec: Object, role: str) -> Object:
     if gpu.get("name"):
         requests[gpu["name"]] = str(gpu.get("quantity", 1))
     template = as_template(part)
-    pod = {**template.get("spec", {}), "containers": [{"name": role, "resources": {"requests": requests}}]}
+    containers = [{"name": role, "resources": {"requests": requests}}, *(part.get("sidecars") or ())]
+    pod = {**template.get("spec", {}), "containers": containers}
+    for field in ("initContainers", "affinity", "priorityClassName"):
+        if part.get(field):
+            pod[field] = part[field]
     return {**template, "spec": pod}
 
 

@@ -281,6 +281,16 @@ def test_a_gate_whose_parent_is_missing():
         ("rayjob", ("spec", "clusterSelector"), {"a": "b"}, "spec.clusterSelector: a RayJob on a cluster that exists"),
         ("sparkapplication", ("spec", "driver", "memory"), "much", 'spec.driver.memory: "much" is no size'),
         ("sparkapplication", ("spec", "dynamicAllocation"), {"enabled": True}, "spec.dynamicAllocation.enabled"),
+        ("sparkapplication", ("spec", "sparkConf"), {"spark.executor.instances": "50"}, r"spec.sparkConf\[spark.exec"),
+        ("sparkapplication", ("spec", "sparkConf"), {"spark.dynamicAllocation.enabled": "true"}, "dynamicAllocation"),
+        ("sparkapplication", ("spec", "sparkConf"), {"spark.kubernetes.node.selector.a": "b"}, "node.selector.a"),
+        ("sparkapplication", ("spec", "nodeSelector"), {"a": "b"}, "spec.nodeSelector: excludes those of driver"),
+        (
+            "sparkapplication",
+            ("spec", "executor", "template"),
+            {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}},
+            "spec.executor.template.spec.containers: quota is not counted by this",
+        ),
         ("appwrapper-v1beta2", ("spec", "components", 0, "podSets", 0, "path"), "a.b", "a.b leads to no pod template"),
     ],
 )
@@ -294,6 +304,16 @@ def test_what_cannot_be_queued_is_told_by_its_path(name, path, value, message):
         kind.pod_sets(obj, CONTEXT)
     assert kind.faults(obj)
     assert kind.observe(obj).suspended
+
+
+def test_a_spark_application_costs_what_runs_beside_driver_and_executors():
+    kind, obj = manifest("sparkapplication")
+    obj["spec"]["sparkConf"] = {"spark.dynamicAllocation.enabled": "false", "spark.eventLog.enabled": "true"}
+    before = [each.requests["cpu"] for each in kind.pod_sets(obj, CONTEXT)]
+    large = {"name": "beside", "image": "pause", "resources": {"requests": {"cpu": "4"}}}
+    obj["spec"]["driver"]["sidecars"] = [large]
+    obj["spec"]["executor"]["initContainers"] = [large]
+    assert [each.requests["cpu"] for each in kind.pod_sets(obj, CONTEXT)] == [before[0] + 4000, 4000]
 
 
 def child_of(obj, name, template, *, kind="Job", pods=1):
