@@ -113,8 +113,8 @@ class Calibration:
         past = sorted([*self._errors, *still])
         known = sorted(one.simulated for one in self._errors)
         found: dict[int, tuple[float, float]] = {}
-        ranges = {}
-        for uid, wait in simulated.items():
+        told: dict[float, Range] = {}
+        for wait in dict.fromkeys(simulated.values()):  # many are to start at the same moment
             at = _log(wait)
             step = round(at * 20)  # waits that differ by 5 % have the same neighbours
             if step not in found:
@@ -123,8 +123,8 @@ class Calibration:
                 found[step] = _quantile(near, _P50) + self._half, _quantile(near, _P90) + self._most
             half, most = found[step]
             p50, p90 = (max(exp(at + error) - _FLOOR, 0.0) for error in (half, max(half, most)))
-            ranges[uid] = Range(p50, p90)
-        return ranges
+            told[wait] = Range(p50, p90)
+        return {uid: told[wait] for uid, wait in simulated.items()}
 
 
 def _past(simulated: float, waited: float, *, waits: bool) -> _Past:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from admission.model.workload import Workload
 
@@ -59,17 +59,26 @@ class Durations:
 
         `limit`: seconds after its start at which it is stopped. Without run times to go by it is what is expected.
         """
+        return remaining(self.like(workload), elapsed=elapsed, limit=limit)
+
+    def like(self, workload: Workload) -> Sequence[float]:
+        """The last run times (s) of its like, in ascending order; empty while nothing is known."""
         group = next((group for key in _keys(workload) if (group := self._known(key)) is not None), None)
-        if group is None:
-            return None if limit is None else max(limit - elapsed, 0.0)
-        longer = len(group.sorted) - (first := bisect_right(group.sorted, elapsed))
-        # One that runs longer than any before runs as long again: so it is in the middle of heavy-tailed times.
-        expected = group.sorted[first + longer // 2] if longer else 2 * elapsed
-        return max((expected if limit is None else min(expected, limit)) - elapsed, 0.0)
+        return () if group is None else group.sorted
 
     def _known(self, key: Key) -> _Group | None:
         group = self._groups.get(key)
         return group if group is not None and (len(group.sorted) >= LEAST or key == ()) else None
+
+
+def remaining(like: Sequence[float], *, elapsed: float = 0.0, limit: float | None = None) -> float | None:
+    """`Durations.remaining` of a workload of which the run times of its like are known."""
+    if not like:
+        return None if limit is None else max(limit - elapsed, 0.0)
+    longer = len(like) - (first := bisect_right(like, elapsed))
+    # One that runs longer than any before runs as long again: so it is in the middle of heavy-tailed times.
+    expected = like[first + longer // 2] if longer else 2 * elapsed
+    return max((expected if limit is None else min(expected, limit)) - elapsed, 0.0)
 
 
 def _keys(workload: Workload) -> Iterator[Key]:

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine import Engine, WorkloadAdmitted, WorkloadGone, WorkloadPending
+from admission.simulate.durations import remaining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,8 @@ class _Future:
         self._ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
         self._starts: Starts = {}
+        self._like: dict[tuple[str, str, str, int], Sequence[float]] = {}
+        """Run times of the like of workloads, by namespace, queue, user and the identity of the pod sets."""
 
     def play(self, on_time: Callable[[], bool]) -> Starts:
         scene, engine = self._scene, self._engine
@@ -98,10 +101,14 @@ class _Future:
         """Note when it ends; False if nobody knows."""
         elapsed = 0.0 if begins else max(self._scene.now - at, 0.0)
         limit = self._scene.limits.get(workload.uid)
-        remaining = self._durations.remaining(workload, elapsed=elapsed, limit=limit)
-        if remaining is None:
+        key = workload.namespace, workload.queue, workload.user, id(workload.pod_sets)
+        like = self._like.get(key)
+        if like is None:
+            like = self._like[key] = self._durations.like(workload)
+        rest = remaining(like, elapsed=elapsed, limit=limit)
+        if rest is None:
             return False
-        end = (at if begins else self._scene.now) + remaining
+        end = (at if begins else self._scene.now) + rest
         self._end_of[workload.uid] = end
         heappush(self._ends, (end, workload.uid))
         return True
