@@ -42,10 +42,6 @@ SCHEMA_VERSION = "0007"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
-MICROSECONDS = 1_000_000
-"""In a second."""
-
-
 class Instant(TypeDecorator[float]):
     """Seconds since the epoch, exact to the microsecond.
 
@@ -70,7 +66,7 @@ class Instant(TypeDecorator[float]):
 
 
 def _to_microseconds(value: float | None) -> int | None:
-    return None if value is None else round(value * MICROSECONDS)
+    return None if value is None else round(value * 1_000_000)
 
 
 def _to_datetime(value: float | None) -> datetime | None:
@@ -78,7 +74,7 @@ def _to_datetime(value: float | None) -> datetime | None:
 
 
 def _from_microseconds(value: int | None) -> float | None:
-    return None if value is None else value / MICROSECONDS
+    return None if value is None else value / 1_000_000
 
 
 def _from_datetime(value: datetime | None) -> float | None:
