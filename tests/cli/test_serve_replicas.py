@@ -131,9 +131,12 @@ async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox
         await each_ran_once(sandbox, queues, 20)
         assert (await leader.get("/readyz"))[0] == 200
         assert leader.process.returncode is None
-        # And it may lead again.
-        follower.send(signal.SIGTERM)
+        # And it may lead again. Who is told to end while he learns that he leads no more, ends.
+        follower.send(signal.SIGSTOP)
         await leader.until("leading")
+        follower.send(signal.SIGTERM)
+        follower.send(signal.SIGCONT)
+        assert await follower.process.wait() == 0
         await submit(sandbox, ["after"])
         await all_complete(sandbox.local("admin"), 21)
 

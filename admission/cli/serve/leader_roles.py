@@ -87,15 +87,19 @@ class Role:
         while True:
             await self._elector.acquire()
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._elector.keep(), name="lease")
-                    group.create_task(self._lead_when_possible(), name="lead")
+                await asyncio.create_task(self._lead_while_elected(self._elector), name="leadership")
             except* (LeaseLost, StaleEpoch) as lost:
                 log.warning("leads no more: %s", _first(lost))
             finally:
                 self._epoch = None
                 await self._elector.release()
+            _end_if_cancelled()
             await asyncio.sleep(RETRY)
+
+    async def _lead_while_elected(self, elector: Elector) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(elector.keep(), name="lease")
+            group.create_task(self._lead_when_possible(), name="lead")
 
     async def _lead_when_possible(self) -> None:
         while True:
@@ -139,6 +143,16 @@ class Role:
             group.create_task(self._controller.decide(epoch=epoch), name="decide")
             group.create_task(bookkeeping(self._store, lambda: self.retention, epoch=epoch), name="bookkeeping")
             group.create_task(self._notifier.run(epoch=epoch), name="notifications")
+
+
+def _end_if_cancelled() -> None:
+    """Raise CancelledError if this task was cancelled, of which a TaskGroup whose tasks fail meanwhile says nothing.
+
+    Not in the task that has the group, which counts as cancelled after each failure (python/cpython#116720).
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
