@@ -100,6 +100,16 @@ async def test_what_utils_echo_submits(cluster):
     await pods_until(cluster.user, "team-a", running(1))
 
 
+async def test_it_begins_when_pods_of_its_names_that_are_anothers_are_gone(cluster):
+    # A Volcano Job of that name was deleted, and its pods stayed as orphans.
+    (taken,) = {f"{DDP}-{task['name']}-0" for task in train()["spec"]["tasks"][:1]}
+    await cluster.user.create("pods", "team-a", pod(taken, queue="nowhere", cpu="1"))
+    await submit(cluster, train())
+    await pods_until(cluster.user, "team-a", lambda found: len(found) == 2)
+    await cluster.user.delete("pods", "team-a", taken)
+    await pods_until(cluster.user, "team-a", running(2))
+
+
 async def test_it_waits_pending_and_explains(cluster):
     await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
     await cluster.record("other", "admitted")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_terminating
-from admission.sandbox.controllers.owners import pod_of
+from admission.sandbox.controllers.owners import REFUSED_RETRY, pod_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,6 +113,8 @@ class VolcanoController(Controller[tuple[str, str]]):
                 except ApiError as error:
                     if error.code != 409:
                         raise
+                    # The name is that of another's pod, of whose end nothing is told here.
+                    self.dirty((job["metadata"]["namespace"], job["metadata"]["name"]), REFUSED_RETRY)
         wanted = {
             f"{job['metadata']['name']}-{task['name']}-{number}"
             for task in job["spec"]["tasks"]
