@@ -16,6 +16,7 @@ from ports import free_port as unused_port
 
 from admission.api.application import listening
 from admission.api.resources.explaining_engine import NoController
+from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.start_estimates import no_estimates
 from admission.apimachinery.errors import UnusableCertificate
 from admission.cli.configuration.settings import load_settings
@@ -65,7 +66,7 @@ async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> Asyn
     await certificates.refresh()
     opened = await tls_doors(settings, client, certificates)
     assert opened is not None
-    app = api_app(settings, store, client, NoController(), opened, {}, no_estimates)
+    app = api_app(settings, store, client, NoController(), NoLeader(), opened, {}, no_estimates)
     async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=opened.context) as url:
         await opened.register()
         yield opened, url

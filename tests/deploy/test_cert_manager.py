@@ -12,6 +12,7 @@ from chart import NAMESPACE, VALUE_SETS, Object, one, rendered
 
 from admission.api.application import listening
 from admission.api.resources.explaining_engine import NoController
+from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.start_estimates import no_estimates
 from admission.cli.configuration.settings import load_settings
 from admission.cli.serve.aggregation import api_address, api_app, tls_doors
@@ -111,7 +112,7 @@ async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: 
             service = ServiceReference(*settings.webhook_service.split("/"))
             gate = Registration(kinds, service, scope)
             standing = Standing(client, "webhooks", kinds, scope, lambda: gate.configuration(certificates.webhook_ca))
-            app = api_app(settings, store, client, NoController(), doors, {}, no_estimates)
+            app = api_app(settings, store, client, NoController(), NoLeader(), doors, {}, no_estimates)
             async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=doors.context):
                 await doors.register()
                 await standing.ensure()

@@ -13,6 +13,7 @@ from ports import free_port
 
 from admission.api.application import listening
 from admission.api.resources.explaining_engine import NoController
+from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.start_estimates import no_estimates
 from admission.cli.configuration.settings import load_settings
 from admission.cli.serve.aggregation import api_address, api_app, tls_doors
@@ -140,7 +141,7 @@ async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[K
         await certificates.refresh()
         doors = await tls_doors(settings, client, certificates)
         assert doors is not None
-        app = api_app(settings, store, client, NoController(), doors, {}, no_estimates)
+        app = api_app(settings, store, client, NoController(), NoLeader(), doors, {}, no_estimates)
         host, port = api_address(settings)
         await stack.enter_async_context(listening(app, host, port, ssl_context=doors.context))
         await doors.register()
