@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from admission.controller.state.commit_batch import RECLAIMED
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
 from admission.store.records import State
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
 RESIZED: Final = "Resized"
-RECLAIMED: Final = "Reclaimed"
-"""Why a part of an admission ends: its pods are not needed any more."""
 LARGER: Final = "+"
 """After the uid of a workload: by what the engine knows the larger version of it that waits."""
 

@@ -42,6 +42,10 @@ SCHEMA_VERSION = "0007"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
 
 
+MICROSECONDS = 1_000_000
+"""In a second."""
+
+
 class Instant(TypeDecorator[float]):
     """Seconds since the epoch, exact to the microsecond.
 
@@ -66,7 +70,7 @@ class Instant(TypeDecorator[float]):
 
 
 def _to_microseconds(value: float | None) -> int | None:
-    return None if value is None else round(value * 1_000_000)
+    return None if value is None else round(value * MICROSECONDS)
 
 
 def _to_datetime(value: float | None) -> datetime | None:
@@ -74,7 +78,7 @@ def _to_datetime(value: float | None) -> datetime | None:
 
 
 def _from_microseconds(value: int | None) -> float | None:
-    return None if value is None else value / 1_000_000
+    return None if value is None else value / MICROSECONDS
 
 
 def _from_datetime(value: datetime | None) -> float | None:
