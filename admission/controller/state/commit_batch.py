@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from admission.store.records import Changes, Closed, Opened, Resized, Transition
@@ -24,8 +23,7 @@ class Batch:
         self._closed: list[Closed] = []
         self._opened: list[Opened] = []
         self._story: list[Transition] = []
-        self._reason_changes: list[Transition] = []
-        """Lines of the story that may wait as their `_reasons` may."""
+        """As it happened, which times do not tell where the clock is set back."""
         self._resized: list[Resized] = []
         self._checks: dict[tuple[str, str], CheckRecord] = {}
         self._dropped_checks: list[tuple[str, str]] = []
@@ -35,13 +33,7 @@ class Batch:
     def urgent(self) -> bool:
         """Whether it holds more than new reasons for waiting, which may be written some time later."""
         return bool(
-            self._records
-            or self._closed
-            or self._opened
-            or self._resized
-            or self._story
-            or self._checks
-            or self._dropped_checks
+            self._records or self._closed or self._opened or self._resized or self._checks or self._dropped_checks
         )
 
     @property
@@ -55,10 +47,9 @@ class Batch:
         if change.is_written:
             self._reasons.pop(uid, None)
             self._records[uid] = record
-            self._story += change.lines
         elif change.is_noted:
             (self._records if uid in self._records else self._reasons)[uid] = record
-        self._reason_changes += change.reason_lines
+        self._story += change.lines
         for entry in change.ledger:
             self._add_entry(entry)
         for check in change.dropped_checks:
@@ -93,7 +84,6 @@ class Batch:
         self._records.pop(uid, None)
         self._reasons.pop(uid, None)
         self._story = [line for line in self._story if line.uid != uid]
-        self._reason_changes = [line for line in self._reason_changes if line.uid != uid]
         self._checks = {key: check for key, check in self._checks.items() if check.uid != uid}
         self._dropped_checks = [key for key in self._dropped_checks if key[0] != uid]
         self._deactivated = [other for other in self._deactivated if other != uid]
@@ -105,7 +95,7 @@ class Batch:
             closed=tuple(self._closed),
             opened=tuple(self._opened),
             resized=tuple(self._resized),
-            transitions=tuple(sorted((*self._reason_changes, *self._story), key=attrgetter("at"))),
+            transitions=tuple(self._story),
             checks=tuple(self._checks.values()),
             dropped_checks=tuple(self._dropped_checks),
             deactivated=tuple(self._deactivated),

@@ -52,7 +52,6 @@ class WorkloadChange:
         "ledger",
         "lines",
         "now",
-        "reason_lines",
         "tracked",
         "waits_for_pods",
         "was_looked_at",
@@ -70,9 +69,7 @@ class WorkloadChange:
         self.is_noted = False
         """Only why it waits has changed, or whether its pods are ready: that may be written some time later."""
         self.lines: list[Transition] = []
-        """Of its story."""
-        self.reason_lines: list[Transition] = []
-        """Of its story, those that may be written some time later."""
+        """Of its story, as it happened; if `is_noted` alone, they may be written some time later."""
         self.ledger: list[Opened | Closed | Resized] = []
         """Beginnings, endings and sizes of its admissions, in order."""
         self.asked_checks: list[CheckRecord] = []
@@ -101,7 +98,7 @@ class WorkloadChange:
         """Write the record, and a line of its story, when a commit goes out anyway."""
         self.is_noted = True
         if line is not None:
-            self.reason_lines.append(line)
+            self.lines.append(line)
 
     # --- pending
 
