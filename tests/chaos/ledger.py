@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import select, text
 
@@ -68,6 +68,17 @@ _MOST_HELD = text(
     " SELECT cluster_queue, resource, max(amount) FROM held GROUP BY 1, 2"
 )
 Promise = tuple[bool, str]
+
+
+class _Part(NamedTuple):
+    """What one pod set, or more that began and ended together, held of an admission."""
+
+    from_at: float
+    to_at: float
+    to_revision: int
+    end_reason: str
+
+
 _AHEAD = 86_400.0
 _TOLERANCE = 0.01
 """Seconds between the row and the record, which are written by one transaction."""
@@ -194,23 +205,32 @@ async def _stories(connection: AsyncConnection) -> tuple[list[str], int]:
     stories: defaultdict[str, list[Transition]] = defaultdict(list)
     for line in await connection.execute(select(transitions).order_by(transitions.c.id)):
         stories[line.workload_uid].append(Transition(line.workload_uid, line.at, line.state, line.reason, line.message))
-    parts: defaultdict[str, set[tuple[float, float, bool]]] = defaultdict(set)
+    parts: defaultdict[str, set[_Part]] = defaultdict(set)
     for row in await connection.execute(select(rows).where(rows.c.to_at.is_not(None))):
-        parts[row.workload_uid].add((row.from_at, row.to_at, row.end_reason != "Reclaimed"))
+        parts[row.workload_uid].add(_Part(row.from_at, row.to_at, row.to_revision, row.end_reason))
     wrong, compared = [], 0
     for uid, story in stories.items():
         held = parts[uid]
         begun = sum(one.state == "admitted" != before.state for before, one in pairwise(story))
-        if begun != (ended := len({to_at for _, to_at, is_last in held if is_last})):
-            wrong.append(f"{uid}: {begun} admissions in the story, {ended} in the ledger")
+        # By revisions: a leader whose clock is behind that of the one before stays at one time until it has caught up.
+        if begun != (ended := len({part.to_revision for part in held if part.end_reason != "Reclaimed"})):
+            wrong.append(f"{uid}: {begun} admissions in the story, {ended} in the ledger{_told(story, held)}")
         if any(one.at < before.at for before, one in pairwise(story)):
             continue
         compared += 1
         waited = sum(waiting_times(story, until=math.nan).values())
-        whole, of_ledger = story[-1].at - story[0].at, _length([(from_at, to_at) for from_at, to_at, _ in held])
+        whole, of_ledger = story[-1].at - story[0].at, _length([(part.from_at, part.to_at) for part in held])
         if not abs(waited + of_ledger - whole) <= _TOLERANCE * len(story):
-            wrong.append(f"{uid}: {waited:.3f} s of waiting and {of_ledger:.3f} s of admissions in {whole:.3f} s")
+            sums = f"{waited:.3f} s of waiting and {of_ledger:.3f} s of admissions in {whole:.3f} s"
+            wrong.append(f"{uid}: {sums}{_told(story, held)}")
     return wrong, compared
+
+
+def _told(story: Sequence[Transition], held: set[_Part]) -> str:
+    """A story and its parts of the ledger, for whoever has to find out."""
+    lines = [f"{line.at:.6f} {line.state} {line.reason} {line.message}" for line in story]
+    lines += [f"held {part}" for part in sorted(held)]
+    return "".join(f"\n    {line}" for line in lines)
 
 
 def _length(spans: list[tuple[float, float]]) -> float:
