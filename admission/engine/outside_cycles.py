@@ -25,6 +25,8 @@ def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue.stop_policy != "None":
         return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
     queue = registry.forest.queue(local_queue.cluster_queue)
+    if registry.runs_elsewhere(workload, queue):
+        return SUSPENDED, f"LocalQueue {workload.queue} has another ClusterQueue than the workload that it replaces"
     if not queue.inactive:
         if item.not_before > registry.now:
             return PENDING_EVALUATION, "The workload waits for its backoff"
@@ -45,6 +47,8 @@ def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue.stop_policy != "None":
         return SUSPENDED, _stopped(registry, "LocalQueue", item.local_queue, local_queue.stop_policy)
     queue = registry.forest.queue(local_queue.cluster_queue)
+    if registry.runs_elsewhere(workload, queue):
+        return SUSPENDED, sentences.runs_elsewhere(workload.queue, queue.name)
     if queue.inactive == NOT_FOUND:
         return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)
     if queue.inactive and queue.spec.stop_policy != "None":

@@ -130,6 +130,9 @@ class Registry:
             self._unreported[item.uid] = item
             return
         queue = self.forest.queue(local_queue.cluster_queue)
+        if self.runs_elsewhere(workload, queue):
+            self._unreported[item.uid] = item
+            return
         item.cluster_queue = queue.name
         item.accepted = self.accepts(queue, workload.namespace)
         if item.not_before > self.now:
@@ -142,6 +145,13 @@ class Registry:
             self._unreported[item.uid] = item
         else:
             self.touch(queue)
+
+    def runs_elsewhere(self, workload: Workload, queue: ClusterQueue) -> bool:
+        """Whether that whose quota it is to take over is not held in this ClusterQueue: it gets nothing there."""
+        replaced = self.held.get(workload.replaces) if workload.replaces else None
+        if replaced is None or replaced.workload.namespace != workload.namespace:
+            return False
+        return replaced.queue is not queue
 
     def accepts(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace."""

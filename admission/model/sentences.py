@@ -339,9 +339,19 @@ def admitted(workload: Workload, admission: Admission) -> str:
 ASKS: Final = "It asks for"
 
 
-def waits_for_more(pods: int) -> str:
-    """It runs, and asks for so many pods more than it holds quota for."""
+def waits_for_more(pods: int, why: str = "") -> str:
+    """It runs, and asks for so many pods more than it holds quota for; `why`: what keeps it from that beside others."""
+    if why:
+        return f"{ASKS} {_more_pods(pods)}, and gets none as it is: {why}"
     return f"{ASKS} {_more_pods(pods)}: as soon as there is quota, without a restart."
+
+
+def runs_elsewhere(local_queue: str, cluster_queue: str) -> str:
+    """Its LocalQueue has got another ClusterQueue than the one whose quota it holds."""
+    return (
+        f"LocalQueue {local_queue} leads to ClusterQueue {cluster_queue} by now. "
+        "Hold it and release it (`sluice hold`, `sluice release`) to have all of it queue there."
+    )
 
 
 def no_more_with_checks(pods: int) -> str:

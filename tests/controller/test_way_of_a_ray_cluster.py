@@ -177,6 +177,29 @@ async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_w
     assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
 
 
+async def test_what_is_asked_for_waits_while_its_local_queue_leads_to_another_cluster_queue(cluster):
+    await submit(cluster, gpu=1)
+    before = await ready(cluster, 2)
+    await cluster.submit(job("beside", cpu="4"))
+    await cluster.job("beside", runs)
+    await scale(cluster, gpu=2)
+    await says(cluster, f"{ADMITTED} It asks for 1 more pod: as soon as there is quota, without a restart.")
+    await cluster.apply(cluster_queue("new", cpu="99"), local_queue(cluster_queue="new"))
+    barred = (
+        "It asks for 1 more pod, and gets none as it is: LocalQueue lq leads to ClusterQueue new by now. "
+        "Hold it and release it (`sluice hold`, `sluice release`) to have all of it queue there."
+    )
+    await says(cluster, f"{ADMITTED} {barred}")
+    await cluster.user.delete("jobs", "team-a", "beside", propagation="Background")
+    await scale(cluster, gpu=3)
+    await says(cluster, f"{ADMITTED} {barred.replace('1 more pod', '2 more pods')}")
+    await holds(cluster, "ray", 2)
+    await cluster.apply(local_queue())
+    grown = await ready(cluster, 4)
+    assert before.items() <= grown.items()
+    await says(cluster, ADMITTED)
+
+
 async def test_with_admission_checks_nothing_grows_and_it_says_so(cluster):
     check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}}
     await cluster.apply(

@@ -124,6 +124,24 @@ def test_a_replacement_that_asks_for_a_resource_more_is_told_why_it_waits():
     assert park.message.endswith("could not assign default flavor since the original workload is assigned: ")
 
 
+def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_its_quota_is_of():
+    """It would be given all of it a second time there, and others would be preempted for that."""
+    queues = cluster_queue("cq", 3), cluster_queue("new", 9, preemption=LOWER)
+    world = World(*queues, local_queue("cq"), local_queue("new"))
+    world.submit(workload("before", "cq", 2, priority=5), workload("there", "new", 7))
+    assert sorted(world.admitted()) == ["before", "there"]
+    world.tell(local_queue("cq", to="new"))
+    world.submit(workload("larger", "cq", 3, replaces="before", priority=5))
+    decisions = world.engine.settle(world.now)
+    assert (decisions.admitted, decisions.evicted) == ((), ())
+    (park,) = world.engine.reasons(9)
+    assert (park.workload.uid, park.reason) == ("larger", "Suspended")
+    assert park.message.startswith("LocalQueue cq leads to ClusterQueue new by now.")
+    world.tell(local_queue("cq"))
+    assert world.admitted() == ["larger"]
+    assert world.engine.usage()["cq"] == {"default": {"cpu": 3000}}
+
+
 def contested(strategy: str, *, held: float = 0, lent: int = 0, more: int = 1, **limits: int) -> World:
     """Queue `a` cannot get its nominal quota back from `b`, which would like to borrow `more`."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}

@@ -12,6 +12,7 @@ from admission.controller.workloads.scaling import may_take_over
 from admission.controller.workloads.triggers import (
     EvictionDecided,
     LargerAdmitted,
+    LargerReasonChanged,
     QuotaGiven,
     ReasonChanged,
     StartImpossible,
@@ -23,7 +24,7 @@ from admission.store.records import State
 
 if TYPE_CHECKING:
     from admission.controller.workloads.reconciler import Reconciler
-    from admission.engine.events import Admit, Decisions
+    from admission.engine.events import Admit, Decisions, Park
 
 REASONS_INTERVAL = 1.0
 """Seconds that new reasons for waiting may wait for a commit to go along with."""
@@ -110,6 +111,7 @@ class Scheduler:
         self._state.tell(WorkloadGone(larger.uid))
         if tracked is not None and tracked.holds_quota:
             change = WorkloadChange(tracked, now=self._state.now())
+            change.ask_no_more()  # but as soon as it is seen again
             change.tell_admitted()
             self._state.apply(change)
 
@@ -118,6 +120,9 @@ class Scheduler:
         untried = WAITING if self._readiness.one_at_a_time else None
         now = self._state.now()
         for park in self._state.engine.reasons(REASONS_AT_ONCE, isolated=self._isolated):
+            if park.workload.replaces:
+                self._tell_of_larger(park)
+                continue
             tracked = self._state.registry.get(park.workload.uid)
             # Why it is on hold is known better here.
             if tracked is None or tracked.record.state is not State.PENDING or tracked.on_hold:
@@ -127,3 +132,8 @@ class Scheduler:
                 reason = untried  # the engine was not let try it yet
             if reason != (tracked.record.reason, tracked.record.message):
                 self._reconciler.handle(tracked, ReasonChanged(*reason))
+
+    def _tell_of_larger(self, park: Park) -> None:
+        tracked = self._state.registry.get(park.workload.replaces)
+        if tracked is not None and tracked.larger == park.workload:
+            self._reconciler.handle(tracked, LargerReasonChanged(park.reason, park.message))

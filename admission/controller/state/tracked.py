@@ -98,6 +98,8 @@ class Tracked:
     """The pod sets that may have more pods than it wants: only a count can tell whether they are gone."""
     larger: Workload | None = None
     """With more pods than it was admitted with, as the engine has it waiting for their quota beside what it holds."""
+    larger_barred: str = ""
+    """What keeps `larger` from being given quota, beside others that hold it."""
 
     @property
     def uid(self) -> str:

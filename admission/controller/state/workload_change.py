@@ -223,14 +223,14 @@ class WorkloadChange:
 
     def ask_for(self, larger: Workload) -> None:
         """This larger version of it waits for quota, beside what it holds (see `scaling`)."""
-        self.tracked.larger = larger
+        self.tracked.larger, self.tracked.larger_barred = larger, ""
         self.engine_events.append(WorkloadPending(larger))
 
     def ask_no_more(self) -> None:
         """It wants no more pods than it has quota for, or is to stop."""
         if self.tracked.larger is not None:
             self.engine_events.append(WorkloadGone(self.tracked.larger.uid))
-            self.tracked.larger = None
+            self.tracked.larger, self.tracked.larger_barred = None, ""
 
     def tell_wish(self, text: str) -> None:
         """Say, beside where it runs, that it asks for more pods than it has quota for; empty: it does not."""

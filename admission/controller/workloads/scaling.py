@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.commit_batch import RECLAIMED
+from admission.engine.vocabulary import PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
 from admission.store.records import State
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import LargerAdmitted, SurplusCounted
+    from admission.controller.workloads.triggers import LargerAdmitted, LargerReasonChanged, SurplusCounted
     from admission.kinds.base import Observed
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
 RESIZED: Final = "Resized"
 LARGER: Final = "+"
 """After the uid of a workload: by what the engine knows the larger version of it that waits."""
+_BY_ITSELF: Final = frozenset({PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA})
+"""Reasons for waiting that go away when others give back quota."""
 
 
 def follow(change: WorkloadChange, seen: Observed) -> None:
@@ -46,10 +49,7 @@ def has_more(tracked: Tracked, seen: Observed) -> bool:
 
 
 def may_take_over(tracked: Tracked, admission: Admission) -> bool:
-    """Whether it runs on where this admission is: its pods stay in their flavors, and in the ClusterQueue they run in.
-
-    The engine decides so, but for a LocalQueue that has got another ClusterQueue since.
-    """
+    """Whether it runs on where this admission is: its pods stay in their flavors, and in their ClusterQueue."""
     record = tracked.record
     if record.state is not State.ADMITTED or record.admission is None:
         return False
@@ -68,6 +68,16 @@ def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environmen
     change.resize(event.admission, workload, why=RESIZED)
     change.write(reason=RESIZED, message=message)
     change.is_due = True
+
+
+def larger_reason_changed(change: WorkloadChange, event: LargerReasonChanged, _: Environment) -> None:
+    """The engine says why it has no quota yet for the pods that it asks for beyond what it holds."""
+    tracked = change.tracked
+    if tracked.larger is None or tracked.record.admission is None:
+        return
+    tracked.larger_barred = "" if event.reason in _BY_ITSELF else event.message
+    more = sum(each.count for each in tracked.larger.pod_sets) - sum(_held_pods(tracked).values())
+    change.tell_wish(sentences.waits_for_more(more, tracked.larger_barred))
 
 
 def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environment) -> None:
@@ -157,7 +167,7 @@ def _ask(change: WorkloadChange, seen: Observed) -> None:
     )
     if larger != waits:
         change.ask_for(larger)
-    change.tell_wish(sentences.waits_for_more(more))
+    change.tell_wish(sentences.waits_for_more(more, tracked.larger_barred))
 
 
 def _held_pods(tracked: Tracked) -> dict[str, int]:

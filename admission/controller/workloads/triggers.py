@@ -89,6 +89,14 @@ class LargerAdmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class LargerReasonChanged:
+    """The engine says why what runs has no quota yet for more pods."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class EvictionDecided:
     """The engine takes its quota back."""
 
@@ -152,6 +160,7 @@ Trigger: TypeAlias = (
     | CheckRulesChanged
     | QuotaGiven
     | LargerAdmitted
+    | LargerReasonChanged
     | EvictionDecided
     | StartImpossible
     | EditedBeforeStart
