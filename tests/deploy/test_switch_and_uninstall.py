@@ -231,8 +231,8 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
                 "cannot be read, and is not unsuspended: /apis/kubeflow.org/v1/namespaces/default/pytorchjobs/odd: "
                 "AttributeError: 'str' object has no attribute 'get'"
             ),
-            "take the annotation sluice.dev/submitted-by from 2 Jobs",
-            "start 1 Jobs that wait",
+            "take what Sluice has noted from 2 objects",
+            "start what waits: 1 object",
             "done",
         ],
     )
@@ -244,6 +244,40 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     code, output = await sluice("uninstall", "--kind", "kubeflow.org/pytorch", "--yes")
     assert code == 2
     assert "did you mean kubeflow.org/pytorchjob?" in output
+
+
+async def test_what_runs_gets_what_it_was_to_wait_for_and_loses_all_that_was_noted_on_it(client, sluice, sandbox):
+    del client
+    admin, ours, mine = sandbox.local("admin"), {"sluice.dev/submitted-by": "alice"}, {"mine": "stays"}
+    for kind in all_kinds(frameworks=("ray.io/raycluster", "mcad.ibm.com/appwrapper")):
+        if kind.is_custom:
+            await admin.create("customresourcedefinitions", "", definition(kind))
+    pod = {"spec": {"containers": [{"name": "main", "image": "pause"}]}}
+    group = {"groupName": "gpu", "replicas": 1, "minReplicas": 0, "maxReplicas": 9, "template": pod}
+    ray = {"headGroupSpec": {"template": pod}, "suspend": False, "workerGroupSpecs": [group]}
+    asks = {"sluice.dev/asks-for": '{"gpu":{"replicas":3}}'}
+    item = {"generictemplate": {**job("inner"), "apiVersion": "batch/v1", "kind": "Job"}}
+    wrapper = {"resources": {"GenericItems": [item]}}
+    started = {"sluice.dev/pod-group-role": "r", "sluice.dev/pod-group-uid": "u"}
+    for plural, version, kind, spec, noted in (
+        ("rayclusters", "ray.io/v1", "RayCluster", ray, asks),
+        ("appwrappers", "mcad.ibm.com/v1beta1", "AppWrapper", wrapper, {"sluice.dev/dispatch": "true"}),
+        ("pods", "v1", "Pod", pod["spec"], started),
+    ):
+        metadata = {"name": "a", "annotations": {**ours, **noted, **mine}, "labels": {"sluice.dev/managed": "true"}}
+        body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+        await admin.create(plural, "default", body)
+    code, output = await sluice("uninstall", "--restore", "--yes")
+    assert (code, output.splitlines()[-2:]) == (0, ["start what waits: 1 object", "done"])
+    for plural in ("rayclusters", "appwrappers", "pods"):
+        metadata = admin.get(plural, "default", "a")["metadata"]
+        assert (metadata["annotations"], metadata.get("labels") or {}) == (mine, {})
+    assert admin.get("rayclusters", "default", "a")["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+    code, output = await sluice("uninstall", "--restore", "--yes")
+    assert (code, output.splitlines()) == (
+        0,
+        ["take what Sluice has noted from 0 objects", "start what waits: 0 objects", "done"],
+    )
 
 
 async def test_the_hook_of_the_chart_has_the_rights_and_the_kinds_that_it_needs(client, sandbox, tmp_path):

@@ -20,11 +20,14 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
-from admission.kinds import all_kinds
-from admission.kinds.base import MANAGED, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds import all_kinds, scaling
+from admission.kinds.base import ASKS_FOR, MANAGED, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.grouping import ROLE, STARTED_WITH
+from admission.kinds.mcad import DISPATCH, is_legacy
 from admission.kinds.patches import pointer
-from admission.kinds.registry import api_root
+from admission.kinds.registry import api_root, holds_items
 from admission.model.errors import InvalidObject
+from admission.model.quantity import UNLIMITED
 from webhooks.switch import OURS
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ _GATES: Final = (
     "validatingadmissionpolicybindings",
     "validatingadmissionpolicies",
 )
-_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER)
+_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, ASKS_FOR, DISPATCH, ROLE, STARTED_WITH)
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
 
 
@@ -68,19 +71,20 @@ class Marked:
     path: str
     object: Object
     resume: list[Object]
-    """The JSON patch that unsuspends it; empty: it does not wait, or cannot be read."""
+    """The JSON patch that unsuspends it, or gives it what it asks for; empty: it does not wait, or cannot be read."""
 
     def patch(self, *, restore: bool) -> list[Object]:
         """The JSON patch that takes Sluice's annotations and label off and, to `restore` it, unsuspends it.
 
         It fails if the object has changed since.
         """
+        resumed = self.resume if restore else []
         removed = [
             {"op": "remove", "path": pointer("metadata", where, key)}
             for where, key in (*(("annotations", key) for key in _ANNOTATIONS), ("labels", MANAGED))
             if key in (self.object["metadata"].get(where) or {})
         ]
-        return [*(self.resume if restore else ()), *removed]
+        return [*resumed, *(each for each in removed if each not in resumed)]
 
 
 @click.command()
@@ -93,8 +97,10 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     """Take away what Sluice has registered and written in a cluster, once it is stopped.
 
     Without --yes you see the plan, and nothing is changed. The gate goes first, then the
-    APIService, certificates and Leases; Jobs lose the annotation that Sluice gave them.
+    APIService, certificates and Leases; objects lose the annotations that Sluice gave them.
     What runs, runs on; what waits stays suspended, or gated, unless you say --restore.
+    What pod templates of StatefulSets, LeaderWorkerSets and Volcano Jobs say of the queue
+    stays there: without Sluice it means nothing, and to take it out would restart pods.
     The database and what Helm or kustomize has made are left alone: the chart runs this by
     itself when its release is uninstalled. Kinds of your own are those that the
     configuration in the variable SLUICE_CONFIG describes.
@@ -207,7 +213,11 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
 def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
     try:
         seen = kind.observe(obj)
-        return list(kind.resume_patch(obj)) if seen.suspended and seen.finished is None else []
+        # Of what runs the webhook has noted what it is to have more; what waits has it in its spec.
+        more = kind.scale_patch(obj, dict.fromkeys(scaling.asked_for(obj), UNLIMITED))
+        # What MCAD's AppWrappers hold only Sluice, or MCAD, makes.
+        waits = seen.suspended and seen.finished is None and not (holds_items(kind) and is_legacy(obj))
+        return [*more, *(kind.resume_patch(obj) if waits else ())]
     except Exception as error:  # noqa: BLE001  one object that cannot be read must not keep others from being given back
         print_line(f"cannot be read, and is not unsuspended: {path}: {cause(error)}", err=True)
         return []
@@ -215,10 +225,14 @@ def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
 
 def _lines(plan: Plan, *, restore: bool) -> list[str]:
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path in plan.objects]
-    lines.append(f"take the annotation {SUBMITTED_BY} from {len(plan.marked)} Jobs")
-    left = "start" if restore else "leave suspended"
-    lines.append(f"{left} {plan.waiting} Jobs that wait")
+    lines.append(f"take what Sluice has noted from {_objects(len(plan.marked))}")
+    left = "start" if restore else "leave as it is"
+    lines.append(f"{left} what waits: {_objects(plan.waiting)}")
     return lines
+
+
+def _objects(number: int) -> str:
+    return f"{number} object{'' if number == 1 else 's'}"
 
 
 async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
