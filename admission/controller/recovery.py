@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from admission.controller.state.ended import EndedWorkloads
 from admission.engine.events import NamespaceChanged, QueueObjectChanged
 from admission.model.names import listed
 from admission.store.records import State
@@ -69,7 +70,7 @@ def restore(
     checks: dict[str, list[CheckRecord]] = {}
     for check in loaded.checks:
         checks.setdefault(check.uid, []).append(check)
-    state.ended = loaded.ended
+    state.ended = EndedWorkloads(loaded.ended)
     for record in loaded.workloads:
         uid = record.workload.uid
         with isolation.of(uid):

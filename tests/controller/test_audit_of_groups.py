@@ -109,7 +109,7 @@ async def test_a_leader_that_has_forgotten_a_group_is_told_of_its_pods(cluster):
     state = cluster.controller._state
     await sql(cluster, "waits", FORGOTTEN[0])
     state.drop(state.registry.get(record.workload.uid))
-    state.ended = frozenset({record.workload.uid})
+    state.ended.add(record.workload.uid, "")
     (told,) = await cluster.controller.audit(repair=False)
     assert (told["problem"], told["object"]) == (Problem.NOT_ON_RECORD, "PodGroup team-a/waits")
     await cluster.eventually(lambda: repaired(cluster))

@@ -8,6 +8,8 @@ import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 from postgresql_databases import on_both_databases
 
+from admission.cluster.informer import Change
+from admission.controller.state.inbox import ObjectsChanged
 from admission.store.audit_log import Author
 from admission.store.records import Changes, State
 from admission.store.store import Store
@@ -259,6 +261,31 @@ async def test_what_is_over_does_not_come_back_though_the_api_server_lags_behind
     await queues.submit(job("next"))
     await queues.job("next", runs)
     assert (await queues.record("over", "finished")).outcome == "Succeeded"
+
+
+async def test_what_a_watch_tells_late_of_a_job_that_is_over_queues_it_not_again(queues):
+    """Requests may be answered with, or with the end of, what the watch tells of only later, as it was before."""
+    await queues.start()
+    late = [await queues.submit(job("ends", seconds=1))]
+    for name in ("goes", "leaves"):
+        late.append(await queues.submit(job(name, cpu="8")))
+        record = await queues.record(name, "pending")
+    await queues.job("ends", is_done)
+    await queues.user.delete("jobs", "team-a", "goes", propagation="Background")
+    unlabelled = {"metadata": {"labels": {"sluice.dev/queue-name": None}}}
+    await queues.patch("leaves", unlabelled)
+    outcomes = {"ends": "Succeeded", "goes": "Deleted", "leaves": "Dequeued"}
+    for name, outcome in outcomes.items():
+        assert (await queues.record(name, "finished")).outcome == outcome
+
+    changes = [Change("MODIFIED", f"team-a/{each['metadata']['name']}", each["metadata"]["uid"], each) for each in late]
+    queues.controller.inbox.put(ObjectsChanged(queues.controller._kinds.of(record.workload), changes))
+    await queues.submit(job("next"))
+    await queues.job("next", runs)
+    for name in outcomes:
+        assert [reason for reason, _ in await queues.story(name)].count("Queued") == 1
+    await queues.patch("leaves", {"metadata": {"labels": {"sluice.dev/queue-name": "lq"}}})
+    await queues.record("leaves", "pending")
 
 
 async def test_a_label_that_was_taken_away_while_down(queues):

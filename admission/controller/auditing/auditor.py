@@ -124,7 +124,7 @@ class Auditor:
             elif tracked.in_flight is None:
                 inbox.put(Due(difference.uid))
         if strange:
-            state.ended -= strange  # the list that showed them alive, unlike a watch, does not lag behind
+            state.ended.forget(strange)  # the list that showed them alive, unlike a watch, does not lag behind
             async for kind, obj in self._sources.objects():
                 uid = obj["metadata"]["uid"]
                 if uid in strange or self._sources.group_of.get(uid) in strange:

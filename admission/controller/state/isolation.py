@@ -103,7 +103,9 @@ class Isolation:
             return True
         seen = None if known is None else _observe(*known)
         if tracked is None:
-            if seen is None or not seen.queue or seen.finished is not None or uid in state.ended:
+            if seen is None or not seen.queue or seen.finished is not None:
+                return True
+            if state.ended.has(uid, seen.resource_version):
                 return True
             record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._state.now())
             tracked = Tracked(record=record)

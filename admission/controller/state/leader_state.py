@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.controller.state.commit_batch import Batch
+from admission.controller.state.ended import EndedWorkloads
 from admission.controller.state.tracked import Registry, Tracked
 from admission.controller.state.workload_change import WorkloadChange
 from admission.engine.events import WorkloadGone
@@ -35,8 +36,7 @@ class LeaderState:
         """Whether quota has become free since the last cycle."""
         self.arrived = 0
         """How many have arrived since then."""
-        self.ended: frozenset[str] = frozenset()
-        """The uids of workloads that are over, though an API server that lags behind may show them as they were."""
+        self.ended = EndedWorkloads()
         self.now = clock
 
     @property

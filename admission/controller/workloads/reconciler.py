@@ -10,6 +10,7 @@ from admission.controller.workloads.readiness import Readiness
 from admission.controller.workloads.transition import arrival, transition
 from admission.controller.workloads.triggers import DeadlineReached, ObjectGone, ObjectSeen
 from admission.kinds.base import POD_OWNER
+from admission.store.records import DEQUEUED
 
 if TYPE_CHECKING:
     from admission.controller.state.isolation import Isolation
@@ -52,8 +53,14 @@ class Reconciler:
             return
         if (former := registry.named(kind, seen.namespace, seen.name)) is not None:
             self.handle(former, ObjectGone(former.seen))
-        if seen.queue and seen.finished is None and seen.uid not in self.state.ended:
+        if seen.queue and seen.finished is None and not self.state.ended.has(seen.uid, seen.resource_version):
             self._apply(arrival(ObjectSeen(seen, obj), self.environment, now=self.state.now()), None)
+
+    def _note_end(self, tracked: Tracked) -> None:
+        record, seen = tracked.record, tracked.seen
+        # A group of pods is told of as the latest that is known of its pods; what left the queue unseen may be there.
+        if not self.environment.kinds.is_composed(record.workload) and (seen or record.outcome != DEQUEUED):
+            self.state.ended.add(tracked.uid, "" if seen is None else seen.resource_version)
 
     def pass_time(self) -> None:
         """Do what is due by now."""
@@ -74,6 +81,8 @@ class Reconciler:
         tracked = change.tracked
         uid = tracked.record.workload.uid
         self.state.apply(change)
+        if change.is_over:
+            self._note_end(tracked)
         if tracked.deadline != deadline:
             self.deadlines.note(tracked)
         if change.was_looked_at:
