@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import pytest
 from postgresql_databases import MigratedDatabases
 from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
-from sluice_server import running_server
 
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
+from tests import sluice_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -184,8 +184,18 @@ def own_postgresql(postgresql_files: Path) -> Iterator[PostgreSQL]:
 def warm_sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the server listens that runs `sluice` without importing it; started with the first who asks for it."""
     place = tmp_path_factory.mktemp("sluice") / "socket"
-    with running_server(place):
+    with sluice_server.running_server(place):
         yield place
+
+
+@pytest.fixture
+def warm_children(warm_sluice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `running_sandbox`, `running_sluice` and `apply` of the demo fork their processes.
+
+    Not for tests that stop or kill one of those: what is killed is the script in its place, and it some time later.
+    """
+    monkeypatch.setenv("WARM_SLUICE", str(warm_sluice))
+    monkeypatch.setattr(sys, "executable", str(sluice_server.COMMAND))
 
 
 @pytest.fixture(scope="session")

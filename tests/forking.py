@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from functools import cache
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _forking = multiprocessing.get_context("forkserver")
 _preloaded = [
+    "tests.chaos.stepped_time",  # before all that takes the time
     _COMMANDS["serve"].module,
     # What it imports only when it needs it.
     "admission.cli.serve.forecaster",
@@ -47,7 +49,10 @@ _forking.set_forkserver_preload(_preloaded)
 
 
 class Forked:
-    """A running `sluice`, with what the tests use of `asyncio.subprocess.Process`. Both streams are pipes."""
+    """A running `sluice`, with what the tests use of `asyncio.subprocess.Process`.
+
+    Both streams are pipes, or empty where the process writes to a file.
+    """
 
     def __init__(self, process: ForkServerProcess, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader) -> None:
         assert process.pid is not None
@@ -61,12 +66,19 @@ class Forked:
 
     @classmethod
     async def start(
-        cls, *arguments: str, environment: Mapping[str, str], files: int | None = None, forks: bool = True
+        cls,
+        *arguments: str,
+        environment: Mapping[str, str],
+        files: int | None = None,
+        forks: bool = True,
+        log: Path | None = None,
+        clock: Path | None = None,
     ) -> Forked:
         """Start `sluice` with these arguments.
 
         `files`: how many it may have open, None: as many as this process. `forks`: the processes that it starts are
-        forked; without it they are the interpreter's, for tests that kill them or look at them.
+        forked; without it they are the interpreter's, for tests that kill them or look at them. `log`: the file to
+        which both streams are appended. `clock`: the file that sets its clock (`tests/chaos/stepped.py`).
         """
         (reads_output, output), (reads_errors, errors) = os.pipe(), os.pipe()
 
@@ -74,7 +86,7 @@ class Forked:
             # What is sent to the process is duplicated while it is started, and only then.
             sent = _Sent(output), _Sent(errors)
             warm = _server() if forks else None
-            given = arguments, dict(environment), files, *sent, warm
+            given = arguments, dict(environment), files, *sent, warm, log, clock
             process = _forking.Process(target=_run, args=given, daemon=True)
             process.start()
             return process
@@ -140,11 +152,17 @@ def _run(
     output: int,
     errors: int,
     warm: str | None,
+    log: Path | None,
+    clock: Path | None,
 ) -> None:
     """What the new process does."""
     for given, usual in ((output, 1), (errors, 2)):
         os.dup2(given, usual)
         os.close(given)
+    if log is not None:
+        with log.open("ab") as written:
+            os.dup2(written.fileno(), 1)
+            os.dup2(written.fileno(), 2)
     # The streams of whoever forked may be files, which can seek.
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -154,6 +172,9 @@ def _run(
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     absent = [name for name in _preloaded if name not in sys.modules]
     assert not absent, f"{absent} could not be imported once for all, of which the server of forks says nothing"
+    if clock is not None:
+        stepped: Any = time.time
+        stepped.follow(clock)
     if warm is not None:
         os.environ["WARM_SLUICE"] = warm
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where the script finds python3

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import aiohttp
 from admission.cli.demo.children import alongside, free_port
 from tests.chaos.service import service
 from tests.chaos.stepped import set_offset
+from tests.forking import Forked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Replica:
     name: str
     folder: Path
     url: str
-    process: asyncio.subprocess.Process | None = None
+    process: Forked | None = None
     doomed: bool = False
     """Its next end is ours."""
 
@@ -180,15 +180,12 @@ async def running_fleet(
 async def _keep(fleet: Fleet, replica: Replica, arguments: Sequence[str], token: str) -> None:
     address = replica.url.removeprefix("http://")
     while True:
-        with replica.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.chaos.stepped", str(replica.clock)),
-                *("serve", f"--api-address={address}", *arguments),
-                env={"PATH": os.environ["PATH"], "SLUICE_ADMIN_TOKEN": token},
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
+        process = await Forked.start(
+            *("serve", f"--api-address={address}", *arguments),
+            environment={"PATH": os.environ["PATH"], "SLUICE_ADMIN_TOKEN": token},
+            log=replica.log,
+            clock=replica.clock,
+        )
         replica.process = process
         try:
             code = await process.wait()

@@ -1,4 +1,4 @@
-"""`sluice` on a wall clock that can be set: `python -m tests.chaos.stepped FILE serve ...` adds the seconds in FILE.
+"""A wall clock that can be set while `sluice` runs: the seconds in a file are added to the true time.
 
 Monotonic time goes on as it does when an operator, or NTP, sets the clock of a machine.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import mmap
 import struct
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SECONDS = struct.Struct("<d")
 
@@ -20,16 +22,17 @@ def set_offset(file: Path, seconds: float) -> None:
         opened.write(_SECONDS.pack(seconds))
 
 
-def _main(file: Path) -> None:
-    with file.open("rb") as opened:
-        view = mmap.mmap(opened.fileno(), _SECONDS.size, access=mmap.ACCESS_READ)
-    true = time.time
-    time.time = lambda: true() + _SECONDS.unpack_from(view)[0]
+class SteppedTime:
+    """Stands for `time.time`, and is the true time until it follows a file."""
 
-    from admission.cli.main import main  # only now, since it takes time.time as a default of parameters
+    def __init__(self) -> None:
+        self._true = time.time
+        self._ahead: mmap.mmap | None = None
 
-    main()
+    def __call__(self) -> float:
+        return self._true() if self._ahead is None else self._true() + _SECONDS.unpack_from(self._ahead)[0]
 
-
-if __name__ == "__main__":
-    _main(Path(sys.argv.pop(1)))
+    def follow(self, file: Path) -> None:
+        """From now on add what `set_offset` writes there."""
+        with file.open("rb") as opened:
+            self._ahead = mmap.mmap(opened.fileno(), _SECONDS.size, access=mmap.ACCESS_READ)

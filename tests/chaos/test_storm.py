@@ -19,6 +19,7 @@ def kept(outcome: Outcome, seed: int) -> None:
     assert not outcome.broken, f"seed {seed}: {outcome.broken}\n{outcome.logs}"
 
 
+@pytest.mark.usefixtures("warm_children")  # what is killed and frozen is of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres
 async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_path):
@@ -36,6 +37,7 @@ async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_p
     kept(outcome, seed)
 
 
+@pytest.mark.usefixtures("warm_children")  # what is killed and frozen is of tests/chaos/fleet.py
 @pytest.mark.long
 async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
     seed = random.randrange(2**32)
@@ -51,6 +53,7 @@ async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
     kept(outcome, seed)
 
 
+@pytest.mark.usefixtures("warm_children")  # what is killed and frozen is of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres
 async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_postgresql, tmp_path):
