@@ -243,10 +243,9 @@ async def test_numbers_are_told_as_a_list_has_them_also_by_a_watch_that_begins_a
         await commit(over)
 
 
-async def test_numbers_that_were_not_all_counted_are_counted_later(api, commit, monkeypatch):
-    """A workload whose label has changed while it waits leaves a queue that nothing else is written of."""
+async def test_the_queue_that_a_workload_leaves_by_its_label_is_told_of_at_once(api, commit, monkeypatch):
+    """Nothing is written of that queue."""
     monkeypatch.setattr(changes, "STATUS_SECONDS", 0.05)
-    monkeypatch.setattr(changes, "THOROUGH_SECONDS", 0.3)
     await api.post("resourceflavors", flavor("default"))
     for name in ("one", "two"):
         await api.post("clusterqueues", cluster_queue(name))
@@ -264,26 +263,18 @@ async def test_numbers_that_were_not_all_counted_are_counted_later(api, commit, 
         assert {await next_numbers(watch), await next_numbers(watch)} == {("one", 0), ("two", 1)}
 
 
-def test_what_has_happened_is_looked_at_each_second_however_long_a_count_of_all_takes():
+def test_numbers_are_looked_at_each_second_and_more_seldom_where_that_takes_much_of_a_processor():
     time, used = 0.0, 0.0
     pace = StatusPace(lambda: time, lambda: used)
-    looked, thorough = 0, []
-    while time < 60:
-        assert pace.is_due(looked, differs=True)
+    looked = 0
+    for cost, every in ((0.01, 1.0), (0.07, 3.5), (0.15, 5.0), (0.01, 1.0)):
+        assert pace.is_due(looked)
         looked = pace.round
         with pace.look():
-            used += 0.15 if pace.is_thorough else 0.01
-        if pace.is_thorough:
-            thorough.append(time)
-        assert not pace.is_due(looked, differs=True)
-        time += 1.0
-    assert thorough == [0.0, 15.0, 30.0, 45.0]  # a hundredth of the time
-    with pace.look():
-        used += 0.07
-    assert pace.pause(differs=True) > 2.0  # a fiftieth of it for what has happened
-    # Where nothing has happened since, only what is thorough is still due.
-    time = 59.9
-    assert pace.pause(differs=False) == pytest.approx(0.1)
+            used += cost
+        assert not pace.is_due(looked)
+        assert pace.pause() == pytest.approx(every)
+        time += every
 
 
 @on_both_databases

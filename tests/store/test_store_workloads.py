@@ -182,38 +182,44 @@ async def test_numbers_of_what_something_was_written_of_are_those_of_a_count_of_
     of = [workload(str(n), queue=("main", "other", "second", "third", "nowhere")[n % 5]) for n in range(15)]
     await store.commit(Changes(workloads=tuple(map(pending, of))), epoch=epoch)
 
-    async with Store.open(database_url) as another:
+    async def compared() -> None:
+        recent, recents = await store.workloads.cluster_queue_status(), await store.workloads.local_queue_status()
+        async with Store.open(database_url) as afresh:
+            assert recent == await afresh.workloads.cluster_queue_status()
+            assert recents == await afresh.workloads.local_queue_status()
 
-        async def compared() -> None:
-            recent = await store.workloads.cluster_queue_status(thorough=False)
-            assert recent == await another.workloads.cluster_queue_status()
-            recents = await store.workloads.local_queue_status(thorough=False)
-            assert recents == await another.workloads.local_queue_status()
-
+    await compared()
+    for each, holds in ((of[0], "cq"), (of[1], "cq"), (of[2], "cq-2")):
+        await store.commit(admitted(each, admission(cluster_queue=holds), at=T), epoch=epoch)
         await compared()
-        for each, holds in ((of[0], "cq"), (of[1], "cq"), (of[2], "cq-2")):
-            await store.commit(admitted(each, admission(cluster_queue=holds), at=T), epoch=epoch)
-            await compared()
-        checked = replace(pending(of[0]), state=State.ADMITTED, cluster_queue="cq", checks_pending=True)
-        await store.commit(Changes(workloads=(checked,)), epoch=epoch)
+    checked = replace(pending(of[0]), state=State.ADMITTED, cluster_queue="cq", checks_pending=True)
+    await store.commit(Changes(workloads=(checked,)), epoch=epoch)
+    await compared()
+    # Evicted, it waits for another ClusterQueue; the ledger tells where it held quota.
+    evicting = replace(pending(of[2]), state=State.EVICTING, cluster_queue="cq-2")
+    await store.commit(Changes(workloads=(evicting,)), epoch=epoch)
+    await compared()
+    moved = replace(of[2], queue="third")
+    back = requeued(of[2], at=T + 1)
+    await store.commit(replace(back, workloads=(replace(back.workloads[0], workload=moved),)), epoch=epoch)
+    await compared()
+    for each in (of[0], of[1]):
+        await store.commit(finished(each, at=T + 2), epoch=epoch)
         await compared()
-        # Evicted, it waits for another ClusterQueue; the ledger tells where it held quota.
-        evicting = replace(pending(of[2]), state=State.EVICTING, cluster_queue="cq-2")
-        await store.commit(Changes(workloads=(evicting,)), epoch=epoch)
+    await store.commit(Changes(workloads=(pending(workload("new", queue="third")),)), epoch=epoch)
+    await compared()
+    # What leads elsewhere takes all that waits with it.
+    elsewhere = local_queue("second", leads_to="cq-3")
+    await store.queues.write(elsewhere.key, lambda _: elsewhere, author=Author("test"))
+    await compared()
+    await store.orders.give("3", local_queue="main", author=Author("test"))
+    await store.commit(Changes(workloads=(pending(replace(of[3], queue="main")),)), epoch=epoch)
+    await compared()
+    # A label that changed, also to that of a LocalQueue that is not there, and back.
+    for queue in ("third", "other", "nowhere", "second", "main"):
+        await store.commit(Changes(workloads=(pending(replace(of[5], queue=queue)),)), epoch=epoch)
         await compared()
-        moved = replace(of[2], queue="third")
-        back = requeued(of[2], at=T + 1)
-        await store.commit(replace(back, workloads=(replace(back.workloads[0], workload=moved),)), epoch=epoch)
-        await compared()
-        for each in (of[0], of[1]):
-            await store.commit(finished(each, at=T + 2), epoch=epoch)
-            await compared()
-        await store.commit(Changes(workloads=(pending(workload("new", queue="third")),)), epoch=epoch)
-        await compared()
-        # What leads elsewhere takes all that waits with it.
-        elsewhere = local_queue("second", leads_to="cq-3")
-        await store.queues.write(elsewhere.key, lambda _: elsewhere, author=Author("test"))
-        await compared()
-        await store.orders.give("3", local_queue="main", author=Author("test"))
-        await store.commit(Changes(workloads=(pending(replace(of[3], queue="main")),)), epoch=epoch)
-        await compared()
+    # Gone from one queue and come to another between two looks.
+    for each in (finished(of[5], at=T + 3), Changes(workloads=(pending(replace(of[5], queue="third")),))):
+        await store.commit(each, epoch=epoch)
+    await compared()

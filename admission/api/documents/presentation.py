@@ -24,7 +24,7 @@ async def documents(store: Store, objects: Sequence[QueueObject]) -> list[Docume
     of_kind = KINDS[objects[0].kind].status if objects else None
     if of_kind is None:
         return [_manifest(item) for item in objects]
-    facts = await of_kind.facts(store, objects, True)
+    facts = await of_kind.facts(store, objects)
     return [_manifest(item) | {"status": of_kind.shown(item, each)} for item, each in zip(objects, facts, strict=True)]
 
 

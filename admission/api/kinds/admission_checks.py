@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-async def _facts(store: Store, checks: Sequence[AdmissionCheck], thorough: bool) -> list[bool]:
-    del thorough
+async def _facts(store: Store, checks: Sequence[AdmissionCheck]) -> list[bool]:
     answered = await store.orders.answered()
     return [check.name in answered for check in checks]
 

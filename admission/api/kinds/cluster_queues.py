@@ -33,8 +33,8 @@ class _Facts(NamedTuple):
     share: int
 
 
-async def _facts(store: Store, queues: Sequence[ClusterQueue], thorough: bool) -> list[_Facts]:
-    surroundings, numbers = await surroundings_of(store), await store.workloads.cluster_queue_status(thorough=thorough)
+async def _facts(store: Store, queues: Sequence[ClusterQueue]) -> list[_Facts]:
+    surroundings, numbers = await surroundings_of(store), await store.workloads.cluster_queue_status()
     share = await weighted_shares(store, numbers)
     return [_Facts(numbers.get(queue.name, NO_WORKLOADS), surroundings, share(queue)) for queue in queues]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-async def _facts(store: Store, cohorts: Sequence[Cohort], thorough: bool) -> list[int]:
-    share = await weighted_shares(store, await store.workloads.cluster_queue_status(thorough=thorough))
+async def _facts(store: Store, cohorts: Sequence[Cohort]) -> list[int]:
+    share = await weighted_shares(store, await store.workloads.cluster_queue_status())
     return [share(cohort) for cohort in cohorts]
 
 

@@ -60,12 +60,8 @@ class Status:
     It is made in two steps, for of very many objects few have changed since the last look.
     """
 
-    facts: Callable[[Store, Sequence[Any], bool], Awaitable[Iterable[Any]]]
-    """What the status of each object says beside the object itself, in order, in a fixed number of queries.
-
-    The last argument is whether to be thorough: False lets the numbers of queues be as at the last look where nothing
-    was written of their workloads since.
-    """
+    facts: Callable[[Store, Sequence[Any]], Awaitable[Iterable[Any]]]
+    """What the status of each object says beside the object itself, in order, in a fixed number of queries."""
     shown: Callable[[Any, Any], Document]
     """The status of an object; equal facts about the same object give an equal one."""
 

@@ -26,10 +26,10 @@ class _Facts(NamedTuple):
     surroundings: Surroundings
 
 
-async def _facts(store: Store, queues: Sequence[LocalQueue], thorough: bool) -> list[_Facts]:
+async def _facts(store: Store, queues: Sequence[LocalQueue]) -> list[_Facts]:
     targets = await store.queues.list(ClusterQueue.kind)
     surroundings = await surroundings_of(store, (queue for queue in targets if isinstance(queue, ClusterQueue)))
-    numbers = await store.workloads.local_queue_status(thorough=thorough)
+    numbers = await store.workloads.local_queue_status()
     return [_Facts(numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), surroundings) for queue in queues]
 
 

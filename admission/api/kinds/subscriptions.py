@@ -39,10 +39,7 @@ class SubscriptionStatus(Model):
     """In the answer to a dry run: what would follow for workloads, which is nothing."""
 
 
-async def _facts(
-    store: Store, subscriptions: Sequence[Subscription], thorough: bool
-) -> list[tuple[SubscriptionState, int]]:
-    del thorough
+async def _facts(store: Store, subscriptions: Sequence[Subscription]) -> list[tuple[SubscriptionState, int]]:
     """What became of the notifications of each, and how many wait."""
     states, waiting = await store.notifications.states(), await store.notifications.undelivered()
     uids = (each.metadata.uid for each in subscriptions)

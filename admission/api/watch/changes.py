@@ -32,12 +32,6 @@ STATUS_SHARE = 0.02
 """... but more seldom where that would take more than this part of a processor, as there are very many queues ..."""
 STATUS_SECONDS_AT_MOST = 5.0
 """... though not more seldom than that."""
-THOROUGH_SECONDS = 10.0
-"""So often all are counted, and not those alone that something was written of ..."""
-THOROUGH_SHARE = 0.01
-"""... but more seldom, too, where that would take more than this part of a processor ..."""
-THOROUGH_SECONDS_AT_MOST = 60.0
-"""... though not more seldom than that."""
 _BATCH = 1_000
 MOST = 20_000
 """A watch cannot begin so many changes ago; to list again costs less."""
@@ -116,29 +110,20 @@ class StatusPace:
     def __init__(self, clock: Callable[[], float], used: Callable[[], float]) -> None:
         self._clock = clock
         self._used = used
-        self._began = self._thorough = -THOROUGH_SECONDS_AT_MOST
-        self._every, self._thorough_every = STATUS_SECONDS, THOROUGH_SECONDS
+        self._began = -STATUS_SECONDS_AT_MOST
+        self._every = STATUS_SECONDS
         self._costliest = 0.0
         self.round = 0
-        self.is_thorough = True
-        """Whether all is counted in this round."""
 
-    def is_due(self, looked: int, *, differs: bool) -> bool:
-        """Whether it is time for who has `looked` last in that round; perhaps the next round begins with it.
-
-        `differs`: something was written since. If not, a look that was not thorough is still to be made up for.
-        """
-        if self.pause(differs=differs) <= 0.0:
+    def is_due(self, looked: int) -> bool:
+        """Whether it is time for who has `looked` last in that round; perhaps the next round begins with it."""
+        if self.pause() <= 0.0:
             self.round, self._began, self._costliest = self.round + 1, self._clock(), 0.0
-            self.is_thorough = self._thorough + self._thorough_every <= self._began
-            if self.is_thorough:
-                self._thorough = self._began
-        return self.round > looked and (differs or self.is_thorough)
+        return self.round > looked
 
-    def pause(self, *, differs: bool) -> float:
-        """Seconds until the next round, or else until the next that is thorough."""
-        next_round = self._began + self._every if differs else self._thorough + self._thorough_every
-        return max(0.0, next_round - self._clock())
+    def pause(self) -> float:
+        """Seconds until the next round."""
+        return max(0.0, self._began + self._every - self._clock())
 
     @contextmanager
     def look(self) -> Iterator[None]:
@@ -149,11 +134,7 @@ class StatusPace:
         began = self._used()
         yield
         self._costliest = max(self._costliest, self._used() - began)
-        if self.is_thorough:
-            wanted = max(THOROUGH_SECONDS, self._costliest / THOROUGH_SHARE)
-            self._thorough_every = min(wanted, THOROUGH_SECONDS_AT_MOST)
-        else:
-            self._every = min(max(STATUS_SECONDS, self._costliest / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
+        self._every = min(max(STATUS_SECONDS, self._costliest / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
 
 
 class QueueObjectSource:
@@ -171,8 +152,6 @@ class QueueObjectSource:
         self._looked = 0
         """In which round of the pace."""
         self._may_differ = False
-        self._is_exact = True
-        """Whether the last look was thorough, or nothing was written since one that was."""
 
     async def begin(self) -> int:
         objects, revision = await self._store.queues.snapshot(self._kind)
@@ -182,7 +161,7 @@ class QueueObjectSource:
         return revision
 
     def pause(self) -> float | None:
-        return None if self._is_exact and not self._may_differ else self._pace.pause(differs=self._may_differ)
+        return self._pace.pause() if self._may_differ else None
 
     async def live(self, since: int) -> tuple[list[Change], int]:
         newest = self._store.revisions.newest
@@ -190,8 +169,7 @@ class QueueObjectSource:
         upto = max([since, newest, *(version.revision for version in versions)])
         self._may_differ |= self._status is not None and upto > since
         changes = await self._versions(versions, self._known)
-        is_open = self._may_differ or not self._is_exact
-        if is_open and self._pace.is_due(self._looked, differs=self._may_differ):
+        if self._may_differ and self._pace.is_due(self._looked):
             # First, so that who has got the rest, whose revisions are true ones, has got these, too.
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
@@ -246,14 +224,13 @@ class QueueObjectSource:
         only and resumes is told again.
         """
         assert self._status is not None
-        thorough = self._pace.is_thorough
-        self._looked, self._may_differ, self._is_exact = self._pace.round, False, thorough
+        self._looked, self._may_differ = self._pace.round, False
         changes: list[Change] = []
         looked_at: dict[str, tuple[Subject, Any]] = {}
         known = [*self._known.items()]
         with self._pace.look():
             subjects = [item.subject for _, item in known]
-            facts = await self._status.facts(self._store, subjects, thorough) if known else ()
+            facts = await self._status.facts(self._store, subjects) if known else ()
         for (key, before), fact in zip(known, facts, strict=True):
             looked_at[key] = before.subject, fact
             subject, same = self._facts.get(key, (None, None))

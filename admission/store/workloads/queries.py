@@ -99,8 +99,8 @@ class _Counted(NamedTuple, Generic[K]):
 
     revision: int
     """As of which they are."""
-    is_exact: bool
-    """Whether all were counted then, and not those alone that something was written of."""
+    uncounted: int
+    """How many workloads waited that they do not count."""
     numbers: dict[K, QueueStatus]
 
 
@@ -268,15 +268,14 @@ class Workloads:
         """Workloads that wait although others were preempted for them minutes ago; see `preemptions.in_vain`."""
         return await in_vain(self._database, now=now)
 
-    async def cluster_queue_status(self, *, thorough: bool = True) -> dict[str, QueueStatus]:
+    async def cluster_queue_status(self) -> dict[str, QueueStatus]:
         """By name, for each ClusterQueue where something waits or that something is held of.
 
-        As long as nothing is written they are counted once: several watches look at the same moment. If not `thorough`,
-        only those are counted anew of which something was written since, as `recounts` says.
+        Only those are counted anew of which something was written since the last look, as `recounts` says.
         """
         async with self._counting:
             all_of, some_of = queue_counts.by_cluster_queue, recounts.cluster_queues
-            self._of_cluster_queues = await self._count(self._of_cluster_queues, all_of, some_of, thorough=thorough)
+            self._of_cluster_queues = await self._count(self._of_cluster_queues, all_of, some_of)
             return self._of_cluster_queues.numbers
 
     async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
@@ -287,11 +286,11 @@ class Workloads:
 
         return await self._database.look(look)
 
-    async def local_queue_status(self, *, thorough: bool = True) -> dict[tuple[str, str], QueueStatus]:
+    async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
         """As `cluster_queue_status`, by (namespace, name), for each LocalQueue."""
         async with self._counting:
             all_of, some_of = queue_counts.by_local_queue, recounts.local_queues
-            self._of_local_queues = await self._count(self._of_local_queues, all_of, some_of, thorough=thorough)
+            self._of_local_queues = await self._count(self._of_local_queues, all_of, some_of)
             return self._of_local_queues.numbers
 
     async def _count(
@@ -299,17 +298,17 @@ class Workloads:
         known: _Counted[K] | None,
         all_of: Callable[[Connection], dict[K, QueueStatus]],
         some_of: Callable[[Connection, dict[K, QueueStatus], int], dict[K, QueueStatus] | None],
-        *,
-        thorough: bool,
     ) -> _Counted[K]:
         def look(connection: Connection) -> _Counted[K]:
             revision: int = connection.execute(select(head.c.revision)).scalar_one()
-            if known is not None and (known.is_exact or not thorough):
+            if known is not None:
                 if known.revision == revision:
                     return known
-                if not thorough and (found := some_of(connection, known.numbers, known.revision)) is not None:
-                    return _Counted(revision, is_exact=False, numbers=found)
-            return _Counted(revision, is_exact=True, numbers=all_of(connection))
+                found = some_of(connection, known.numbers, known.revision)
+                if found is not None and recounts.uncounted(connection, found) == known.uncounted:
+                    return _Counted(revision, known.uncounted, found)
+            numbers = all_of(connection)
+            return _Counted(revision, recounts.uncounted(connection, numbers), numbers)
 
         return await self._database.look(look)
 

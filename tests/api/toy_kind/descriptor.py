@@ -24,8 +24,7 @@ class BudgetStatus(Model):
     """What is left in this month."""
 
 
-async def _facts(store: Store, budgets: Sequence[Budget], thorough: bool) -> list[int]:
-    del thorough
+async def _facts(store: Store, budgets: Sequence[Budget]) -> list[int]:
     del store
     return [budget.spec.gpu_hours for budget in budgets]
 
