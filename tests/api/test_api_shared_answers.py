@@ -58,6 +58,25 @@ async def test_what_is_over_or_failed_is_made_again():
     assert len(kept._kept) == MOST
 
 
+@pytest.mark.parametrize(("cost", "lasts"), [(0.01, 10.0), (0.1, 20.0), (5.0, 60.0)])
+async def test_what_takes_much_of_a_processor_is_kept_for_longer(monkeypatch, cost, lasts):
+    used, now, maker = 0.0, 0.0, Maker()
+    monkeypatch.setattr("admission.api.http.shared_answers.time.monotonic", lambda: now)
+    maker.go.set()
+
+    async def made() -> int:
+        nonlocal used
+        used += cost
+        return await maker.make()
+
+    answers = SharedAnswers[int](10.0, used=lambda: used)
+    assert await answers.get("a", made) == 1
+    now = lasts - 1
+    assert await answers.get("a", made) == 1
+    now = lasts
+    assert await answers.get("a", made) == 2
+
+
 async def test_lists_of_namespaces_with_as_many_objects_are_their_own(api: Client):
     for namespace in ("team-a", "team-b"):
         body = {

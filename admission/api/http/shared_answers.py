@@ -16,11 +16,18 @@ MOST = 64
 
 
 class SharedAnswers(Generic[T]):
-    """Keeps each answer for `seconds` after it was asked for."""
+    """Keeps each answer for `seconds` after it was asked for, longer where it takes more than a small part of that."""
 
-    def __init__(self, seconds: float) -> None:
+    SHARE: Final = 0.005
+    """An answer is kept for so long that to make it anew takes this part of a processor ..."""
+    TIMES_AT_MOST: Final = 6.0
+    """... though not for more than so many times `seconds`."""
+
+    def __init__(self, seconds: float, *, used: Callable[[], float] = time.process_time) -> None:
+        """`used` gives seconds of processor time."""
         self._seconds = seconds
-        self._kept: dict[Hashable, tuple[float, asyncio.Task[T]]] = {}
+        self._used = used
+        self._kept: dict[Hashable, tuple[float, asyncio.Task[tuple[T, float]]]] = {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """The answer of this `key`; what `make` raises is raised to all who wait for it, and not kept."""
@@ -29,17 +36,23 @@ class SharedAnswers(Generic[T]):
         if key not in self._kept:
             if len(self._kept) >= MOST:
                 return await make()
-            self._kept[key] = now, asyncio.ensure_future(_made(make))
+            self._kept[key] = now, asyncio.ensure_future(self._made(make))
         # One who goes away while it is made leaves it to the others.
-        return await asyncio.shield(self._kept[key][1])
+        answer, _ = await asyncio.shield(self._kept[key][1])
+        return answer
 
-    def _is_over(self, kept: tuple[float, asyncio.Task[T]], now: float) -> bool:
+    async def _made(self, make: Callable[[], Awaitable[T]]) -> tuple[T, float]:
+        """The answer, and for how many seconds it is kept."""
+        began = self._used()
+        answer = await make()
+        lasts = (self._used() - began) / self.SHARE
+        return answer, min(max(self._seconds, lasts), self._seconds * self.TIMES_AT_MOST)
+
+    def _is_over(self, kept: tuple[float, asyncio.Task[tuple[T, float]]], now: float) -> bool:
         at, task = kept
-        return task.done() and (at + self._seconds <= now or task.cancelled() or task.exception() is not None)
-
-
-async def _made(make: Callable[[], Awaitable[T]]) -> T:
-    return await make()
+        if not task.done():
+            return False
+        return task.cancelled() or task.exception() is not None or at + task.result()[1] <= now
 
 
 class NewestAnswer(Generic[T]):

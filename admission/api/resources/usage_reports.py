@@ -31,7 +31,7 @@ _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue
 
 _MOST_PARTS: Final = 1000
 _SERIES_SECONDS: Final = 10.0
-"""Series that open pages ask for again and again are as old as that, at most."""
+"""Series that open pages ask for again and again are as old as that, older where they take long to make."""
 
 
 class Reports:
@@ -39,7 +39,7 @@ class Reports:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._series: SharedAnswers[Document] = SharedAnswers(_SERIES_SECONDS)
+        self._series: SharedAnswers[bytes] = SharedAnswers(_SERIES_SECONDS)
         self._pending = NewestAnswer(self._pending_body, revision=lambda: store.revisions.newest)
 
     async def usage(self, request: web.Request) -> web.Response:
@@ -73,13 +73,13 @@ class Reports:
             if period:
                 raise BadRequest("interval: divides by time as period does; give one of the two")
 
-            async def made() -> Document:
+            async def made() -> bytes:
                 series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
-                return _series_document(by, series, top)
+                return written(_series_document(by, series, top))
 
             asked = request.query.get("from"), request.query.get("to"), step, top, *by
             key = *asked, *((name, *sorted(values)) for name, values in sorted(filters.items()))
-            return reply(await self._series.get(key, made))
+            return reply_written(await self._series.get(key, made))
         report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
         return reply(_document(by, period, report, top))
 

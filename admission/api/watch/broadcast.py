@@ -37,6 +37,8 @@ WRITES_PER_SECOND = 2_000
 """The more watchers there are, the more events are sent together; so many sockets are written to, at most."""
 LINGER_SECONDS = 60.0
 """A group is kept so long for watchers whose connections broke."""
+LOOK_SECONDS = 5.0
+"""So often it is looked for watchers whose connections broke."""
 MOST_WATCHERS = 10_000
 MOST_OF_ONE_USER = 1_000
 """Fewer where the process may open few files: a quarter of its connections."""
@@ -117,6 +119,7 @@ class Stream:
         self._beginning = asyncio.Lock()
         self._position = 0
         self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
     @property
     def watchers(self) -> int:
@@ -167,7 +170,14 @@ class Stream:
             for watcher in [*group.watchers]:
                 watcher.end()
 
+    def _look(self) -> None:
+        for group in self._groups.values():
+            for watcher in group.watchers:
+                watcher.look()
+        self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
     async def _run(self) -> None:
+        self._look()
         try:
             while True:
                 await self._wait()
@@ -183,6 +193,8 @@ class Stream:
             log.exception("the watches of a resource failed; its clients will ask again")
             raise
         finally:
+            if self._looking is not None:
+                self._looking.cancel()
             self._end()
 
     def _tell(self, changes: list[Change], upto: int) -> None:

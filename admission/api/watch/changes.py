@@ -164,8 +164,11 @@ class QueueObjectSource:
         return self._pace.pause() if self._may_differ else None
 
     async def live(self, since: int) -> tuple[list[Change], int]:
-        newest = self._store.revisions.newest
-        versions = await self._store.queues.changes_since(since, kind=self._kind)
+        revisions = self._store.revisions
+        newest = revisions.newest
+        # Most of what is written are decisions of this process, which are about workloads alone.
+        is_written = revisions.newest_order > since
+        versions = await self._store.queues.changes_since(since, kind=self._kind) if is_written else ()
         upto = max([since, newest, *(version.revision for version in versions)])
         self._may_differ |= self._status is not None and upto > since
         changes = await self._versions(versions, self._known)

@@ -7,7 +7,7 @@ import logging
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import orjson
 from aiohttp import web
@@ -35,7 +35,6 @@ LONGEST_SECONDS = 3600
 """A watch that asks for longer ends earlier, which each client has to expect at any time."""
 RECHECK_SECONDS = 30.0
 """So often it is asked again whether the user may still watch: about as long as rights and tokens are remembered."""
-_LOOK_SECONDS = 5.0
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -119,6 +118,11 @@ class Watcher:
                 self._transport.abort()
         self._woken.set()
 
+    def look(self) -> None:
+        """See whether the client is still there; to be called now and then."""
+        if self._transport is None or self._transport.is_closing():
+            self._woken.set()
+
     def end(self) -> None:
         """Send the client away once it has got what waits."""
         self._ended = True
@@ -168,34 +172,30 @@ class Watcher:
         loop = asyncio.get_running_loop()
         bookmark_at, told = loop.time() + BOOKMARK_SECONDS if self._options.bookmarks else math.inf, 0
         recheck_at = loop.time() + RECHECK_SECONDS
-        while True:
-            if loop.time() >= recheck_at:
-                await recheck(request)
-                recheck_at = loop.time() + RECHECK_SECONDS
-            chunk = b"".join(self._waiting)
-            self._waiting.clear()
-            self._bytes = 0
-            if chunk:
-                if not self._told_columns:
-                    chunk, self._told_columns = self._group.form.with_columns(chunk), True
-                await response.write(chunk)
-                continue
-            if self._ended or request.transport is None or request.transport.is_closing():
-                return
-            if loop.time() >= bookmark_at:
-                bookmark_at = loop.time() + BOOKMARK_SECONDS
-                if self._group.position > told:
-                    told = self._group.position
-                    await response.write(self._bookmark())
+        with _Alarm(loop, self._woken) as alarm:
+            while True:
+                if loop.time() >= recheck_at:
+                    await recheck(request)
+                    recheck_at = loop.time() + RECHECK_SECONDS
+                chunk = b"".join(self._waiting)
+                self._waiting.clear()
+                self._bytes = 0
+                if chunk:
+                    if not self._told_columns:
+                        chunk, self._told_columns = self._group.form.with_columns(chunk), True
+                    await response.write(chunk)
                     continue
-            self._woken.clear()
-            # Cheaper than asyncio.timeout, of which there would be one for each event and client.
-            pause = min(_LOOK_SECONDS, max(0.0, min(bookmark_at, recheck_at) - loop.time()))
-            look = loop.call_later(pause, self._woken.set)
-            try:
+                if self._ended or request.transport is None or request.transport.is_closing():
+                    return
+                if loop.time() >= bookmark_at:
+                    bookmark_at = loop.time() + BOOKMARK_SECONDS
+                    if self._group.position > told:
+                        told = self._group.position
+                        await response.write(self._bookmark())
+                        continue
+                self._woken.clear()
+                alarm.set(min(bookmark_at, recheck_at))
                 await self._woken.wait()
-            finally:
-                look.cancel()
 
     def _bookmark(self, *, revision: int | None = None, end: bool = False) -> bytes:
         version = revision if revision is not None else max(self._group.position, self._after or 0)
@@ -211,6 +211,35 @@ class Watcher:
             case _:
                 head = {"kind": self._group.form.resource.kind, "apiVersion": API_VERSION}
         return _event("BOOKMARK", {**head, "metadata": metadata})
+
+
+class _Alarm:
+    """Sets an event at a time, once. It stays as it was set while events come, of which there are many more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+        self._loop = loop
+        self._event = event
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at: float) -> None:
+        """At this time of the loop; not at another one any more."""
+        if self._timer is None or self._timer.when() != at:
+            self._cancel()
+            self._timer = self._loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._event.set()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel()
 
 
 def _event(kind: str, document: Document) -> bytes:
