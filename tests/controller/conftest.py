@@ -18,9 +18,10 @@ from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
+from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from admission.controller.state.policy import Policy
@@ -31,7 +32,8 @@ Object = dict[str, Any]
 
 SPEED = 60.0
 """How much faster than time pods run and end."""
-
+_UNSEEN_WRITES = 8
+"""Each so many looks ask a database that nobody here has written: others, whom a test has started, may have."""
 
 CUT: Object = {
     "metadata": {"name": "cut"},
@@ -191,15 +193,32 @@ class World:
         self, name: str, state: str, namespace: str = "team-a", *, reason: str | None = None
     ) -> WorkloadRecord:
         """The workload, as soon as the database says so."""
+        where = (Condition("name", frozenset({name})), Condition("state", frozenset({state})))
 
         async def look() -> WorkloadRecord | None:
-            for record in (await self.store.workloads.list(namespace=namespace)).workloads:
-                if (record.workload.name, record.state) == (name, state) and reason in (None, record.reason):
+            for record in (await self.store.workloads.list(namespace=namespace, where=where)).workloads:
+                if reason in (None, record.reason):
                     return record
             return None
 
-        found: WorkloadRecord = await self.eventually(look)
+        found: WorkloadRecord = await self.eventually(self._after_writes(look))
         return found
+
+    def _after_writes(self, look: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+        """What asks the database again only when one of the stores here has written, or another one may have."""
+        seen: object = None
+        skipped = 0
+
+        async def looked() -> Any:
+            nonlocal seen, skipped
+            now = [store and (store, store.statistics.write_transactions) for store in (self.store, self.leading)]
+            skipped = skipped + 1 if now == seen else 0
+            if skipped % _UNSEEN_WRITES:
+                return None
+            seen = now
+            return await look()
+
+        return looked
 
     async def eventually(self, look: Callable[[], Any]) -> Any:
         """What `look` returns, once that is something; the time limit of the test ends a wait in vain."""
