@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from queue_manifests import cluster_queue
+from queue_manifests import cluster_queue, local_queue
 
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -155,3 +155,28 @@ async def test_a_report_on_a_namespace_or_on_who_asks_shows_nothing_else(api: Cl
         refused = await api.get(path)
         assert refused.status == 400
         assert f"{field}: this report is about" in refused.body["message"]
+
+
+async def test_what_waits_is_divided_by_queue_and_reason_or_by_user(api: Client, store: Store):
+    await store.queues.create(parse_manifest(local_queue("main", "team-a", "cq")), author=Author("ada"))
+    epoch = await store.lead("test")
+    waits = [
+        WorkloadRecord(
+            Workload(str(n), "team-a", f"job-{n}", "main" if n else "gone", 5, NOW, (), user=user),
+            State.PENDING,
+            NOW + n,
+            reason="WaitingForQuota" if n == 1 else "",
+        )
+        for n, user in enumerate(("ada", "bob", "ada", ""))
+    ]
+    over = WorkloadRecord(Workload("over", "team-a", "over", "main", 5, NOW, (), user="eve"), State.FINISHED, NOW)
+    await store.commit(Changes(workloads=(*waits, over)), epoch=epoch)
+    by_queue = (await api.get("reports/pending")).body["items"]
+    assert [(each["clusterQueue"], each["queue"], each["reason"], each["count"]) for each in by_queue] == [
+        ("", "gone", "", 1), ("cq", "main", "WaitingForQuota", 1), ("cq", "main", "", 2),
+    ]  # fmt: skip
+    by_user = (await api.get("reports/pending?by=user")).body["items"]
+    assert [(each["user"], each["count"]) for each in by_user] == [("ada", 2), ("bob", 1), ("", 1)]
+    assert by_user[0]["oldest"] == "2025-06-15T15:06:40Z"
+    refused = await api.get("reports/pending?by=namespace")
+    assert (refused.status, "give user" in refused.body["message"]) == (400, True)

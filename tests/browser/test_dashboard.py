@@ -340,8 +340,11 @@ async def test_fair_share_is_what_was_borrowed_by_weight(admin: Person) -> None:
     await page.close()
 
 
-async def test_users_namespaces_and_flavors(admin: Person) -> None:
+async def test_users_namespaces_and_flavors(running: World, admin: Person) -> None:
+    await put(running, pending_record(running, "first", "data", user="newcomer"))
     page = await admin.open("people")
+    newcomer = page.get_by_role("region", name="Users", exact=True).last.get_by_role("row").filter(has_text="newcomer")
+    await expect(newcomer.get_by_role("cell").nth(1)).to_have_text("1")
     await expect(
         page.get_by_role("region", name="Users", exact=True).last.get_by_role("row").filter(has_text="barbara")
     ).to_be_visible()

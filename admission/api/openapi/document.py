@@ -152,6 +152,7 @@ def describe() -> Document:
         _add(paths, path, "get", report)
     _add(paths, f"{REPORTS.collection()}/mine", "get", report)
     pending = _operation("get", PENDING_REPORT, ref(f"{OWN}{PENDING_REPORT}"), None)
+    pending["parameters"] = _query(("by",))
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)

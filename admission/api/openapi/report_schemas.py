@@ -250,16 +250,18 @@ class UsageReport(Model):
 
 
 class PendingGroup(Model):
-    """The pending workloads of one LocalQueue that wait for the same reason."""
+    """The pending workloads of one LocalQueue that wait for the same reason; or, divided by user, those of one user."""
 
-    cluster_queue: str
+    cluster_queue: str | None = None
     """Where the LocalQueue leads; empty if there is no such LocalQueue."""
-    namespace: str
+    namespace: str | None = None
     """Of the LocalQueue."""
-    queue: str
+    queue: str | None = None
     """The LocalQueue."""
-    reason: str
+    reason: str | None = None
     """Why they wait; empty while they have not been evaluated."""
+    user: str | None = None
+    """Who has submitted them, where that divides the report; empty if it is not known."""
     count: int
     """How many they are."""
     oldest: Time
@@ -267,7 +269,7 @@ class PendingGroup(Model):
 
 
 class PendingReport(Model):
-    """How many workloads wait in which queue for which reason."""
+    """How many workloads wait in which queue for which reason, or of whom."""
 
     items: tuple[PendingGroup, ...]
     """Those that wait for longest first."""

@@ -40,7 +40,9 @@ class Reports:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._series: SharedAnswers[bytes] = SharedAnswers(_SERIES_SECONDS)
-        self._pending = NewestAnswer(self._pending_body, revision=lambda: store.revisions.newest)
+        bodies = {"": self._pending_body, "user": self._pending_users_body}
+        self._pending = {by: NewestAnswer(body, revision=lambda: store.revisions.newest) for by, body in bodies.items()}
+        """By what it is divided by."""
 
     async def usage(self, request: web.Request) -> web.Response:
         """What was used between `from` and `to`, divided by what is listed in `by`; of one namespace in its path.
@@ -84,9 +86,14 @@ class Reports:
         return reply(_document(by, period, report, top))
 
     async def pending(self, request: web.Request) -> web.Response:
-        """How many workloads wait in each LocalQueue for which reason, those that wait for longest first."""
-        del request
-        return reply_written(await self._pending.get())
+        """How many workloads wait in each LocalQueue for which reason, or of each user; the longest waits first.
+
+        Raises BadRequest.
+        """
+        by = request.query.get("by", "")
+        if by not in self._pending:
+            raise BadRequest(f'by: "{by}" is nothing that this report can be divided by; give user, or leave it out')
+        return reply_written(await self._pending[by].get())
 
     async def _pending_body(self) -> bytes:
         rows = await self._store.workloads.waiting()
@@ -101,7 +108,15 @@ class Reports:
             }
             for row in rows
         ]
-        return written({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+        return _pending_report(items)
+
+    async def _pending_users_body(self) -> bytes:
+        rows = await self._store.workloads.waiting_users()
+        return _pending_report([{"user": row.user, "count": row.count, "oldest": _shown(row.oldest)} for row in rows])
+
+
+def _pending_report(items: list[Document]) -> bytes:
+    return written({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
 
 def _step(request: web.Request, seconds: float) -> float:

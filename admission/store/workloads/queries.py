@@ -13,7 +13,7 @@ from admission.store.database.tables import admissions, head, transitions, workl
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts, recounts
 from admission.store.workloads.preemptions import in_vain
-from admission.store.workloads.waiting import waiting
+from admission.store.workloads.waiting import waiting, waiting_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
     from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
     from admission.store.workloads.preemptions import PreemptionInVain
-    from admission.store.workloads.waiting import WaitingRow
+    from admission.store.workloads.waiting import WaitingRow, WaitingUser
 
 _COUNTED = 5_000
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
@@ -263,6 +263,10 @@ class Workloads:
     async def waiting(self) -> tuple[WaitingRow, ...]:
         """How many wait in each LocalQueue for which reason, and since when; who waits for longest first."""
         return await waiting(self._database)
+
+    async def waiting_users(self) -> tuple[WaitingUser, ...]:
+        """How many workloads of each user wait, and since when; who waits for longest first."""
+        return await waiting_users(self._database)
 
     async def preemptions_in_vain(self, *, now: float) -> tuple[PreemptionInVain, ...]:
         """Workloads that wait although others were preempted for them minutes ago; see `preemptions.in_vain`."""

@@ -1,16 +1,17 @@
-"""What waits in the queues, summed up by the database: how many workloads for which reason, and since when."""
+"""What waits, summed up by the database: how many workloads in which queue for which reason, of whom, since when."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import and_, func, select
 
 from admission.model.queues import LocalQueue
 from admission.store.database.tables import queue_objects, workloads
 from admission.store.records import State
+from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -33,6 +34,26 @@ class WaitingRow:
     """Since when the first of them waits, in seconds since the epoch."""
 
 
+class WaitingUser(NamedTuple):
+    """The pending workloads of one user."""
+
+    user: str
+    """Empty if it is not known who has submitted them."""
+    count: int
+    oldest: float
+    """Since when the first of them waits, in seconds since the epoch."""
+
+
+async def waiting_users(database: Database) -> tuple[WaitingUser, ...]:
+    """All pending workloads by user, those that wait for longest first."""
+    statement = _by_user()
+
+    def look(connection: Connection) -> tuple[WaitingUser, ...]:
+        return tuple(WaitingUser(*row) for row in connection.execute(statement).all())
+
+    return await database.look(look)
+
+
 async def waiting(database: Database) -> tuple[WaitingRow, ...]:
     """All pending workloads by LocalQueue and reason, those that wait for longest first."""
     statement = _statement()
@@ -41,6 +62,18 @@ async def waiting(database: Database) -> tuple[WaitingRow, ...]:
         return tuple(WaitingRow(*row) for row in connection.execute(statement).all())
 
     return await database.look(look)
+
+
+@cache
+def _by_user() -> Select[Any]:
+    columns = workloads.c
+    oldest = func.min(columns.queued_at)
+    return (
+        select(columns.submitted_by, func.count(), oldest)
+        .where(UNFINISHED, columns.state == State.PENDING)
+        .group_by(columns.submitted_by)
+        .order_by(oldest, columns.submitted_by)
+    )
 
 
 @cache

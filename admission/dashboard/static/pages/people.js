@@ -1,6 +1,6 @@
 // Users and namespaces: who runs and waits for how much now, and used how much lately.
 import { Card, Empty, Failure, Free, Loading, PageHead, Segments, Table } from "../lib/components.js";
-import { count, hours, hoursName, resourceName } from "../lib/format.js";
+import { count, hours, hoursName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
 import { link, useParameter } from "../lib/router.js";
 import { html, useMemo } from "../lib/ui.js";
@@ -12,47 +12,47 @@ export function People() {
   const [find, setFind] = useParameter("find");
   const used = useAnswer("/apis/sluice.dev/v1/reports/usage", { from, by: "user,namespace" }, { everyMs: 60000 });
   const pending = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { everyMs: 15000 });
+  const pendingUsers = useAnswer("/apis/sluice.dev/v1/reports/pending", { by: "user" }, { everyMs: 15000 });
   const resources = useMemo(() => [...new Set((used.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)).slice(0, 3), [used.data]);
   const wanted = find.toLowerCase();
-  const users = useMemo(() => sums(used.data, (item) => item.user || "unknown", (item) => item.namespace), [used.data]);
-  const namespaces = useMemo(() => {
-    const found = sums(used.data, (item) => item.namespace, (item) => item.user);
-    for (const item of pending.data?.items || []) {
-      const row = found.get(item.namespace) || { name: item.namespace, by: {}, others: new Set(), pending: 0 };
-      row.pending = (row.pending || 0) + item.count;
-      found.set(item.namespace, row);
-    }
-    return found;
-  }, [used.data, pending.data]);
+  const users = useMemo(() => withPending(sums(used.data, (item) => item.user), pendingUsers.data, (item) => item.user), [used.data, pendingUsers.data]);
+  const namespaces = useMemo(() => withPending(sums(used.data, (item) => item.namespace), pending.data, (item) => item.namespace), [used.data, pending.data]);
   const head = html`<${PageHead} title="Users and namespaces">What they used, and how many of their workloads wait<//>`;
-  const error = used.error || pending.error;
+  const error = used.error || pending.error || pendingUsers.error;
   if (error && !used.data) return html`${head}<${Failure} error=${error} retry=${used.again} />`;
   if (!used.data) return html`${head}<${Card}><${Loading} lines=${6} /><//>`;
-  const sorted = (rows) => [...rows.values()].filter((row) => row.name.toLowerCase().includes(wanted)).sort((a, b) => (b.by[resources[0]] || 0) - (a.by[resources[0]] || 0) || a.name.localeCompare(b.name)).slice(0, 500);
+  const sorted = (rows) => [...rows.values()].filter((row) => row.name.toLowerCase().includes(wanted)).sort((a, b) => (b.by[resources[0]] || 0) - (a.by[resources[0]] || 0) || b.pending - a.pending || a.name.localeCompare(b.name)).slice(0, 500);
   const amounts = resources.map((resource) => ({ name: hoursName(resource), className: "number", cell: (row) => (row.by[resource] ? hours(resource, row.by[resource]) : html`<span class="soft">–</span>`) }));
+  const waiting = { name: "Pending", className: "number", cell: (row) => (row.pending ? count(row.pending) : html`<span class="soft">–</span>`) };
   const people = sorted(users), spaces = sorted(namespaces);
   return html`${head}<div class="filters"><input type="search" aria-label="Find a user or namespace" placeholder="Find a user or namespace" value=${find} onInput=${(event) => setFind(event.currentTarget.value)} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
     <div class="columns-two">
       <${Card} title="Users" note=${count(people.length)}>${people.length ? html`<${Table} label="Users" rows=${people} keyOf=${(row) => row.name} columns=${[
-        { name: "User", cell: (row) => html`<a href=${`${link("usage")}?by=queue&user=${encodeURIComponent(row.name)}`}><${Free} text=${row.name} longest=${80} /></a>` }, ...amounts]} />`
-        : html`<${Empty} title="Nobody">No user used quota in this time.<//>`}<//>
+        { name: "User", cell: (row) => html`<a href=${`${link("usage")}?by=queue&user=${encodeURIComponent(row.name)}`}><${Free} text=${row.name} longest=${80} /></a>` }, waiting, ...amounts]} />`
+        : html`<${Empty} title="Nobody">No user used quota in this time, and nobody waits.<//>`}<//>
       <${Card} title="Namespaces" note=${count(spaces.length)}>${spaces.length ? html`<${Table} label="Namespaces" rows=${spaces} keyOf=${(row) => row.name} columns=${[
-        { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, { name: "Pending", className: "number", cell: (row) => (row.pending ? count(row.pending) : html`<span class="soft">–</span>`) }, ...amounts]} />`
-        : html`<${Empty} title="None">No namespace used quota in this time.<//>`}<//>
+        { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, waiting, ...amounts]} />`
+        : html`<${Empty} title="None">No namespace used quota in this time, and nothing waits.<//>`}<//>
     </div>`;
 }
 
-function sums(report, nameOf, otherOf) {
+function sums(report, nameOf) {
   const found = new Map();
   for (const item of report?.items || []) {
-    const name = nameOf(item);
-    const row = found.get(name) || { name, by: {}, others: new Set(), pending: 0 };
+    const row = rowOf(found, nameOf(item));
     row.by[item.resource] = (row.by[item.resource] || 0) + item.amountSeconds;
-    row.others.add(otherOf(item));
-    found.set(name, row);
   }
   return found;
 }
 
-export { resourceName };
+function withPending(rows, report, nameOf) {
+  for (const item of report?.items || []) rowOf(rows, nameOf(item)).pending += item.count;
+  return rows;
+}
+
+function rowOf(rows, name) {
+  const key = name || "unknown";
+  if (!rows.has(key)) rows.set(key, { name: key, by: {}, pending: 0 });
+  return rows.get(key);
+}
