@@ -42,6 +42,8 @@ class QueueLevels:
     """The number of pending workloads, inadmissible ones included."""
     inadmissible: int
     """How many of them are inadmissible."""
+    active: Mapping[tuple[str, str], int]
+    """How many are tried, by LocalQueue (namespace, name)."""
     requested: Mapping[str, int]
     """Resource to the amount that those pending ask for together."""
     levels: Mapping[FlavorResource, Level]
@@ -69,6 +71,7 @@ def queue_levels(forest: Forest) -> Iterator[QueueLevels]:
             queue.inactive,
             len(queue.pending),
             queue.pending.count_inadmissible(),
+            queue.pending.count_active(),
             _requested(queue),
             {} if node is None or queue.tree is None else _levels(node, queue.tree),
         )

@@ -6,6 +6,7 @@ marked inadmissible, and active again, without touching each of its workloads.
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -125,6 +126,16 @@ class Pending:
         """The number of inadmissible workloads."""
         buckets = (bucket for shape in self._inadmissible_shapes for bucket in self._buckets.get(shape, {}).values())
         return len(self._inadmissible_alone) + sum(bucket.size for bucket in buckets)
+
+    def count_active(self) -> Counter[LocalQueueKey]:
+        """The number of active workloads, by LocalQueue; of them and the others it looks at those that are fewer."""
+        if 2 * self.count_inadmissible() > len(self):
+            found = (item for bucket in self._all() if not bucket.inadmissible for item in bucket.items())
+            return Counter(item.local_queue for item in found)
+        inactive = (item for bucket in self._all() if bucket.inadmissible for item in bucket.items())
+        active = Counter({key: len(ranking) for key, ranking in self._rankings.items()})
+        active.subtract(item.local_queue for item in (*inactive, *self.alone()))
+        return active
 
     def count_by_shape(self) -> Iterator[tuple[Shape, int]]:
         """Each shape with a number of workloads that have it; a shape may come more than once."""

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from serve_processes import NODE, QUEUES, all_complete, job, serving
@@ -67,6 +68,86 @@ def told(families: Iterable[Metric]) -> dict[str, tuple[str, set[str], str]]:
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         found[name] = family.type, labels, family.documentation
     return found
+
+
+BY_CLASS, BY_LOCAL_QUEUE = {"cluster_queue", "priority_class"}, {"name", "namespace"}
+EVICTED = {"reason", "underlying_cause"}
+QUOTA = {"cohort", "cluster_queue", "flavor", "resource"}
+KUEUE: dict[str, tuple[str, set[str]]] = {
+    "admission_attempts_total": ("counter", {"result"}),
+    "admission_attempt_duration_seconds": ("histogram", {"result"}),
+    "workload_creation_latency_seconds": ("histogram", {"job_kind"}),
+    "build_info": ("gauge", {"git_version", "platform", "python_version"}),
+    "quota_reserved_workloads_total": ("counter", BY_CLASS),
+    "admitted_workloads_total": ("counter", BY_CLASS),
+    "finished_workloads_total": ("counter", BY_CLASS),
+    "evicted_workloads_total": ("counter", BY_CLASS | EVICTED),
+    "preempted_workloads_total": ("counter", {"preempting_cluster_queue", "reason"}),
+    "quota_reserved_wait_time_seconds": ("histogram", BY_CLASS),
+    "admission_wait_time_seconds": ("histogram", BY_CLASS),
+    "admission_checks_wait_time_seconds": ("histogram", BY_CLASS),
+    "execution_time_seconds": ("histogram", BY_CLASS),
+    "ready_wait_time_seconds": ("histogram", BY_CLASS),
+    "admitted_until_ready_wait_time_seconds": ("histogram", BY_CLASS),
+    "pods_ready_to_evicted_time_seconds": ("histogram", {"cluster_queue"} | EVICTED),
+    "workload_eviction_latency_seconds": ("histogram", {"cluster_queue", "reason"}),
+    "pending_workloads": ("gauge", {"cluster_queue", "status"}),
+    "unadmitted_workloads": ("gauge", {"cluster_queue"} | EVICTED),
+    "reserving_active_workloads": ("gauge", {"cluster_queue"}),
+    "admitted_active_workloads": ("gauge", {"cluster_queue"}),
+    "cluster_queue_status": ("gauge", {"cluster_queue", "status"}),
+    "cluster_queue_info": ("gauge", {"cluster_queue", "parent_cohort", "root_cohort"}),
+    "cluster_queue_resource_pending": ("gauge", {"cluster_queue", "resource"}),
+    "cluster_queue_nominal_quota": ("gauge", QUOTA),
+    "cluster_queue_borrowing_limit": ("gauge", QUOTA),
+    "cluster_queue_lending_limit": ("gauge", QUOTA),
+    "cluster_queue_resource_reservation": ("gauge", QUOTA),
+    "cluster_queue_resource_usage": ("gauge", QUOTA),
+    "cluster_queue_weighted_share": ("gauge", {"cluster_queue", "cohort"}),
+    "local_queue_pending_workloads": ("gauge", BY_LOCAL_QUEUE | {"status"}),
+    "local_queue_unadmitted_workloads": ("gauge", BY_LOCAL_QUEUE | EVICTED),
+    "local_queue_quota_reserved_workloads_total": ("counter", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_quota_reserved_wait_time_seconds": ("histogram", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_admitted_workloads_total": ("counter", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_admission_wait_time_seconds": ("histogram", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_admission_checks_wait_time_seconds": ("histogram", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_ready_wait_time_seconds": ("histogram", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_admitted_until_ready_wait_time_seconds": ("histogram", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_execution_time_seconds": ("histogram", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_evicted_workloads_total": ("counter", BY_LOCAL_QUEUE | EVICTED | {"priority_class"}),
+    "local_queue_finished_workloads_total": ("counter", BY_LOCAL_QUEUE | {"priority_class"}),
+    "local_queue_reserving_active_workloads": ("gauge", BY_LOCAL_QUEUE),
+    "local_queue_admitted_active_workloads": ("gauge", BY_LOCAL_QUEUE),
+    "local_queue_status": ("gauge", BY_LOCAL_QUEUE | {"active"}),
+    "local_queue_resource_reservation": ("gauge", BY_LOCAL_QUEUE | {"flavor", "resource"}),
+    "local_queue_resource_usage": ("gauge", BY_LOCAL_QUEUE | {"flavor", "resource"}),
+    "cohort_info": ("gauge", {"cohort", "parent_cohort", "root_cohort"}),
+    "cohort_weighted_share": ("gauge", {"cohort"}),
+    "cohort_subtree_quota": ("gauge", {"cohort", "flavor", "resource"}),
+    "cohort_subtree_resource_reservations": ("gauge", {"cohort", "flavor", "resource"}),
+    "cohort_subtree_admitted_active_workloads": ("gauge", {"cohort"}),
+}
+"""Kueue's metrics that there are under `sluice_`, with their types, and the labels that they have in common."""
+REFERENCE = Path(__file__).parents[3] / "shared/reference/kueue.md"
+
+
+def test_each_metric_of_kueue_is_there_by_its_name_with_its_labels_or_is_said_to_be_missing():
+    written = documented()
+    assert {name: written[f"sluice_{name}"][:2] for name in KUEUE} == KUEUE
+    besides = (Path(__file__).parents[2] / "docs/metrics.md").read_text().partition("## What Kueue has besides")[2]
+    missing = {
+        name for row in re.findall(r"^\| (`.*?) \|", besides, re.MULTILINE) for name in re.findall("`(.+?)`", row)
+    }
+    assert not missing & KUEUE.keys()
+    if not REFERENCE.is_file():
+        pytest.skip("there is no list of Kueue's metrics here")
+    of_kueue = REFERENCE.read_text().partition("\n- Health: ")[2].partition("\n- Not measured")[0]
+    of_kueue, _, of_local_queues = of_kueue.partition("`local_queue_{")
+    of_local_queues, _, of_cohorts = of_local_queues.partition("}`")
+    found = {f"local_queue_{name}" for name in re.findall("[a-z_]+", re.sub("{.*?}", "", of_local_queues))}
+    for name in re.findall("`([a-z]*_[a-z_]+)[{`]", of_kueue + of_cohorts):
+        found.add(f"cluster_queue{name}" if name.startswith("_") else name)
+    assert found == KUEUE.keys() | missing
 
 
 async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):

@@ -111,6 +111,10 @@ async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues)
     queues.pass_time(21)
     await queues.record("shaky", "pending")
     assert ("PodsReadyTimeout", sentences.pods_not_ready(120.0, recovering=True)) in await queues.story("shaky")
+    (told,) = queues.controller.metrics.ready_to_evicted.metric.collect()
+    (seconds,) = (sample for sample in told.samples if sample.name.endswith("_sum"))
+    assert seconds.labels == {"cluster_queue": "cq", "reason": "PodsReadyTimeout", "underlying_cause": ""}
+    assert seconds.value >= 121
 
 
 async def _is_unready(world, name):

@@ -96,3 +96,22 @@ def test_who_may_not_preempt_yet_gets_what_is_freed():
     assert not world.engine.settle(world.now).evicted
     world.gone("low")
     assert world.admitted() == ["high"]
+
+
+def test_those_that_are_tried_are_told_apart_by_local_queue_whichever_are_more():
+    world = World(cluster_queue("cq", 4), local_queue("cq"), local_queue("other", to="cq"))
+    world.submit(workload("runs", "cq", 4))
+    assert world.admitted() == ["runs"]
+    world.submit(*(workload(f"w{n}", "cq" if n % 3 else "other", 1 + n % 2) for n in range(9)))
+
+    def active() -> tuple[int, dict[str, int]]:
+        (queue,), _ = world.engine.levels()
+        return queue.inadmissible, {name: number for (_, name), number in queue.active.items() if number}
+
+    assert active() == (0, {"cq": 6, "other": 3})
+    world.engine.settle(world.now)
+    assert active() == (9, {})
+    world.submit(workload("large", "other", 3))
+    assert active() == (9, {"other": 1})
+    world.submit(*(workload(f"large-{n}", "cq", 3) for n in range(20)))
+    assert active() == (9, {"cq": 20, "other": 1})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from admission.engine import Engine
     from admission.engine.levels import CohortLevels, Level, QueueLevels
+    from admission.model.queues import LocalQueueSpec
     from admission.store.records import HeldAmount, UnfinishedCount
 
     Key: TypeAlias = tuple[str, ...]
@@ -38,7 +39,7 @@ def queue_families(
     return [
         *_of_cluster_queues(queues, counts),
         *_of_quota(queues, held),
-        *_of_local_queues(engine, counts, held),
+        *_of_local_queues(engine, queues, counts, held),
         *_of_cohorts(queues, cohorts, counts, held),
         *(_of_shares(engine, queues) if fair_sharing else ()),
     ]
@@ -102,7 +103,9 @@ def _of_quota(queues: Sequence[QueueLevels], held: Sequence[HeldAmount]) -> Iter
     yield _gauge("cluster_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
 
 
-def _of_local_queues(engine: Engine, counts: Sequence[UnfinishedCount], held: Sequence[HeldAmount]) -> Iterator[Metric]:
+def _of_local_queues(
+    engine: Engine, cluster_queues: Sequence[QueueLevels], counts: Sequence[UnfinishedCount], held: Sequence[HeldAmount]
+) -> Iterator[Metric]:
     by_queue = ("name", "namespace")
     queues = engine.local_queues()
     keys: list[Key] = [(name, namespace) for namespace, name in queues]
@@ -119,19 +122,26 @@ def _of_local_queues(engine: Engine, counts: Sequence[UnfinishedCount], held: Se
         else:
             reserving[key] += row.number
             admitted[key] += row.number if row.state is State.ADMITTED and not row.checks_pending else 0
-    yield _gauge("local_queue_pending_workloads", "Workloads that wait.", by_queue, pending)
+    tried: Counter[Key] = Counter(
+        {(name, namespace): n for q in cluster_queues for (namespace, name), n in q.active.items()}
+    )
+    by_status: dict[Key, float] = {}
+    for place, number in pending.items():
+        active = min(tried[place], number)  # what the database says is a moment older or younger
+        by_status[*place, "active"], by_status[*place, "inadmissible"] = active, number - active
+    text = "Workloads that wait: active are tried, inadmissible are not before something changes for them."
+    yield _gauge("local_queue_pending_workloads", text, (*by_queue, "status"), by_status)
     text = "Workloads that wait, by the reason that they have."
     yield _gauge("local_queue_unadmitted_workloads", text, (*by_queue, "reason", "underlying_cause"), unadmitted)
     yield _gauge("local_queue_reserving_active_workloads", "Workloads that hold quota.", by_queue, reserving)
     text = "Workloads that are admitted and not being stopped."
     yield _gauge("local_queue_admitted_active_workloads", text, by_queue, admitted)
-    active = {queue.name for queue in engine.levels()[0] if not queue.fault}
-    status: dict[Key, float] = {}
-    for (namespace, name), spec in queues.items():
-        is_active = spec.stop_policy == "None" and spec.cluster_queue in active
-        status[name, namespace, "true"], status[name, namespace, "false"] = int(is_active), int(not is_active)
-    text = "1 for whether the LocalQueue is active, else 0."
-    yield _gauge("local_queue_status", text, (*by_queue, "active"), status)
+    yield _gauge(
+        "local_queue_status",
+        "1 for whether the LocalQueue is active, else 0.",
+        (*by_queue, "active"),
+        dict(_statuses(queues, cluster_queues)),
+    )
     reserved: Counter[Key] = Counter()
     used: Counter[Key] = Counter()
     for one in held:
@@ -142,6 +152,17 @@ def _of_local_queues(engine: Engine, counts: Sequence[UnfinishedCount], held: Se
     labels = (*by_queue, *_KIND)
     yield _gauge("local_queue_resource_reservation", "Quota that is reserved.", labels, _amounts(reserved.items()))
     yield _gauge("local_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
+
+
+def _statuses(
+    queues: Mapping[tuple[str, str], LocalQueueSpec], cluster_queues: Sequence[QueueLevels]
+) -> Iterator[tuple[Key, int]]:
+    """Of each LocalQueue: Kueue's third value, Unknown, none ever has."""
+    serving = {queue.name for queue in cluster_queues if not queue.fault}
+    for (namespace, name), spec in queues.items():
+        condition = str(spec.stop_policy == "None" and spec.cluster_queue in serving)
+        for value in ("True", "False", "Unknown"):
+            yield (name, namespace, value), int(value == condition)
 
 
 def _of_cohorts(

@@ -115,6 +115,11 @@ class _Waits:
             "Time from the decision to evict a workload until its pods were gone and its quota free.",
             ("cluster_queue", "reason"),
         )
+        self.ready_to_evicted = _histogram(
+            "pods_ready_to_evicted_time_seconds",
+            "Time from all pods being ready to the decision to evict a workload (with waitForPodsReady).",
+            ("cluster_queue", "reason", "underlying_cause"),
+        )
         self.creation_latency = _histogram(
             "workload_creation_latency_seconds",
             "Time from the creation of an object to its being queued; creation times are whole seconds.",
@@ -259,6 +264,10 @@ class LeaderMetrics(_Waits):
         cause = cause or due_to
         self.evicted[record.cluster_queue, reason, cause, workload.priority_class].inc()
         self.local_queue_evicted[workload.queue, workload.namespace, reason, cause, workload.priority_class].inc()
+        if record.ready_at is not None:
+            exemplar = None if self._exemplar_of is None else self._exemplar_of(line.uid)
+            seconds = max(line.at - record.ready_at, 0.0)
+            self.ready_to_evicted[record.cluster_queue, reason, cause].observe(seconds, exemplar)
         self._evictions.setdefault(line.uid, _Eviction(line.at, record.cluster_queue, reason))
 
     def _count_stop(self, line: Transition) -> None:

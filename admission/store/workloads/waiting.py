@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, func, select
 
@@ -34,7 +34,8 @@ class WaitingRow:
     """Since when the first of them waits, in seconds since the epoch."""
 
 
-class WaitingUser(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WaitingUser:
     """The pending workloads of one user."""
 
     user: str
