@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("database_kind", ["postgresql"], indirect=T
 async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
     api: Client, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(silent_database, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(silent_database, "PATIENCE_SECONDS", 0.0)
     async with api.watch("resourceflavors") as events:
         with postgresql.frozen():
             asked = (api.get("resourceflavors"), api.post("resourceflavors", flavor("default")))

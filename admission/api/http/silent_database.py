@@ -43,7 +43,7 @@ class SilentDatabase:
                 if request.get(_BEGUN):
                     break
                 silence = await self._store.silence()
-                if silence and not answering.done():
+                if silence and not (answering.done() or request.get(_BEGUN)):
                     raise DatabaseUnavailable(silence)
             return await answering
         finally:
