@@ -101,8 +101,10 @@ async def test_an_issuer_that_is_down_is_told_and_a_token_still_lets_in(
     page = await context.new_page()
     await page.goto(f"{running.url}/ui/")
     await page.get_by_role("button", name="Sign in at").click()
+    alice = page.get_by_role("link", name="Alice")
+    await alice.wait_for()
     accounts.status = 500
-    await page.get_by_role("link", name="Alice").click()
+    await alice.click()
     await expect(page.get_by_role("alert")).to_contain_text("cannot be used for now; sign in with a token")
     accounts.status = 200
     await page.get_by_label("Token of the cluster").fill("grace-token")
