@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from admission.cli.demo.account import Account
 from admission.cli.demo.children import alongside, guarded
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.cli.demo.plan import Plan, PlannedJob
-    from admission.cli.demo.stage import Cluster
+    from admission.cli.demo.stage import Cluster, Sluice
 
 _USERS = 8
 _STUCK = 90.0
@@ -84,6 +85,19 @@ async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: 
                 await asyncio.sleep(0.005)
         serving.child.process.kill()
         await serving.child.process.wait()
+        await _silent(serving)
+
+
+async def _silent(serving: Sluice) -> None:
+    """Wait until nobody listens: a Sluice that is forked (`warm_children`) dies right after the process killed here."""
+    address = urlsplit(serving.server)
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+        except OSError:
+            return
+        writer.close()
+        await asyncio.sleep(0.005)
 
 
 async def _finish(account: Account, observer: Observer) -> None:

@@ -10,6 +10,7 @@ from admission.cli.demo.plan import three_teams
 from tests.chaos.kill_serve import chaos
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.long
 async def test_nothing_is_lost_doubled_or_above_quota_when_sluice_is_killed() -> None:
     seed = random.randrange(2**32)
