@@ -192,7 +192,8 @@ def warm_sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def warm_children(warm_sluice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `running_sandbox`, `running_sluice` and `apply` of the demo fork their processes.
 
-    Not for tests that stop or kill one of those: what is killed is the script in its place, and it some time later.
+    Not for tests that stop one of those: what gets the signal is the script in its place. When that is killed it dies
+    some time later; `kill` of `chaos/kill_serve.py` waits for it.
     """
     monkeypatch.setenv("WARM_SLUICE", str(warm_sluice))
     monkeypatch.setattr(sys, "executable", str(sluice_server.COMMAND))

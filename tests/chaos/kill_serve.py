@@ -83,13 +83,13 @@ async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: 
         async with guarded(serving.child):
             while account.moves < moment:  # noqa: ASYNC110  the sandbox moves it, not this loop
                 await asyncio.sleep(0.005)
-        serving.child.process.kill()
-        await serving.child.process.wait()
-        await _silent(serving)
+        await kill(serving)
 
 
-async def _silent(serving: Sluice) -> None:
-    """Wait until nobody listens: a Sluice that is forked (`warm_children`) dies right after the process killed here."""
+async def kill(serving: Sluice) -> None:
+    """Return when it is dead: one that is forked (`warm_children`) dies right after the process that is killed here."""
+    serving.child.process.kill()
+    await serving.child.process.wait()
     address = urlsplit(serving.server)
     while True:
         try:

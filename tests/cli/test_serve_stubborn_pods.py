@@ -13,6 +13,7 @@ from admission.cli.demo.live_pods import LivePods
 from admission.cli.demo.stage import apply, running_sandbox, running_sluice
 from admission.cluster.client import Client
 from admission.cluster.informer import Informer
+from tests.chaos.kill_serve import kill
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -111,6 +112,7 @@ async def watch(client: Client, live: LivePods) -> None:
             live.pod(change.key, None if change.type == "DELETED" else change.object, 0.0)
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.long
 @pytest.mark.parametrize("down", [False, True], ids=["served", "while it is down"])
 async def test_pods_that_never_end_keep_their_quota_until_they_are_gone(tmp_path: Path, down: bool) -> None:
@@ -131,8 +133,7 @@ async def test_pods_that_never_end_keep_their_quota_until_they_are_gone(tmp_path
         teams = {name: Team(client, name) for name in ACTS}
         await asyncio.gather(*(team.begin() for team in teams.values()))
         if down:
-            serving.child.process.kill()
-            await serving.child.process.wait()
+            await kill(serving)
         await asyncio.gather(*(ACTS[name](teams[name]) for name in (WHILE_DOWN if down else ACTS)))
         if down:
             serving = await stack.enter_async_context(running_sluice(tmp_path, cluster))
