@@ -137,8 +137,7 @@ def create_app(
     _add_probes(app, Probes(checks, authentication))
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
-    _add_reports(app, Reports(store), ClusterViews(store, cluster))
-    app.router.add_get(f"{PREFIX}/reports/attention", AttentionReport(store, leader, now=now).get)
+    _add_reports(app, Reports(store), ClusterViews(store, cluster), AttentionReport(store, leader, now=now))
     app.on_response_prepare.append(partial(_tell_standstill, leader))
     audits = Audits(store, deciding, leader)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
@@ -188,11 +187,12 @@ def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: 
     app.router.add_post(FINISH, sign_in.finish)
 
 
-def _add_reports(app: web.Application, reports: Reports, views: ClusterViews) -> None:
+def _add_reports(app: web.Application, reports: Reports, views: ClusterViews, attention: AttentionReport) -> None:
     app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
     app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
+    app.router.add_get(f"{PREFIX}/reports/attention", attention.get)
     app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
     app.router.add_get(PODS_ROUTE, views.pods)
     app.router.add_get(POD_LOG_ROUTE, views.pod_log)

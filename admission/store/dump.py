@@ -18,7 +18,8 @@ import orjson
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 
-from admission.store.database.tables import SCHEMA_VERSION, Instant, head, metadata
+from admission.store.database.instant import Instant
+from admission.store.database.tables import SCHEMA_VERSION, head, metadata
 from admission.store.errors import DatabaseNotEmpty, UnusableDump
 from admission.store.ledger.usage import MICROSECONDS
 

@@ -14,8 +14,8 @@ from sqlalchemy import case, delete, func, literal, select, update
 
 from admission.model.queues import ClusterQueue, Cohort
 from admission.store.database.dialects import insert
+from admission.store.database.instant import Instant
 from admission.store.database.tables import (
-    Instant,
     notification_outbox,
     notification_progress,
     queue_object_versions,

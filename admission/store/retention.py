@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import case, delete, func, literal, select, update
 
+from admission.store.database.instant import Instant
 from admission.store.database.tables import (
-    Instant,
     admissions,
     audit_records,
     head,

@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 
 from admission.cli.arguments.groups import Group
 from admission.cli.configuration.documentation import example as example_file
-from admission.cli.configuration.settings import Settings, load_settings, origin, read_settings, settings_options
+from admission.cli.configuration.settings import Settings, load_settings, origin, read_settings
+from admission.cli.configuration.settings_options import settings_options
 from admission.cli.output.printing import output_option, serialized
 from admission.cli.output.tables import aligned
 from admission.store.database.connection import Location

@@ -11,7 +11,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from admission.cli.configuration.settings import Settings, flag_of, is_flag, variable_of
+from admission.cli.configuration.settings import Settings, flag_of, variable_of
+from admission.cli.configuration.settings_options import is_flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

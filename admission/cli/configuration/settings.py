@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import click
@@ -49,9 +49,7 @@ from admission.store.database.connection import Location
 from webhooks.standing import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from pydantic.fields import FieldInfo
+    from collections.abc import Collection, Iterable
 
     from admission.controller.state.policy import Policy
 
@@ -278,9 +276,6 @@ NESTED = frozenset(
 """Settings that are objects: given in the file, or as JSON in the environment."""
 
 
-_CHOICES = {"admission": get_args(Mode), "log_level": get_args(LogLevel), "log_format": get_args(LogFormat)}
-
-
 def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Settings:
     """The settings in force. `flags` are by field name, those that were not given None; `config` is the file.
 
@@ -351,30 +346,6 @@ def _warn_of_password(flag: str | None) -> None:
             click.echo(f"warning: {text}; give SLUICE_DATABASE_URL or --database-url-file instead", err=True)
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Click options for all settings, and `--config`: the command gets them by field name, None if not given."""
-    for name, field in reversed(Settings.model_fields.items()):
-        if is_flag(name):
-            command = _option(name, field)(command)
-    return click.option(
-        "--config",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-        help=f"YAML file with any of these settings, as in `databaseUrl: ...`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
-    )(command)
-
-
-def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
-    flag = flag_of(name)
-    default = "" if field.default is None else f"; default: {_shown(field.default)}"
-    text = f"{field.description}  [env: {variable_of(name)}{default}]"
-    if field.annotation is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
-    if name in _CHOICES:
-        return click.option(flag, name, type=click.Choice(_CHOICES[name], case_sensitive=False), help=text)
-    return click.option(flag, name, help=text)
-
-
 def _explain(path: str, message: str, flags: Mapping[str, Any], file: SettingsFile) -> str:
     name, dot, inner = path.partition(".")
     if name in flags:
@@ -387,11 +358,6 @@ def _explain(path: str, message: str, flags: Mapping[str, Any], file: SettingsFi
     return f"{where}: {message}"
 
 
-def is_flag(name: str) -> bool:
-    """Whether a setting has a flag: others could read a secret there, and an object is too much for one."""
-    return name != "admin_token" and name not in NESTED
-
-
 def flag_of(name: str) -> str:
     """The flag of a setting."""
     return "--" + name.replace("_", "-")
@@ -400,7 +366,3 @@ def flag_of(name: str) -> str:
 def variable_of(name: str) -> str:
     """The environment variable of a setting."""
     return ENVIRONMENT_PREFIX + name.upper()
-
-
-def _shown(default: object) -> str:
-    return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)

@@ -17,7 +17,8 @@ from aiohttp import web
 
 from admission.api.application import listening
 from admission.api.metrics_endpoint import PATH, Metrics
-from admission.cli.configuration.settings import load_settings, settings_options
+from admission.cli.configuration.settings import load_settings
+from admission.cli.configuration.settings_options import settings_options
 from admission.cli.errors import InvalidSettings
 from admission.cli.serve import interpreter
 from admission.cli.serve.adoption import check

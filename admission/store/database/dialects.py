@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import JSON, Text, any_, bindparam, cast, column, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from admission.store.database.tables import MICROSECONDS, Instant
+from admission.store.database.instant import MICROSECONDS, Instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -7,16 +7,12 @@ exactly these tables; a test compares the two.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Double,
     ForeignKey,
     Index,
@@ -30,60 +26,11 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.types import TypeDecorator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy.engine import Dialect
-    from sqlalchemy.types import TypeEngine
+from admission.store.database.instant import Instant
 
 SCHEMA_VERSION = "0007"
 """The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
-
-
-MICROSECONDS = 1_000_000
-"""In a second."""
-
-
-class Instant(TypeDecorator[float]):
-    """Seconds since the epoch, exact to the microsecond.
-
-    PostgreSQL has a type for it (`timestamptz`); in SQLite it is an integer of microseconds, which subtracts exactly.
-    """
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        stored: TypeEngine[Any] = BigInteger() if dialect.name == "sqlite" else DateTime(timezone=True)
-        return dialect.type_descriptor(stored)
-
-    # Called for each of thousands of values, so there is one function for each database instead of one for both.
-
-    def bind_processor(self, dialect: Dialect) -> Callable[[float | None], Any]:
-        return _to_microseconds if dialect.name == "sqlite" else _to_datetime
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], float | None]:
-        del coltype
-        return _from_microseconds if dialect.name == "sqlite" else _from_datetime
-
-
-def _to_microseconds(value: float | None) -> int | None:
-    return None if value is None else round(value * MICROSECONDS)
-
-
-def _to_datetime(value: float | None) -> datetime | None:
-    return None if value is None else datetime.fromtimestamp(value, UTC)
-
-
-def _from_microseconds(value: int | None) -> float | None:
-    return None if value is None else value / MICROSECONDS
-
-
-def _from_datetime(value: datetime | None) -> float | None:
-    return None if value is None else value.timestamp()
-
 
 # SQLite numbers rows by itself only if their key is an INTEGER.
 _Id = BigInteger().with_variant(Integer, "sqlite")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, case, func, select, update
 
 from admission.store.database.dialects import insert_all
-from admission.store.database.tables import Instant, admissions
+from admission.store.database.instant import Instant
+from admission.store.database.tables import admissions
 from admission.store.ledger.rollup import reopen
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, case, delete, func, insert, literal, select, update
 
-from admission.store.database.tables import Instant, admissions, head, usage_days, usage_rollups
+from admission.store.database.instant import Instant
+from admission.store.database.tables import admissions, head, usage_days, usage_rollups
 from admission.store.errors import StaleEpoch
 from admission.store.ledger import usage_rows
 from admission.store.ledger.usage import MICROSECONDS, usage

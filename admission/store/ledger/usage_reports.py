@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy import func, literal, select
 
-from admission.store.database.tables import Instant, head, usage_days, usage_rollups
+from admission.store.database.instant import Instant
+from admission.store.database.tables import head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows, violations
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
 from admission.store.ledger.usage import MICROSECONDS, usage, windows

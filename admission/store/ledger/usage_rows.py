@@ -9,7 +9,8 @@ from sqlalchemy import ColumnElement, func, literal, or_, select
 
 from admission.model.quantity import amount
 from admission.model.queues import ClusterQueue
-from admission.store.database.tables import Instant, admissions, queue_object_versions, workloads
+from admission.store.database.instant import Instant
+from admission.store.database.tables import admissions, queue_object_versions, workloads
 from admission.store.ledger.usage import MICROSECONDS, Holding, Pot
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, literal, select
 
-from admission.store.database.tables import Instant, head, usage_days, usage_rollups
+from admission.store.database.instant import Instant
+from admission.store.database.tables import head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
 from admission.store.ledger.usage import MICROSECONDS, usage, windows

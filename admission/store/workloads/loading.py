@@ -15,7 +15,8 @@ from admission.model.pod_set_documents import pod_set
 from admission.model.text import clean
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import among
-from admission.store.database.tables import Instant, admissions, pod_sets, transitions, workloads
+from admission.store.database.instant import Instant
+from admission.store.database.tables import admissions, pod_sets, transitions, workloads
 from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
 
 if TYPE_CHECKING:

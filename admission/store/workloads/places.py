@@ -13,7 +13,8 @@ from sqlalchemy import and_, func, literal, or_, select
 
 from admission.model.errors import InvalidObject
 from admission.model.queues import LocalQueue
-from admission.store.database.tables import Instant, queue_objects, workload_orders, workloads
+from admission.store.database.instant import Instant
+from admission.store.database.tables import queue_objects, workload_orders, workloads
 from admission.store.records import State
 
 if TYPE_CHECKING:
