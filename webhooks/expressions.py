@@ -13,7 +13,7 @@ from admission.kinds.patches import pointer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from admission.kinds.base import Kind
+    from admission.kinds.base import Kind, Object
 
 
 ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp)"
@@ -21,6 +21,15 @@ ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTi
 
 _DOMAINS: Final = {"sluice.dev/": "^sluice[.]dev/.*[Qq]ue", KUEUE: "^kueue[.]x-k8s[.]io/.*[Qq]ue"}
 """What keys of labels look like by which somebody wants a Job queued, in the syntax of RE2 and of Python."""
+
+
+def condition(name: str, *expressions: str) -> Object:
+    """The match condition that all of these hold; empty ones are left out. What is cheap, or mostly false, comes first.
+
+    One, for an API server evaluates each match condition to its end, whatever the others say, but nothing after what
+    is false in a conjunction. An error counts in either only where nothing is false.
+    """
+    return {"name": name, "expression": " && ".join(f"({text})" for text in expressions if text)}
 
 
 def shows_queue_label(variable: str, kind: Kind) -> str:
@@ -171,22 +180,22 @@ def made_by_users(kinds: Iterable[Kind]) -> str:
     return f"{made} && (request.userInfo.username != {job} || {grouped})"
 
 
-def decisive(*kinds: Kind) -> str:
-    """Whether a request is a creation, or touches anything that the gate looks at."""
+def decisive(*kinds: Kind, created: str = "true") -> str:
+    """Whether an update touches anything that the gate looks at, or a creation is `created`."""
 
     def labels(variable: str) -> str:
         return f"(has({variable}.metadata.labels) ? {variable}.metadata.labels : {{}})"
 
     annotations = [f"{variable}.metadata.annotations" for variable in ("object", "oldObject")]
     differs = [
-        "object.spec != oldObject.spec",
+        "!has(request.subResource) && object.spec != oldObject.spec",  # through the status no spec is written
         f"{labels('object')} != {labels('oldObject')}",
         *(
             " != ".join(_value(each, key, missing="null") for each in annotations)
             for key in dict.fromkeys(key for kind in kinds for key in kind.annotations)
         ),
     ]
-    return f"request.operation == 'CREATE' || {' || '.join(differs)}"
+    return f"request.operation == 'CREATE' ? {created} : ({' || '.join(differs)})"
 
 
 def _value(values: str, key: str, *, missing: str = "''") -> str:

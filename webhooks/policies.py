@@ -18,6 +18,7 @@ from webhooks.expressions import (
     ALIVE,
     by_kind,
     claims_owner,
+    condition,
     decisive,
     is_own,
     is_queued,
@@ -123,11 +124,11 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         kinds,
         namespaces,
         operations=["CREATE", "UPDATE"],
-        conditions={
-            "not-sluice": not_by(scope.own_usernames),
-            "queued": is_queued("object", kinds),
-            "arrives": f"request.operation == 'CREATE' || {joins}",
-        },
+        conditions=[
+            not_by(scope.own_usernames),
+            is_queued("object", kinds),
+            f"request.operation == 'CREATE' || {joins}",
+        ],
         spec=_suspends({}, kinds, owners),
     )
     keeping = _policy(
@@ -136,12 +137,13 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         kinds,
         namespaces,
         operations=["CREATE", "UPDATE"],
-        conditions={
-            "not-sluice": not_by(scope.own_usernames),
-            "queued": f"[object, oldObject].exists(o, o != null && {shows_queue_label('o', kinds[0])})",
-            "alive": ALIVE,
-            "decisive": decisive(*kinds),
-        },
+        conditions=[
+            not_by(scope.own_usernames),
+            f"[object, oldObject].exists(o, o != null && {shows_queue_label('o', kinds[0])})",
+            ALIVE,
+            # The gate has suspended what is created, so that there is mostly nothing to deny.
+            decisive(*kinds, created=" || ".join([f"!{_suspended('object', kinds)}", *_unnamed("object", kinds)])),
+        ],
         spec={"variables": _variables(kinds), "validations": _validations(kinds)},
     )
     return [*mutating, *keeping]
@@ -155,15 +157,15 @@ def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] 
         kinds,
         scope.managed_namespaces(),
         operations=["CREATE"],
-        conditions=unlabelled(*kinds),
+        conditions=[unlabelled(*kinds)],
         spec=_suspends({QUEUE_NAME: DEFAULT_QUEUE}, kinds, owners),
     )
 
 
-def unlabelled(*kinds: Kind) -> dict[str, str]:
-    """The match conditions for what has no queue label and is one of Sluice's kinds."""
+def unlabelled(*kinds: Kind) -> str:
+    """Whether an object has no queue label and is one of Sluice's kinds."""
     own = by_kind(kinds, lambda kind: is_own("object", kind))
-    return {"unlabelled": f"{own} && !{shows_queue_label('object', kinds[0])}"}
+    return f"{own} && !{shows_queue_label('object', kinds[0])}"
 
 
 def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
@@ -174,12 +176,12 @@ def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
         kinds,
         scope.managed_namespaces(),
         operations=["CREATE", "UPDATE"],
-        conditions={
-            "not-sluice": not_by(scope.own_usernames),
-            "job-controller": by_kind(kinds, lambda kind: is_own("object", kind)),
-            "alive": ALIVE,
-            "decisive": decisive(*kinds),
-        },
+        conditions=[
+            not_by(scope.own_usernames),
+            by_kind(kinds, lambda kind: is_own("object", kind)),
+            ALIVE,
+            decisive(*kinds, created=f"!{_suspended('object', kinds)}"),
+        ],
         spec={
             "variables": _variables(kinds),
             "validations": [
@@ -192,6 +194,11 @@ def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
 
 def _name(kinds: Sequence[Kind]) -> str:
     return "jobs" if is_job(kinds[0]) else "kinds"
+
+
+def _unnamed(variable: str, kinds: Sequence[Kind]) -> list[str]:
+    """For each queue label whether an object has it, and it is empty."""
+    return [names_no_queue(variable, key) for key in kinds[0].conventions.queue_labels]
 
 
 def _variables(kinds: Sequence[Kind]) -> list[Object]:
@@ -276,7 +283,7 @@ def _policy(
     namespaces: Object,
     *,
     operations: list[str],
-    conditions: Mapping[str, str],
+    conditions: Sequence[str],
     spec: Object,
 ) -> list[Object]:
     """A policy and its binding of the same name."""
@@ -297,7 +304,7 @@ def _policy(
                 "namespaceSelector": namespaces,
                 "resourceRules": rules,
             },
-            "matchConditions": [{"name": key, "expression": text} for key, text in conditions.items() if text],
+            "matchConditions": [condition("queued", *conditions)],
             **spec,
         },
     }

@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
-from webhooks.expressions import ALIVE, decisive, label, made_by_users, not_by, shows_odd_queue_label, shows_queue_label
+from webhooks.expressions import (
+    ALIVE,
+    condition,
+    decisive,
+    label,
+    made_by_users,
+    not_by,
+    shows_odd_queue_label,
+    shows_queue_label,
+)
 from webhooks.policies import unlabelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.rules import QueueRule
@@ -53,9 +62,7 @@ class Registration:
         """The MutatingWebhookConfiguration. It is the one that refuses, too: a second call would cost as much again."""
         # One entry for each kind: a kind whose objects fail to be matched must not stop the others.
         webhooks = [
-            self._webhook(
-                kind, "mutate", ca_bundle, self.scope.namespaces(), {"queued": _has_or_had_a_queue_label(kind)}
-            )
+            self._webhook(kind, "mutate", ca_bundle, self.scope.namespaces(), [_has_or_had_a_queue_label(kind)])
             for kind in self.kinds
         ]
         # After the others: what it gives a queue label to need not be sent to them as well.
@@ -67,7 +74,7 @@ class Registration:
         if self.scope.managed is not None:
             # After the others: what it gives a queue label to need not be sent to them as well.
             webhooks += [
-                self._webhook(kind, "managed", ca_bundle, self.scope.managed_namespaces(), unlabelled(kind))
+                self._webhook(kind, "managed", ca_bundle, self.scope.managed_namespaces(), [unlabelled(kind)])
                 for kind in self.kinds
                 if not kind.is_always_queued
             ]
@@ -79,21 +86,15 @@ class Registration:
         }
 
     def _webhook(
-        self, kind: Kind, verb: str, ca_bundle: bytes, namespaces: Object, conditions: Mapping[str, str]
+        self, kind: Kind, verb: str, ca_bundle: bytes, namespaces: Object, conditions: Sequence[str]
     ) -> Object:
         # A pod that was ungated is not gated again: its changes are not sent, there would be too many of them.
         only_new = kind.ends_by_deletion
         conditions = (
-            {"made-by-users": made_by_users(self.kinds), **conditions}
+            [made_by_users(self.kinds), *conditions]
             if only_new
-            else {
-                # First, for it costs least, and most updates are these.
-                "not-sluice": not_by(self.scope.own_usernames),
-                **conditions,
-                # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
-                "alive": ALIVE,
-                "decisive": decisive(kind),
-            }
+            # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
+            else [not_by(self.scope.own_usernames), *conditions, ALIVE, decisive(kind)]
         )
         return {
             "name": f"{kind.plural}.{kind.group}.{verb}.sluice.dev"
@@ -102,7 +103,7 @@ class Registration:
             "admissionReviewVersions": ["v1"],
             "clientConfig": self._client_config("/managed" if verb == "managed" else "/mutate", ca_bundle),
             "failurePolicy": "Fail",
-            "matchConditions": [{"name": name, "expression": text} for name, text in conditions.items() if text],
+            "matchConditions": [condition("queued", *conditions)],
             "matchPolicy": "Equivalent",
             "namespaceSelector": namespaces,
             "rules": [
@@ -129,8 +130,8 @@ class Registration:
         return {"caBundle": bundle, "service": {**service, "path": path}}
 
 
-def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> dict[str, str]:
-    """The match conditions for what is created without a queue label, and that a rule is for; empty: none is."""
+def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> list[str]:
+    """The conditions for what is created without a queue label, and that a rule is for; empty: none is."""
     matches = " || ".join(
         " && ".join(
             [
@@ -142,7 +143,7 @@ def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> dict[str, str]:
         for rule in rules
         if rule.is_for(kind)
     )
-    return {"created": "request.operation == 'CREATE'", **unlabelled(kind), "ruled": matches} if matches else {}
+    return ["request.operation == 'CREATE'", unlabelled(kind), matches] if matches else []
 
 
 def _quoted(value: object) -> str:

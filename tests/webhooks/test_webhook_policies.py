@@ -8,7 +8,9 @@ from policy_examples import GROUP, JOBS, KUEUE_QUEUE, QUEUE, SLUICE, SUBMITTED_B
 from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
 from admission.sandbox import User
-from webhooks.policies import Scope
+from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
+from webhooks.expressions import not_by
+from webhooks.policies import MUTATING, VALIDATING, Scope, gate, sorts
 from webhooks.registration import Registration
 from webhooks.standing import Standing
 
@@ -151,6 +153,34 @@ async def test_an_empty_queue_name_of_before_does_not_stand_in_the_way(alice, sl
     await alice.create(JOBS, job("j", {QUEUE: ""}, suspend=True))
     await standing(sluice).ensure()
     await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
+
+
+async def test_what_the_gate_did_not_suspend_is_not_created(alice, sluice, gated):
+    await sluice.delete(f"{GROUP}/mutatingadmissionpolicybindings/jobs.gate.sluice.dev")
+    with pytest.raises(Forbidden, match="waits in a queue"):
+        await alice.create(JOBS, job("j", {QUEUE: "q"}))
+
+
+def test_an_api_server_evaluates_little_of_what_is_created_gated_and_started_by_sluice():
+    """Each match condition is evaluated to its end, so there is one, and what costs little comes first in it."""
+    policies = [
+        each for each in gate(sorts(all_kinds())[0], Scope((SLUICE,))) if each["kind"] in (MUTATING, VALIDATING)
+    ]
+    hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
+    texts = []
+    for each in (*(policy["spec"] for policy in policies), *hooks):
+        (condition,) = each["matchConditions"]
+        assert condition["expression"].startswith(f"({not_by([SLUICE])}) && ")
+        texts.append(condition["expression"])
+    keeps = compile_expression(texts[1], MATCH_VARIABLES)
+    for labels, suspend, is_looked_at in (
+        ({QUEUE: "q"}, True, False),
+        ({QUEUE: "q"}, False, True),
+        ({QUEUE: ""}, True, True),
+    ):
+        request = {"operation": "CREATE", "userInfo": {"username": "alice"}}
+        values = {"object": job("j", labels, suspend=suspend), "oldObject": None, "request": request}
+        assert evaluate(keeps, values) is is_looked_at
 
 
 async def test_excluded_namespaces_are_left_alone(alice, gated):
