@@ -73,7 +73,7 @@ CURES: tuple[Cure, ...] = (
         "runtimeClassName that does not exist",
         "",
         (
-            ("admission/store/workloads/commit.py", "        if shapes.rows:", "        if True:"),
+            ("admission/store/database/dialects.py", "    if not rows:\n        return\n", ""),
             ("admission/store/workloads/loading.py", "shapes.get(shape, ())", "shapes[shape]"),
         ),
     ),

@@ -6,10 +6,12 @@ import asyncio
 from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from admission.sandbox.sandbox import Sandbox
+from tests.fuzz.cures import CURES
 from tests.fuzz.documents import QUEUE_LABELS, simple_job
 from tests.fuzz.kind_documents import pods_wanted, whole
 from tests.fuzz.kinds_served import kinds_served
@@ -23,6 +25,13 @@ def test_the_seed_decides_the_games():
     assert [first, second] == list(islice(games(5), 2))
     assert first != second
     assert first != next(games(6))
+
+
+def test_each_cure_can_be_taken_out():
+    root = Path(__file__).parents[2]
+    changes = [(cure.name, file, text) for cure in CURES for file, text, _ in cure.changes]
+    assert changes
+    assert [change for change in changes if (root / change[1]).read_text().count(change[2]) != 1] == []
 
 
 @pytest.fixture
