@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
@@ -41,10 +41,14 @@ async def test_who_borrowed_gives_back_what_its_owner_needs_and_comes_back_whole
 
     async def watch_quota():
         nonlocal most
-        while True:
-            pods = [p for p in cohort.user.list("pods") if p["status"].get("phase") in ("Pending", "Running")]
-            most = max(most, sum(float(p["spec"]["containers"][0]["resources"]["requests"]["cpu"]) for p in pods))
-            await asyncio.sleep(0)
+        used = {}
+        with closing(cohort.user.watch("pods")) as changes:
+            async for batch in changes:
+                for _, kind, pod, _ in batch:
+                    lives = kind != "DELETED" and pod["status"].get("phase") in ("Pending", "Running")
+                    cpu = float(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+                    used[pod["metadata"]["uid"]] = cpu if lives else 0.0
+                    most = max(most, sum(used.values()))
 
     observer = asyncio.create_task(watch_quota())
     before = {}
