@@ -220,13 +220,16 @@ class World:
 
         return looked
 
-    async def eventually(self, look: Callable[[], Any]) -> Any:
-        """What `look` returns, once that is something; the time limit of the test ends a wait in vain."""
+    async def eventually(self, look: Callable[[], Any], *, longest: float = 0.05) -> Any:
+        """What `look` returns, once that is something; the time limit of the test ends a wait in vain.
+
+        `longest`: seconds between two looks, where the first ones came too early; more for a look that is dear.
+        """
         pause = 0.004
         while not (found := await look()):
             # There is no event for what a database holds. To ask it without pause would slow down what is waited for.
             await asyncio.sleep(pause)
-            pause = min(1.5 * pause, 0.05)
+            pause = min(1.5 * pause, longest)
         return found
 
     async def _decides(self) -> bool:

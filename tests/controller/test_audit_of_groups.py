@@ -69,7 +69,7 @@ async def test_each_difference_is_told_and_cured(cluster):
         "team-a",
         lambda pods: sum(each["status"].get("phase") == "Running" for each in pods.values()) == 10,
     )
-    await cluster.eventually(lambda: nothing(cluster))
+    await cluster.eventually(lambda: nothing(cluster), longest=0.4)
     await cluster.end()
     assert await found(cluster) == {}
 
@@ -91,7 +91,7 @@ async def test_each_difference_is_told_and_cured(cluster):
 
     await cluster.start(kinds=KINDS)
     cluster.controller.auditor.grace = 0.0
-    await cluster.eventually(lambda: repaired(cluster))
+    await cluster.eventually(lambda: repaired(cluster), longest=0.4)
     await cluster.record("gone", "finished")
     await cluster.record("left", "finished")
     await pods_until(
@@ -105,14 +105,14 @@ async def test_a_leader_that_has_forgotten_a_group_is_told_of_its_pods(cluster):
     for number in range(2):
         await add(cluster, "waits", number, queue="closed")
     record = await cluster.record("waits", "pending", reason="Misconfigured")  # both pods are known
-    await cluster.eventually(lambda: nothing(cluster))
+    await cluster.eventually(lambda: nothing(cluster), longest=0.4)
     state = cluster.controller._state
     await sql(cluster, "waits", FORGOTTEN[0])
     state.drop(state.registry.get(record.workload.uid))
     state.ended.add(record.workload.uid, "")
     (told,) = await cluster.controller.audit(repair=False)
     assert (told["problem"], told["object"]) == (Problem.NOT_ON_RECORD, "PodGroup team-a/waits")
-    await cluster.eventually(lambda: repaired(cluster))
+    await cluster.eventually(lambda: repaired(cluster), longest=0.4)
     assert (await cluster.record("waits", "pending")).workload.uid == record.workload.uid
 
 

@@ -27,14 +27,14 @@ async def found(world, *problems: Problem) -> list[dict[str, str]]:
         documents = await world.controller.audit(repair=False)
         return documents if {document["problem"] for document in documents} >= {p.value for p in problems} else None
 
-    return await world.eventually(look)
+    return await world.eventually(look, longest=0.4)
 
 
 async def repaired(world) -> None:
     async def look():
         return not await world.controller.audit(repair=True)
 
-    await world.eventually(look)
+    await world.eventually(look, longest=0.4)
 
 
 async def seen_last(world, name: str) -> None:
