@@ -90,10 +90,7 @@ async def storm(
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     """Run it. `server` is the PostgreSQL that may be killed; `timeouts` as in `rules`; `say` is told the progress."""
-    await migrate(database_url)
-    async with Store.open(database_url) as store:
-        for document in (*queue_documents(plan), _URGENT):
-            await store.queues.create(parse_manifest(document), author=Author("chaos"))
+    await _make_queues(database_url, plan)
     strikes = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
     account = Account(plan)
     async with (
@@ -138,6 +135,13 @@ async def storm(
         (not fleet.deaths, f"no Sluice ended by itself {fleet.deaths[:2] or ''}"),
     )
     return Outcome(promises, _figures(hands, struck, elapsed), _logs(fleet))
+
+
+async def _make_queues(database_url: str, plan: Plan) -> None:
+    await migrate(database_url)
+    async with Store.open(database_url) as store:
+        for document in (*queue_documents(plan), _URGENT):
+            await store.queues.create(parse_manifest(document), author=Author("chaos"))
 
 
 async def until(account: Account, reached: Callable[[], bool]) -> None:
