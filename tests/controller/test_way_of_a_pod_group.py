@@ -8,14 +8,25 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from grouped_kinds import pods_until as pods_of_namespace
-from job_examples import TOLERATION, cluster_queue, flavor, local_queue
-from pod_examples import GATE, gated, pod
+from job_examples import TOLERATION, cluster_queue
+from pod_examples import GATE, pod
+from pod_groups import (
+    KINDS,
+    create,
+    event_says,
+    held,
+    holds,
+    member,
+    pods_until,
+    run,
+    running_cluster,
+    runs,
+    says,
+    succeed,
+)
 
-from admission.kinds import all_kinds
 from admission.sandbox.apiserver.errors import ApiError
 
-KINDS = all_kinds(frameworks=("batch/job", "pod"))
 FAIL_TWO = {
     "metadata": {"name": "cut"},
     "webhooks": [
@@ -34,67 +45,8 @@ FAIL_TWO = {
 
 @pytest.fixture
 async def cluster(world, tmp_path):
-    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    async with gated(world.user, KINDS, tmp_path / "certificates"):
-        await world.start(kinds=KINDS)
-        yield world
-
-
-def member(name, total=3, group="g", **options):
-    """A pod of a group, by Kueue's label and annotation."""
-    each = pod(name, **options)
-    each["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = group
-    each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(total)
-    return each
-
-
-async def create(cluster, *manifests):
-    for each in manifests:
-        await cluster.user.create("pods", "team-a", each)
-
-
-async def succeed(cluster, *names):
-    for name in names:
-        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
-
-
-async def pods_until(cluster, until):
-    """All pods by name, as soon as they are as they should be."""
-    return await pods_of_namespace(cluster.user, "team-a", until)
-
-
-def runs(obj):
-    return obj["status"].get("phase") == "Running"
-
-
-def run(*names):
-    def until(found):
-        return set(found) == set(names) and all(map(runs, found.values()))
-
-    return until
-
-
-async def held(cluster, name="g"):
-    """The CPUs that a group holds."""
-    for record in (await cluster.store.workloads.list(namespace="team-a")).workloads:
-        if record.workload.name == name and record.admission is not None:
-            return sum(each.usage["cpu"] for each in record.admission.pod_sets)
-    return 0
-
-
-async def holds(cluster, cpus, name="g"):
-    async def look():
-        return await held(cluster, name) == cpus
-
-    await cluster.eventually(look)
-
-
-async def says(cluster, message):
-    async def look():
-        return (await cluster.record("g", "pending")).message == message
-
-    await cluster.eventually(look)
+    async with running_cluster(world, tmp_path) as running:
+        yield running
 
 
 async def patched(cluster, number):
@@ -269,14 +221,6 @@ async def test_a_pod_that_failed_is_made_again_under_the_same_admission(cluster)
     assert await held(cluster) == 3000
 
 
-def event_says(cluster, name, text):
-    async def look():
-        events = (await cluster.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
-        return any(each["regarding"]["name"] == name and text in each.get("note", "") for each in events)
-
-    return cluster.eventually(look)
-
-
 async def test_pods_that_do_not_start_with_their_group_are_told_why(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
@@ -351,99 +295,6 @@ async def test_pods_beside_a_group_are_another_one_when_it_is_over(cluster):
     await succeed(cluster, "g-0", "g-1")
     await pods_until(cluster, lambda found: all(runs(found[name]) for name in ("beside-0", "beside-1")))
     await holds(cluster, 2000)
-
-
-async def test_a_pod_of_a_running_group_that_grows_is_deleted(cluster):
-    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
-    await pods_until(cluster, run("g-0", "g-1"))
-    for name, cpu in (("g-0", "500m"), ("g-1", "3")):
-        resized = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
-        await cluster.user.patch("pods", "team-a", name, {"spec": {"containers": [resized]}}, subresource="resize")
-    await pods_until(cluster, run("g-0"))
-    await create(cluster, member("again", 2))
-    await pods_until(cluster, run("g-0", "again"))
-    assert await held(cluster) == 2000
-
-
-async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
-    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
-    await pods_until(cluster, run("g-0", "g-1"))
-    await cluster.user.delete("pods", "team-a", "g-1")
-    await create(cluster, member("large", 2, cpu="4"))
-    await event_says(cluster, "large", "PodGroup g was admitted without pods of this form")
-    await cluster.user.patch("pods", "team-a", "large", {"spec": {"schedulingGates": None}})
-    await pods_until(cluster, run("g-0"))
-    assert await held(cluster) == 2000
-
-
-@pytest.mark.parametrize("those", [["g-1"], ["g-0", "g-1"]], ids=["one", "all"])
-async def test_pods_whose_labels_are_taken_while_nobody_watches_keep_their_quota(cluster, those):
-    await create(cluster, *(member(f"g-{number}", 2, cpu="2") for number in range(2)))
-    await pods_until(cluster, run("g-0", "g-1"))
-    await cluster.end()
-    for name in those:
-        await cluster.user.patch("pods", "team-a", name, {"metadata": {"labels": None}})
-    await cluster.start(kinds=KINDS)
-    await pods_until(
-        cluster, lambda found: all("sluice.dev/managed" in found[name]["metadata"].get("labels", {}) for name in those)
-    )
-    await create(cluster, pod("beside"), member("again", 2, cpu="2"))
-    await cluster.record("beside", "pending", reason="WaitingForQuota")
-    await pods_until(cluster, lambda found: "again" not in found)
-    assert await held(cluster) == 4000
-
-
-async def test_a_pod_for_another_queue_joins_no_running_group(cluster):
-    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
-    await pods_until(cluster, run("g-0", "g-1"))
-    await cluster.user.delete("pods", "team-a", "g-1")
-    await create(cluster, member("other", 2, queue="another"))
-    await event_says(cluster, "other", "the pods of a group must all be for the same queue")
-    await create(cluster, member("again", 2))
-    await pods_until(cluster, lambda found: runs(found.get("again", {"status": {}})))
-
-
-async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
-    await cluster.apply(cluster_queue(stopPolicy="Hold"))
-    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
-    await cluster.record("g", "pending", reason="Suspended")
-    await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
-    await cluster.record("g", "pending", reason="Misconfigured")
-    await says(cluster, "metadata.labels: the pods of a group must all be for the same queue")
-
-
-async def test_fast_admission_does_not_wait_for_the_others(cluster):
-    manifests = [member(f"g-{number}") for number in range(3)]
-    for each in manifests:
-        each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-fast-admission"] = "true"
-    await create(cluster, manifests[0])
-    await pods_until(cluster, run("g-0"))
-    assert await held(cluster) == 3000
-    await create(cluster, *manifests[1:])
-    await pods_until(cluster, run("g-0", "g-1", "g-2"))
-    assert await held(cluster) == 3000
-
-
-async def test_nobody_lets_himself_in(cluster):
-    await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
-    await cluster.record("large", "admitted")
-    await create(cluster, *(member(f"g-{number}") for number in range(3)))
-    await cluster.record("g", "pending", reason="WaitingForQuota")
-    gate = {"spec": {"schedulingGates": None}}
-    await cluster.user.patch("pods", "team-a", "g-1", gate)
-    await pods_until(cluster, lambda found: "g-1" not in found)
-    # Into the group that runs, and out of both.
-    other = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "large"}}}
-    await cluster.user.patch("pods", "team-a", "g-0", other)
-    await cluster.user.patch("pods", "team-a", "g-0", gate)
-    alone = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": None, "sluice.dev/managed": None}}}
-    await cluster.user.patch("pods", "team-a", "g-2", {**alone, **gate})
-    await pods_until(cluster, lambda found: not {"g-0", "g-2"} & set(found))
-    assert await held(cluster, "large") == 4000
-    bare = member("bare")
-    del bare["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
-    with pytest.raises(Exception, match="must say how many pods the group has"):
-        await create(cluster, bare)
 
 
 async def test_two_hundred_pods_one_patch_each(cluster):

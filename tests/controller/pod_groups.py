@@ -1,0 +1,86 @@
+"""Groups of pods in a cluster that gates them: making them, waiting for them, and the quota that they hold."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+from grouped_kinds import pods_until as pods_of_namespace
+from job_examples import cluster_queue, flavor, local_queue
+from pod_examples import gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"))
+
+
+@asynccontextmanager
+async def running_cluster(world, folder):
+    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with gated(world.user, KINDS, folder / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def member(name, total=3, group="g", **options):
+    """A pod of a group, by Kueue's label and annotation."""
+    each = pod(name, **options)
+    each["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = group
+    each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(total)
+    return each
+
+
+async def create(cluster, *manifests):
+    for each in manifests:
+        await cluster.user.create("pods", "team-a", each)
+
+
+async def succeed(cluster, *names):
+    for name in names:
+        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+
+
+async def pods_until(cluster, until):
+    """All pods by name, as soon as they are as they should be."""
+    return await pods_of_namespace(cluster.user, "team-a", until)
+
+
+def runs(obj):
+    return obj["status"].get("phase") == "Running"
+
+
+def run(*names):
+    def until(found):
+        return set(found) == set(names) and all(map(runs, found.values()))
+
+    return until
+
+
+async def held(cluster, name="g"):
+    """The CPUs that a group holds."""
+    for record in (await cluster.store.workloads.list(namespace="team-a")).workloads:
+        if record.workload.name == name and record.admission is not None:
+            return sum(each.usage["cpu"] for each in record.admission.pod_sets)
+    return 0
+
+
+async def holds(cluster, cpus, name="g"):
+    async def look():
+        return await held(cluster, name) == cpus
+
+    await cluster.eventually(look)
+
+
+async def says(cluster, message):
+    async def look():
+        return (await cluster.record("g", "pending")).message == message
+
+    await cluster.eventually(look)
+
+
+def event_says(cluster, name, text):
+    async def look():
+        events = (await cluster.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        return any(each["regarding"]["name"] == name and text in each.get("note", "") for each in events)
+
+    return cluster.eventually(look)

@@ -1,0 +1,107 @@
+"""Groups of pods: who joins one that waits or runs, who leaves it, and who takes gate and labels by himself."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue
+from pod_examples import pod
+from pod_groups import KINDS, create, event_says, held, member, pods_until, run, running_cluster, runs, says
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    async with running_cluster(world, tmp_path) as running:
+        yield running
+
+
+async def test_a_pod_of_a_running_group_that_grows_is_deleted(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    for name, cpu in (("g-0", "500m"), ("g-1", "3")):
+        resized = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+        await cluster.user.patch("pods", "team-a", name, {"spec": {"containers": [resized]}}, subresource="resize")
+    await pods_until(cluster, run("g-0"))
+    await create(cluster, member("again", 2))
+    await pods_until(cluster, run("g-0", "again"))
+    assert await held(cluster) == 2000
+
+
+async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.user.delete("pods", "team-a", "g-1")
+    await create(cluster, member("large", 2, cpu="4"))
+    await event_says(cluster, "large", "PodGroup g was admitted without pods of this form")
+    await cluster.user.patch("pods", "team-a", "large", {"spec": {"schedulingGates": None}})
+    await pods_until(cluster, run("g-0"))
+    assert await held(cluster) == 2000
+
+
+@pytest.mark.parametrize("those", [["g-1"], ["g-0", "g-1"]], ids=["one", "all"])
+async def test_pods_whose_labels_are_taken_while_nobody_watches_keep_their_quota(cluster, those):
+    await create(cluster, *(member(f"g-{number}", 2, cpu="2") for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.end()
+    for name in those:
+        await cluster.user.patch("pods", "team-a", name, {"metadata": {"labels": None}})
+    await cluster.start(kinds=KINDS)
+    await pods_until(
+        cluster, lambda found: all("sluice.dev/managed" in found[name]["metadata"].get("labels", {}) for name in those)
+    )
+    await create(cluster, pod("beside"), member("again", 2, cpu="2"))
+    await cluster.record("beside", "pending", reason="WaitingForQuota")
+    await pods_until(cluster, lambda found: "again" not in found)
+    assert await held(cluster) == 4000
+
+
+async def test_a_pod_for_another_queue_joins_no_running_group(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.user.delete("pods", "team-a", "g-1")
+    await create(cluster, member("other", 2, queue="another"))
+    await event_says(cluster, "other", "the pods of a group must all be for the same queue")
+    await create(cluster, member("again", 2))
+    await pods_until(cluster, lambda found: runs(found.get("again", {"status": {}})))
+
+
+async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await cluster.record("g", "pending", reason="Suspended")
+    await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
+    await cluster.record("g", "pending", reason="Misconfigured")
+    await says(cluster, "metadata.labels: the pods of a group must all be for the same queue")
+
+
+async def test_fast_admission_does_not_wait_for_the_others(cluster):
+    manifests = [member(f"g-{number}") for number in range(3)]
+    for each in manifests:
+        each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-fast-admission"] = "true"
+    await create(cluster, manifests[0])
+    await pods_until(cluster, run("g-0"))
+    assert await held(cluster) == 3000
+    await create(cluster, *manifests[1:])
+    await pods_until(cluster, run("g-0", "g-1", "g-2"))
+    assert await held(cluster) == 3000
+
+
+async def test_nobody_lets_himself_in(cluster):
+    await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
+    await cluster.record("large", "admitted")
+    await create(cluster, *(member(f"g-{number}") for number in range(3)))
+    await cluster.record("g", "pending", reason="WaitingForQuota")
+    gate = {"spec": {"schedulingGates": None}}
+    await cluster.user.patch("pods", "team-a", "g-1", gate)
+    await pods_until(cluster, lambda found: "g-1" not in found)
+    # Into the group that runs, and out of both.
+    other = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "large"}}}
+    await cluster.user.patch("pods", "team-a", "g-0", other)
+    await cluster.user.patch("pods", "team-a", "g-0", gate)
+    alone = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": None, "sluice.dev/managed": None}}}
+    await cluster.user.patch("pods", "team-a", "g-2", {**alone, **gate})
+    await pods_until(cluster, lambda found: not {"g-0", "g-2"} & set(found))
+    assert await held(cluster, "large") == 4000
+    bare = member("bare")
+    del bare["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
+    with pytest.raises(Exception, match="must say how many pods the group has"):
+        await create(cluster, bare)
