@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
-from admission.kinds.declared import DeclaredKind
+from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
 from webhooks.expressions import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 API: Final = "admissionregistration.k8s.io/v1"
 MUTATING: Final = "MutatingAdmissionPolicy"
 VALIDATING: Final = "ValidatingAdmissionPolicy"
+PODS_KEEP: Final = "pods.keep.sluice.dev"
 
 _LABELS: Final = {"app.kubernetes.io/name": "sluice"}
 _WAITS: Final = (
@@ -53,6 +54,9 @@ _RUNNING: Final = "'the queue of a running ' + request.kind.kind + ' stays as it
 _MORE_PODS: Final = "a running Job gets no more pods than it has; suspend it in the same request to ask for more"
 _REPLACEMENT: Final = "podReplacementPolicy of a running Job stays Failed, as its start has set it"
 _OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
+_POD_LABEL: Final = (
+    f"the label {WORKLOAD_UID} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota"
+)
 _LEAVES: Final = "everything in this namespace is queued: name another queue instead of taking the label away"
 
 
@@ -192,6 +196,32 @@ def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
     )
 
 
+def pods_keeping(scope: Scope) -> list[Object]:
+    """What lets nobody take a pod that runs away from the object that holds quota for it, by its label.
+
+    It is looked for by that label alone, so that its quota would be free while it runs on.
+    """
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "scope": "Namespaced"}
+    had, has = (label(variable, WORKLOAD_UID) for variable in ("oldObject", "object"))
+    phase = "(has(oldObject.status) && has(oldObject.status.phase) ? oldObject.status.phase : '')"
+    return _with_binding(
+        VALIDATING,
+        PODS_KEEP,
+        {
+            "namespaceSelector": scope.namespaces(),
+            "objectSelector": {"matchExpressions": [{"key": WORKLOAD_UID, "operator": "Exists"}]},
+            # Labels are writable through the status, too.
+            "resourceRules": [{**rule, "resources": ["pods", "pods/status"]}],
+        },
+        conditions=[
+            f"{had} != '' && {had} != {has}",
+            not_by(scope.own_usernames),
+            f"!({phase} in ['Succeeded', 'Failed'])",
+        ],
+        spec={"validations": [_validation("false", message=_POD_LABEL)]},
+    )
+
+
 def _name(kinds: Sequence[Kind]) -> str:
     return "jobs" if is_job(kinds[0]) else "kinds"
 
@@ -286,24 +316,28 @@ def _policy(
     conditions: Sequence[str],
     spec: Object,
 ) -> list[Object]:
-    """A policy and its binding of the same name."""
-    rules = []
+    """A policy for objects of these kinds, and its binding."""
+    rules: list[Object] = []
     for kind in kinds:
         rule = {"apiGroups": [kind.group], "apiVersions": list(kind.versions), "scope": "Namespaced"}
         rules.append({**rule, "operations": operations, "resources": [kind.plural]})
         if policy_kind == VALIDATING:  # labels and annotations are writable through the status, too
             rules.append({**rule, "operations": ["UPDATE"], "resources": [f"{kind.plural}/status"]})
+    constraints = {"namespaceSelector": namespaces, "resourceRules": rules}
+    return _with_binding(policy_kind, name, constraints, conditions=conditions, spec=spec)
+
+
+def _with_binding(
+    policy_kind: str, name: str, constraints: Object, *, conditions: Sequence[str], spec: Object
+) -> list[Object]:
+    """A policy and its binding of the same name."""
     policy = {
         "apiVersion": API,
         "kind": policy_kind,
         "metadata": {"name": name, "labels": _LABELS},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "matchPolicy": "Equivalent",
-                "namespaceSelector": namespaces,
-                "resourceRules": rules,
-            },
+            "matchConstraints": {"matchPolicy": "Equivalent", **constraints},
             "matchConditions": [condition("queued", *conditions)],
             **spec,
         },

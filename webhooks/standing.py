@@ -13,9 +13,21 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from admission.cluster.desired import Found, bring
 from admission.cluster.errors import NotFound
+from admission.kinds.declared import WORKLOAD_UID
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
-from webhooks.policies import MUTATING, VALIDATING, are_written_for, gate, is_job, managed_gate, managed_keeping, sorts
+from webhooks.policies import (
+    MUTATING,
+    PODS_KEEP,
+    VALIDATING,
+    are_written_for,
+    gate,
+    is_job,
+    managed_gate,
+    managed_keeping,
+    pods_keeping,
+    sorts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -175,6 +187,9 @@ class Standing:
             # Beside webhooks they are for Jobs alone: operators write the fields of their kinds in good faith.
             if managed and _PLURALS[VALIDATING] in offered and (by_policies or is_job(kinds[0])):
                 wanted += managed_keeping(kinds, self.scope)
+        # Beside webhooks, too: so no outage of Sluice is felt by who writes to pods, and nobody is called for it.
+        if _PLURALS[VALIDATING] in offered and any(kind.pods_label == WORKLOAD_UID for kind in self.kinds):
+            wanted += pods_keeping(self.scope)
         return wanted
 
     def _others(self) -> Iterator[Kind]:
@@ -196,6 +211,8 @@ class Standing:
                 for suffix in suffixes:
                     yield policy_kind, f"{name}.{suffix}.sluice.dev"
                     yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
+        yield VALIDATING, PODS_KEEP
+        yield f"{VALIDATING}Binding", PODS_KEEP
 
     async def _remove(self, kind: str, name: str) -> bool:
         path = f"{_collection(kind)}/{name}"

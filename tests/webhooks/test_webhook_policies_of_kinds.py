@@ -69,6 +69,35 @@ async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluic
         assert in_team["metadata"]["labels"] == {QUEUE: "default"}
 
 
+@pytest.mark.parametrize("mode", ["policies", "webhooks"])
+async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice, sluice, mode):
+    configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
+    gate = standing(sluice, mode, kinds=KINDS, webhook=lambda: webhook)
+    assert await gate.ensure()
+    pods = "/api/v1/namespaces/default/pods"
+    labels = {"sluice.dev/workload-uid": "u", "app": "a"}
+    containers = [{"name": "main", "image": "pause"}]
+    path = f"{pods}/p"
+    await alice.create(pods, {"metadata": {"name": "p", "labels": labels}, "spec": {"containers": containers}})
+    for where in (path, f"{path}/status"):
+        for value in (None, "another"):
+            stripped = {"metadata": {"labels": {"sluice.dev/workload-uid": value}}}
+            with pytest.raises(Forbidden, match="of a pod that has not ended is written by Sluice alone"):
+                await alice.patch(where, stripped)
+    with pytest.raises(Forbidden):
+        await alice.patch(path, [{"op": "remove", "path": "/metadata/labels"}], patch_type=PatchType.JSON)
+    assert (await alice.patch(path, {"metadata": {"labels": {"app": "b"}}}))["metadata"]["labels"]["app"] == "b"
+    await alice.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
+    ended = await alice.patch(path, {"metadata": {"labels": None}})
+    assert not ended["metadata"].get("labels")
+    await standing(sluice, "webhooks", webhook=lambda: webhook).clear()
+    assert "pods.keep.sluice.dev" not in {
+        each["metadata"]["name"]
+        for each in (await sluice.get(f"/apis/{configuration['apiVersion']}/validatingadmissionpolicies"))["items"]
+    }
+
+
 async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, everything):
     """A RayJob's labels are copied to its RayCluster."""
     kind, obj = of_a_user("raycluster")
@@ -87,6 +116,6 @@ async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, ev
 async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, everything):
     gate = standing(sluice)
     await gate.ensure()
-    assert len(await gate.clear()) == 8
+    assert len(await gate.clear()) == 10
     kind, obj = of_a_user("jobset")
     assert kind.gate(await alice.create(collection(kind), obj)) != []
