@@ -189,6 +189,7 @@ def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -
         return Outcome(True, "", child_sentences.group_ended(succeeded, spec["total"]))
     if spec["over"] and not alive:
         return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])
-    if spec["unretriable"] and spec["pods"] and not alive:
+    # One that is being deleted has failed because it was told to end.
+    if spec["unretriable"] and spec["pods"] and not alive and not any(pod["deleting"] for pod in spec["pods"]):
         return Outcome(False, "", child_sentences.group_ended(succeeded, spec["total"]))
     return None

@@ -123,7 +123,38 @@ async def test_evicted_it_has_not_succeeded_because_its_pods_end_well_when_they_
     for name in ("g-0", "g-1"):
         with suppress(ApiError):  # it is gone by now
             await cluster.user.delete("pods", "team-a", name, grace=0)
-    assert (await cluster.record("g", "finished")).outcome != "Succeeded"
+    assert (await cluster.record("g", "finished")).outcome == "Evicted"
+
+
+@pytest.mark.parametrize("retriable", ["true", "false"])
+async def test_evicted_it_ends_so_though_its_pods_have_failed_some_time_before_they_are_gone(cluster, retriable):
+    members = [member(f"g-{number}", total=2, cpu="1") for number in range(2)]
+    for each in members:
+        each["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = retriable
+        each["metadata"]["finalizers"] = ["example.com/logs"]
+    await create(cluster, *members)
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster, lambda found: {each["status"]["phase"] for each in found.values()} == {"Failed"})
+    await cluster.record("g", "pending")
+    assert await held(cluster) == 0
+    for name in ("g-0", "g-1"):
+        await cluster.user.patch("pods", "team-a", name, {"metadata": {"finalizers": None}})
+    over = await cluster.record("g", "finished")
+    assert over.outcome == "Evicted"
+    assert over.message.startswith("ClusterQueue cq is stopped (stopPolicy HoldAndDrain)")
+
+
+async def test_what_is_refused_again_and_again_is_tried_less_and_less_often_and_it_says_so(cluster):
+    refused = {"match": {"user": "sluice", "verb": "patch", "name": "g-1"}, "do": "error", "code": 500}
+    cluster.sandbox.faults.install({"rules": [refused]})
+    await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
+    problem = await cluster.record("g", "admitted", reason="PodsUnscheduled")
+    assert cluster.sandbox.faults.shown()["rules"][0]["struck"] == 3
+    assert "a fault on purpose" in problem.message
+    cluster.sandbox.faults.remove()
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.record("g", "admitted", reason="Admitted")
 
 
 async def test_evicted_it_keeps_a_pod_that_has_succeeded_and_was_not_yet_heard_of(cluster):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.kinds.limits import NamespaceContext
     from admission.model.workload import PodSet
-    from admission.store.records import Order, WorkloadRecord
+    from admission.store.records import Eviction, Order, WorkloadRecord
 
 OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
@@ -64,6 +64,9 @@ def object_gone(change: WorkloadChange, event: ObjectGone, environment: Environm
     if is_pod and tracked.record.state is State.PENDING and last is not None and not last.suspended:
         change.finish(outcome=DELETED, message=sentences.POD_WITHOUT_QUOTA)
         return
+    if is_pod and last is not None and (eviction := _was_evicted_for_good(tracked, last)) is not None:
+        change.finish(outcome=EVICTED, message=eviction.message)
+        return
     if not (tracked.holds_quota and had_pods):
         change.finish(outcome=DELETED, message="")
         return
@@ -71,6 +74,13 @@ def object_gone(change: WorkloadChange, event: ObjectGone, environment: Environm
         change.evict(reason=DELETED, message=sentences.DELETED_WITH_PODS)
     tracked.wait = 0
     change.waits_for_pods = True
+
+
+def _was_evicted_for_good(tracked: Tracked, last: Observed) -> Eviction | None:
+    """The eviction after which none of its pods was made again; they may have ended a while before they were gone."""
+    record = tracked.record
+    waits = record.state is State.PENDING and not any(count.left for count in last.counts)
+    return record.eviction if waits else None
 
 
 def last_pod_ended(change: WorkloadChange, _: LastPodEnded, environment: Environment) -> None:

@@ -136,6 +136,8 @@ class Requests:
                     self._submit(tracked, step, _body(step, tracked, tracked.seen, obj))
                 elif (held := promised(tracked, tracked.seen)) and (body := tracked.seen.kind.scale_patch(obj, held)):
                     self._submit(tracked, step, body)
+                else:
+                    tracked.attempts = 0  # what had failed is not wanted any more
 
     def done(self, message: StepDone) -> None:
         """The outcome of a request."""
@@ -146,7 +148,8 @@ class Requests:
         if isinstance(message.result, ClusterError):
             self._failed(tracked, message.step, message.result)
             return
-        tracked.attempts = 0
+        if message.step is not Step.WAIT:  # a look at it says nothing about the request that is tried again after it
+            tracked.attempts = 0
         if self._kinds.is_composed(tracked.record.workload):
             self._group_done(tracked, message.step)
             return
@@ -170,6 +173,8 @@ class Requests:
             self._label_again(message.uid, kind, message.result)
 
     def _group_done(self, tracked: Tracked, step: Step) -> None:
+        if step is Step.START and tracked.record.reason == PODS_UNSCHEDULED:  # some were refused before
+            self._reconciler.handle(tracked, PodProblem(""))
         if step is Step.START and tracked.start_patch is not None:  # else it was for pods that were made anew
             tracked.start_patch = None
             self._record_admitted(tracked)
@@ -291,7 +296,9 @@ class Requests:
         if step is Step.START and is_lasting and isinstance(error, StatusError):
             words = clean(str(error.status.get("message") or error))
             self._reconciler.handle(tracked, PodProblem(sentences.start_refused(words)))
-        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tracked.attempts, LONGEST_PAUSE)
+        # What has only changed meanwhile is not refused: the watch tells of it in a moment.
+        tries = 1 if isinstance(error, Conflict) else tracked.attempts
+        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, LONGEST_PAUSE)
         asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
 
     def _refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
