@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kind_manifests import document
 
 from admission.cli.commands.import_quotas import kai, koordinator, mcad, scheduler_plugins, volcano, yunikorn
 from admission.cli.commands.import_quotas.quota_tree import translate
+from admission.kinds import all_kinds
 from admission.model.reading import parse_documents
 
 VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
@@ -159,8 +161,18 @@ def test_mcads_requests_are_limits_at_the_root_and_where_they_are_hard():
 
 
 def test_of_mcads_trees_a_workload_has_one():
-    objects, _, _ = made(mcad, MCAD + "---" + MCAD.replace("quota_context", "other"))
+    objects, _, _ = made(mcad, MCAD + "---" + MCAD.replace("quota_context", "other"), namespaces=["ns"])
     assert "in one of the 2 trees only" in objects["Cohort other.top"].notes[0]
+    assert "LocalQueue other.gold" in objects
+
+
+def test_mcads_appwrappers_name_their_queue_by_the_label_that_is_called_after_the_tree():
+    objects, _, _ = made(mcad, MCAD, namespaces=["ns"])
+    assert objects["LocalQueue gold"].item.spec.cluster_queue == "quota-context.gold"
+    kinds = all_kinds(frameworks=("workload.codeflare.dev/appwrapper",), queue_labels=["quota_context"])
+    wrapper = document("mcad-appwrapper-v1beta1")
+    wrapper["metadata"]["labels"] = {"quota_context": "gold"}
+    assert kinds.get("workload.codeflare.dev", "AppWrapper").queue_name(wrapper) == "gold"
 
 
 YUNIKORN = """
