@@ -46,6 +46,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("POST", "audits", "MA"),
     ("GET", "reports/usage", "MAV"),
     ("GET", "reports/pending", "MAV"),
+    ("GET", "reports/pending?by=user", "MAV"),
     ("GET", "reports/mine", ALL),
     ("GET", "namespaces/team-a/reports/usage", "MAVN"),
     ("GET", "namespaces/team-b/reports/usage", "MAV"),

@@ -382,6 +382,11 @@ async def test_what_others_write_is_shown_as_text(running: World, admin: Person)
             await page.set_viewport_size({"width": width, "height": 800})
             assert await page.evaluate("document.querySelectorAll('main img, main script, main .free b').length") == 0
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    await page.set_viewport_size({"width": 390, "height": 800})
+    await page.evaluate(OPEN, "")
+    await expect(page.locator(".tree")).to_contain_text("language")
+    fits = "[...document.querySelectorAll('.table-box')].every((box) => box.scrollWidth <= box.clientWidth)"
+    assert await page.evaluate(fits), "the tree of quota is cut off on a phone"
     await page.close()
 
 
