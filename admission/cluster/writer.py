@@ -133,7 +133,13 @@ class Writer:
 
     async def _send(self, patch: Patch | Deletion) -> Object | ClusterError:
         try:
-            result = await (self._delete(patch) if isinstance(patch, Deletion) else self._patch(patch))
+            if isinstance(patch, Deletion):
+                result = await self._delete(patch)
+            else:
+                path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
+                result = await self._client.patch(
+                    path, patch.body, patch_type=patch.patch_type, params=patch.params, permitted=self._permitted
+                )
         except ClusterError as error:
             self.outcomes[type(error).__name__] += 1
             return error
@@ -141,12 +147,6 @@ class Writer:
         if isinstance(patch, Patch):
             self._answered(result)
         return result
-
-    async def _patch(self, patch: Patch) -> Object:
-        path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
-        return await self._client.patch(
-            path, patch.body, patch_type=patch.patch_type, params=patch.params, permitted=self._permitted
-        )
 
     async def _delete(self, deletion: Deletion) -> Object:
         conditions = {"uid": deletion.uid} | ({"resourceVersion": deletion.version} if deletion.version else {})

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
-    from admission.controller.state.tracked import Registry, StoredObject
+    from admission.controller.state.leader_state import Registry
+    from admission.controller.state.tracked import StoredObject
     from admission.engine import Engine
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
@@ -125,9 +126,8 @@ class Controller:
 
     async def health(self) -> str | None:
         """None once it decides; else the sentence that says what it waits for."""
-        if (failure := self.watches.failure()) is not None:
-            return failure
-        return None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
+        compared = None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
+        return self.watches.failure() or compared
 
     @property
     def decides(self) -> bool:
@@ -176,8 +176,7 @@ class Controller:
         self._pod_waiter = PodWaiter(self._client, self.inbox)
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
-        pod_obstacles = PodObstacles(self._client, self.inbox, readiness, groups, clock=self._clock)
-        self._pod_obstacles = pod_obstacles
+        obstacles = self._pod_obstacles = PodObstacles(self._client, self.inbox, readiness, groups, clock=self._clock)
         self._orders_taken.set()
         self._uncompared = self.watches.hand_over(self.inbox)
         try:
@@ -186,7 +185,7 @@ class Controller:
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self._pod_waiter.run(), name="pod waiter")
                 group.create_task(self._committer.workload_events.run(), name="workload events")
-                group.create_task(pod_obstacles.run(), name="pod obstacles")
+                group.create_task(obstacles.run(), name="pod obstacles")
                 await self.watches.context_synced()
                 await self._load()
                 group.create_task(self._follow_orders(), name="orders")
@@ -213,8 +212,6 @@ class Controller:
             self._orders_taken.clear()
             self.inbox.wake()
             await self._orders_taken.wait()
-
-    # --- starting, and starting anew
 
     def _reset(self) -> None:
         self._leader = Leader(
@@ -256,8 +253,7 @@ class Controller:
         loaded = await self._store.load()
         seeds = await policy_seeds(self._store, self.policy, loaded.queue_objects, now=self._clock())
         self._reset()
-        self._revision = loaded.revision
-        self._queue_objects = loaded.queue_objects
+        self._revision, self._queue_objects = loaded.revision, loaded.queue_objects
         for uid, error in loaded.faults.items():
             self.faults.report(f"the row of workload {uid}", error)
         restore(
@@ -269,6 +265,7 @@ class Controller:
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
         for number, uid in enumerate(sources_first(self._uncompared, self._kinds), start=1):
+            self._state.now = self._clock()
             kind, raw = self._uncompared.pop(uid)
             self._leader.children.see(kind, orjson.loads(raw))
             former = before.get(uid) if before is not None else None
@@ -287,8 +284,8 @@ class Controller:
             await asyncio.wait({waiting, arrived}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             arrived.cancel()
-            self._leader.dispatcher.messages(self.inbox.take())
-        self._leader.dispatcher.messages(self.inbox.take())
+            self._take_in()
+        self._take_in()
         self._set_aside()
 
     async def _begin_anew(self) -> None:
@@ -298,8 +295,7 @@ class Controller:
         await asyncio.sleep(min(RETRY * 2**self._failures, LONGEST_RETRY))
         self._failures += 1
         await self._load()
-        if self._undecidable:
-            # Decisions have failed: those are left alone with which they do.
+        if self._undecidable:  # those are left alone with which decisions fail
             suspects = undecidable(self.policy, self.context, self._queue_objects, before, now=self._clock)
             async for tracked, error in suspects:
                 self.faults.note(tracked.uid, "" if tracked.seen is None else tracked.seen.resource_version, error)
@@ -310,13 +306,11 @@ class Controller:
 
     def _set_aside(self) -> bool:
         """Set aside the workloads that failed; False: that is not enough, and the leader has to begin anew."""
-        for uid in self._leader.isolation.settle():
+        for uid in self._leader.isolation.settle() if self._leader.isolation.failures else ():
             self._doubtful = True
             if pause := self.faults.postpone(uid):
                 asyncio.get_running_loop().call_later(pause, self.inbox.put, Due(uid))
         return not self._doubtful
-
-    # --- the loop
 
     async def _loop(self) -> None:
         while True:
@@ -325,7 +319,8 @@ class Controller:
                     await self._begin_anew()
                     self.inbox.wake()
                 await self.inbox.wait()
-                await self.watches.pulse.beating()  # what cannot be asked is not decided on old knowledge
+                if self.watches.pulse.failure is not None:  # what cannot be asked is not decided on old knowledge
+                    await self.watches.pulse.beating()
                 await asyncio.sleep(GATHER)
                 await self._turn()
             except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:
@@ -344,13 +339,14 @@ class Controller:
             await self._begin_anew()
         if not self._orders_taken.is_set():
             await self._take_in_orders()
-        self._leader.dispatcher.messages(self.inbox.take())
+        self._take_in()
         self._leader.reconciler.pass_time()
-        self._leader.requests.release_stopped()
+        if self._state.dirty:
+            self._leader.requests.release_stopped()
         if not self._set_aside():
             return
-        state, batching = self._state, self._committer.batching
-        pause = batching.due_in(time.monotonic(), arrived=state.arrived, wanted=state.is_wanted)
+        arrived, wanted = self._state.arrived, self._state.freed and self._state.is_wanted
+        pause = self._committer.batching.due_in(time.monotonic(), arrived=arrived, wanted=wanted)
         if pause > 0:
             self._timer.set(pause, self.inbox.wake)
         else:
@@ -359,12 +355,11 @@ class Controller:
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
-        self._committer.batching.began(arrived=self._state.arrived)
         self._state.freed, self._state.arrived = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
         seconds = time.perf_counter() - began
-        exemplar = self._committer.traces.decided(decisions, seconds)
+        exemplar = None if self._committer.traces is None else self._committer.traces.decided(decisions, seconds)
         self.metrics.decided(decisions, seconds, self._state.engine.cluster_queue_of, exemplar)
         for flap in decisions.flapping:
             self.flapping += 1
@@ -373,13 +368,6 @@ class Controller:
             self._timer.set(pause, self.inbox.wake)
         if not self._set_aside():
             return
-        await self._commit()
-        self._leader.requests.send_due()
-        self._set_aside()
-        if self._state.dirty or self._state.batch.urgent:
-            self.inbox.wake()
-
-    async def _commit(self) -> None:
         try:
             due_in = await self._committer.commit(
                 self._state.batch, self._leader.isolation, known=self._revision, epoch=self._epoch
@@ -389,12 +377,24 @@ class Controller:
             raise
         if due_in is not None:
             self._timer.set(due_in, self.inbox.wake)
+        self._leader.requests.send_due()
+        self._set_aside()
+        if self._state.dirty or self._state.batch.urgent:
+            self.inbox.wake()
+
+    def _take_in(self) -> None:
+        """What has arrived, at this moment."""
+        self._state.now = self._clock()
+        self._leader.dispatcher.messages(self.inbox.take())
 
     async def _take_in_orders(self) -> None:
         """What others have written since the last look: before the Jobs that were submitted after it."""
         # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
         revision = self._store.revisions.newest_order
-        self._leader.dispatcher.versions(await self._store.queues.changes_since(self._revision))
-        self._leader.dispatcher.news(await self._store.orders.since(self._revision))
+        versions = await self._store.queues.changes_since(self._revision)
+        news = await self._store.orders.since(self._revision)
+        self._state.now = self._clock()
+        self._leader.dispatcher.versions(versions)
+        self._leader.dispatcher.news(news)
         self._revision = max(self._revision, revision)
         self._orders_taken.set()

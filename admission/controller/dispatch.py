@@ -89,7 +89,8 @@ class Dispatcher:
                     self._context_changed(namespace)
                 case KindListed(forbidden):
                     self._requests.look_for_the_unseen(forbidden)
-        self._groups.tell()
+        if self._groups.changed:
+            self._groups.tell()
 
     def _happened(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:
@@ -136,7 +137,7 @@ class Dispatcher:
 
     def _version(self, version: QueueObjectVersion) -> None:
         kind, namespace, name = version.object.key
-        rules = self._context.check_rules(name)
+        rules = self._context.check_rules.get(name, ())
         if version.operation == "delete":
             self._context.forget_queue_object(kind, name)
             self._state.tell(QueueObjectDeleted(kind, namespace, name))
@@ -145,7 +146,7 @@ class Dispatcher:
             self._state.tell(QueueObjectChanged(version.object))
         if kind == WorkloadPriorityClass.kind:
             self._context_changed("")
-        if kind == ClusterQueue.kind and self._context.check_rules(name) != rules:
+        if kind == ClusterQueue.kind and self._context.check_rules.get(name, ()) != rules:
             self._check_rules_changed(name)
 
     def _check_rules_changed(self, cluster_queue: str) -> None:

@@ -50,7 +50,7 @@ class Leader:
         events: EventRecorder,
         faults: Faults,
         reads: set[asyncio.Task[None]],
-        traces: Traces,
+        traces: Traces | None,
         clock: Callable[[], float],
     ) -> None:
         self.inbox = inbox

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from admission.controller.state.context import Context
     from admission.controller.state.isolation import Isolation
-    from admission.controller.state.leader_state import LeaderState
-    from admission.controller.state.tracked import Registry
+    from admission.controller.state.leader_state import LeaderState, Registry
     from admission.engine import PolicyEvent
     from admission.kinds.registry import Kinds
     from admission.store.records import CheckRecord, LoadedState
@@ -63,7 +62,7 @@ def restore(
         with isolation.of_queue_object(obj.key):
             context.see_queue_object(obj)
             state.tell(QueueObjectChanged(obj))
-    state.engine.settle(now=state.now())  # the trees are built now, and not anew around all workloads
+    state.engine.settle(now=state.now)  # the trees are built now, and not anew around all workloads
     for seed in seeds:
         state.tell(seed)
     orders = {order.uid: order for order in loaded.orders}

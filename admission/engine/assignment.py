@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,20 +88,18 @@ class PodSetResult(NamedTuple):
         return min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
 
 
+@dataclass(slots=True, eq=False)
 class Assignment:
     """The assignment of all pod sets of a workload."""
 
-    __slots__ = ("admission", "borrowing", "mode", "pod_sets", "usage")
-
-    def __init__(self) -> None:
-        self.pod_sets: list[PodSetResult] = []
-        self.usage: dict[int, int] = {}
-        """Flavor-resource to amount."""
-        self.borrowing = 0
-        """The highest borrowing level of any of its resources."""
-        self.mode = Mode.NO_FIT
-        self.admission: Admission | None = None
-        """What is given by it, once that was asked for; workloads that share the assignment share that, too."""
+    pod_sets: list[PodSetResult] = field(default_factory=list)
+    usage: dict[int, int] = field(default_factory=dict)
+    """Flavor-resource to amount."""
+    borrowing: int = 0
+    """The highest borrowing level of any of its resources."""
+    mode: Mode = Mode.NO_FIT
+    admission: Admission | None = None
+    """What is given by it, once that was asked for; workloads that share the assignment share that, too."""
 
     def tried(self) -> tuple[dict[str, int], ...]:
         """For `Progress`."""

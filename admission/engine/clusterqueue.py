@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from admission.engine.assignment import KnownFit
-    from admission.engine.equivalence import Shape
+    from admission.engine.pending_item import Shape
     from admission.engine.tree import FlavorResource, Node, Tree
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet, Workload

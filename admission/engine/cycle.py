@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from admission.engine.outlook import Contender
     from admission.engine.pending_item import Item
     from admission.engine.policies.active import ActivePolicies
-    from admission.engine.preemption import MakeSearch
+    from admission.engine.preemption import MakeSearch, Search
     from admission.engine.tree import Node
     from admission.engine.victims import Target
 
@@ -227,12 +227,18 @@ class Cycle:
             if known is not None and known.holds(entry.node):
                 entry.assignment = known.assignment
                 return
-        search = self._preemptor(self._domain, entry.queue, entry.item, self._victims)
+        made: list[Search] = []
+
+        def search() -> Search:  # mostly there is no need of it
+            if not made:
+                made.append(self._preemptor(self._domain, entry.queue, entry.item, self._victims))
+            return made[0]
+
         replaced = entry.replaced() if entry.item.workload.replaces else None
         assigner = Assigner(
             entry.queue,
             entry.item.shape,
-            simulate=search.simulate,
+            simulate=lambda fr, amount: search().simulate(fr, amount),
             fair=self._fair,
             progress=None if only else entry.progress,
             only=only.pod_sets if only else None,
@@ -242,11 +248,11 @@ class Cycle:
 
         def attempt(counts: Sequence[int]) -> tuple[Assignment, list[Target]] | None:
             assignment = assigner.assign(counts)
-            targets = search.targets(assignment) if assignment.mode is Mode.PREEMPT else []
+            targets = search().targets(assignment) if assignment.mode is Mode.PREEMPT else []
             return (assignment, targets) if targets or assignment.mode is Mode.FIT else None
 
         full = assigner.assign(None)
-        targets = search.targets(full) if full.mode is Mode.PREEMPT else []
+        targets = search().targets(full) if full.mode is Mode.PREEMPT else []
         found = None
         if entry.item.shape.partial and not targets and full.mode is not Mode.FIT:
             found = largest_that_fits(entry.item.shape.pod_sets, attempt)

@@ -122,8 +122,9 @@ class Engine:
                 aside=aside,
                 policies=registry.policies,
             ).run()
-            # A further cycle without heads would decide nothing.
-            domain.dirty = result.moved and not (lean and domain.is_empty)
+            # A further cycle without heads, and without usage over quota to bring down, would decide nothing.
+            is_over = lean and not domain.converging and not any(queue.pending.by_uid for queue in domain.queues)
+            domain.dirty = result.moved and not is_over
             domain.version += 1
             registry.unreviewed.update(dict.fromkeys(result.preempting))
             self._review.usage_changed(domain.queues)
@@ -210,7 +211,9 @@ class Engine:
     def wake_at(self) -> float | None:
         """Unix time (s) of the next cycle that is due without an event, as a backoff or delay ends; None: none."""
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
-        return min((at for at in (self._registry.wake_at(), *delays) if at is not None), default=None)
+        registry = self._registry
+        woken = registry.wake_at() if registry.asleep or registry.policies.refused else None
+        return min((at for at in (woken, *delays) if at is not None), default=None)
 
     @property
     def policies(self) -> tuple[AdmissionPolicy, ...]:

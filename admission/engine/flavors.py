@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue, Group, Option, Part, Plan
-    from admission.engine.equivalence import Shape
-    from admission.engine.pending_item import Progress
+    from admission.engine.pending_item import Progress, Shape
     from admission.engine.tree import Node
     from admission.model.queues import FlavorFungibility
     from admission.model.workload import PodSetAssignment

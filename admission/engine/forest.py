@@ -60,11 +60,6 @@ class Domain:
         """Whether it has several ClusterQueues, all of them direct children of the root."""
         return len(self.queues) > 1 and not self.tree.root.cohorts
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is pending in it, and no usage over quota is left for evictions to bring down."""
-        return not self.converging and not any(queue.pending.by_uid for queue in self.queues)
-
     def requeue_inadmissible(self, *, lean: bool) -> None:
         """Make inadmissible workloads active again if quota has become free since the last call.
 

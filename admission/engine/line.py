@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.equivalence import Shape
-    from admission.engine.pending_item import Item, LocalQueueKey
+    from admission.engine.pending_item import Item, LocalQueueKey, Shape
     from admission.engine.registry import Registry
     from admission.engine.sorted_ranking import Rank
 

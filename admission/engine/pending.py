@@ -17,8 +17,7 @@ from admission.engine.sorted_ranking import Ranking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admission.engine.equivalence import Shape
-    from admission.engine.pending_item import Item, LocalQueueKey
+    from admission.engine.pending_item import Item, LocalQueueKey, Shape
     from admission.engine.sorted_ranking import Rank
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.draining import drain
-from admission.engine.equivalence import Shapes
 from admission.engine.events import (
     NamespaceChanged,
     Park,
@@ -20,7 +19,7 @@ from admission.engine.events import (
 )
 from admission.engine.forest import Forest
 from admission.engine.outside_cycles import park_outside
-from admission.engine.pending_item import Item
+from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
 from admission.model.names import STOP_REASON
@@ -61,7 +60,8 @@ class Registry:
         """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
         self.unreviewed: dict[str, None] = {}
         """Uids of waiting workloads whose reason may have changed, in order (see `Review`)."""
-        self._asleep: list[tuple[float, str]] = []
+        self.asleep: list[tuple[float, str]] = []
+        """(end of the requeue backoff, uid), as a heap."""
         self._objects_changed = False
         self._local_queues_changed: set[tuple[str, str]] = set()
         self._namespaces_changed: set[str] = set()
@@ -129,7 +129,7 @@ class Registry:
         if local_queue is None or local_queue.stop_policy != "None":
             self._unreported[item.uid] = item
             return
-        queue = self.forest.queue(local_queue.cluster_queue)
+        queue = self.forest.queues.get(local_queue.cluster_queue) or self.forest.queue(local_queue.cluster_queue)
         if self.runs_elsewhere(workload, queue):
             self._unreported[item.uid] = item
             return
@@ -137,7 +137,7 @@ class Registry:
         item.accepted = self.accepts(queue, workload.namespace)
         if item.not_before > self.now:
             queue.pending.make_one_inadmissible(item, until_woken=True)
-            heappush(self._asleep, (item.not_before, item.uid))
+            heappush(self.asleep, (item.not_before, item.uid))
             self._unreported[item.uid] = item
             return
         queue.pending.add(item)
@@ -310,8 +310,8 @@ class Registry:
 
     def wake(self) -> None:
         """Make workloads active whose requeue backoff is over."""
-        while self._asleep and self._asleep[0][0] <= self.now:
-            not_before, uid = heappop(self._asleep)
+        while self.asleep and self.asleep[0][0] <= self.now:
+            not_before, uid = heappop(self.asleep)
             item = self.items.get(uid)
             if item is not None and item.not_before == not_before and item.cluster_queue:
                 queue = self.forest.queue(item.cluster_queue)
@@ -321,7 +321,7 @@ class Registry:
 
     def wake_at(self) -> float | None:
         """Unix time (s) at which a requeue backoff ends, or a policy may let somebody in; None: none will."""
-        backoff = self._asleep[0][0] if self._asleep else None
+        backoff = self.asleep[0][0] if self.asleep else None
         let_in = self.policies.wake_at() if self.policies.refused else None
         return backoff if let_in is None else let_in if backoff is None else min(backoff, let_in)
 
@@ -333,8 +333,7 @@ class Registry:
             if self.items.get(uid) is not item or not item.cluster_queue:
                 del self.policies.refused[uid]
                 continue
-            refusal = self.policies.refusal(item.workload, item.cluster_queue)
-            if refusal is None:
+            if (refusal := self.policies.refusal(item.workload, item.cluster_queue)) is None:
                 del self.policies.refused[uid]
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)

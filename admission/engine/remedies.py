@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Mode, Possibility
-from admission.engine.equivalence import Shape
 from admission.engine.explain import Lack, explain_waiting
 from admission.engine.flavors import Assigner
 from admission.engine.outside_cycles import why_outside
-from admission.engine.pending_item import Item
+from admission.engine.pending_item import Item, Shape
 from admission.engine.tree import lowest_subtree
 from admission.model.quantity import format_amount
 from admission.model.workload import Toleration

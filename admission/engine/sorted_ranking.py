@@ -53,8 +53,9 @@ class Ranking:
 
     def remove(self, rank: Rank) -> None:
         """Remove the entry of a rank. There must be one."""
-        at, index = self._find(rank)
+        at = bisect_left(self._lasts, rank)  # see `_find`
         chunk = self._chunks[at]
+        index = bisect_left(chunk, rank)
         del chunk[index]
         if not chunk:
             del self._chunks[at], self._lasts[at]

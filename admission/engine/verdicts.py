@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import Assignment, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.equivalence import Shape
-    from admission.engine.pending_item import Item
+    from admission.engine.pending_item import Item, Shape
     from admission.engine.registry import Registry
 
 Verdict = tuple[str, str]

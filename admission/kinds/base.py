@@ -203,6 +203,10 @@ class Kind(Protocol):
         """Whether the object itself says when its last pod has ended; else its pods are looked for by `pods_label`."""
 
     @property
+    def is_composed(self) -> bool:
+        """Whether its objects are put together of others: the API server has none of them."""
+
+    @property
     def ends_by_deletion(self) -> bool:
         """Whether what runs can be stopped only by deleting it, as a pod; it is gone then, and does not queue again."""
 

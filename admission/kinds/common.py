@@ -35,23 +35,29 @@ class CommonKind(ABC):
     """Annotations, beside the common ones, that must be "true" or "false"."""
 
     is_always_queued: ClassVar[bool] = False
+    is_composed: ClassVar[bool] = False
     more_labels: ClassVar[tuple[str, ...]] = ()
+    rendered_by: ClassVar[tuple[str, str] | None] = None
 
     conventions: Conventions
-
-    @property
-    def rendered_by(self) -> tuple[str, str] | None:
-        """None: the object itself has its pod sets."""
-        return None
 
     @property
     @abstractmethod
     def watched_label(self) -> str:
         """The label, with the value "true", of the objects that are watched; empty: all are."""
 
+    @property
     @abstractmethod
+    def manager(self) -> tuple[tuple[str, ...], str]:
+        """The path of the field that names another controller, and its value for the kind's own; or `()`."""
+
     def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Whether another controller than the kind's own makes its pods."""
+        """Whether another controller than the kind's own makes its pods: whether the field for it names one."""
+        path, own = self.manager
+        value: Any = obj
+        for key in path:
+            value = (value or NOTHING).get(key)
+        return bool(path) and (value or own) != own
 
     @abstractmethod
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
@@ -92,6 +98,7 @@ class CommonKind(ABC):
         labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
         deleting = "deletionTimestamp" in metadata
         status = self.status(obj, deleting=deleting)
+        limit = first(labels, self.conventions.time_labels)
         return Observed(
             kind=self,  # type: ignore[arg-type]  # the other half is in the subclass
             uid=metadata["uid"],
@@ -103,7 +110,7 @@ class CommonKind(ABC):
             queue=self.queue_name(obj),
             priority_class=first(labels, self.conventions.priority_labels),
             pod_priority_class=status.pod_priority_class,
-            user=clean(annotations.get(SUBMITTED_BY, ""), longest=_LONGEST_USER),
+            user=clean(user, longest=_LONGEST_USER) if (user := annotations.get(SUBMITTED_BY)) else "",
             on_hold=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
             suspended=status.suspended,
             active=status.active,
@@ -114,7 +121,7 @@ class CommonKind(ABC):
             ending=status.ending,
             finished=status.finished,
             ready=status.ready,
-            max_seconds=self._max_seconds(labels),
+            max_seconds=int(limit) if limit and _is_positive(limit) else None,
             waits_for=status.waits_for,
             is_uneven=status.is_uneven,
         )
@@ -137,12 +144,11 @@ class CommonKind(ABC):
                 told = quote(labels[label])
                 yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
                 break
-        yield from _boolean_faults("metadata.labels", labels, HOLD)
-        yield from _boolean_faults("metadata.annotations", annotations, HOLD, *self.booleans)
-
-    def _max_seconds(self, labels: Mapping[str, str]) -> int | None:
-        text = first(labels, self.conventions.time_labels)
-        return int(text) if text and _is_positive(text) else None
+        flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *self.booleans)))
+        for where, values, keys in flags:
+            for key in keys:
+                if values.get(key, "true") not in {"true", "false"}:
+                    yield f"metadata.{where}[{key}]", f'must be "true" or "false", not "{quote(values[key])}"'
 
 
 def first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
@@ -159,16 +165,6 @@ def quote(text: str) -> str:
     return clean(text, longest=_LONGEST_QUOTE)
 
 
-def same_generation(obj: Object) -> list[Object]:
-    """The operations by which a JSON patch fails on another object, or on another spec of it.
-
-    Pods have no generation before Kubernetes 1.34.
-    """
-    metadata = obj["metadata"]
-    keys = [key for key in ("uid", "generation") if key in metadata]
-    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in keys]
-
-
 def lock(obj: Object) -> Object:
     """The metadata by which a merge patch fails on another version of the object."""
     return {"resourceVersion": obj["metadata"]["resourceVersion"]}
@@ -176,9 +172,3 @@ def lock(obj: Object) -> Object:
 
 def _is_positive(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
-
-
-def _boolean_faults(where: str, values: Mapping[str, str], *keys: str) -> Iterator[tuple[str, str]]:
-    for key in keys:
-        if values.get(key, "true") not in {"true", "false"}:
-            yield f"{where}[{key}]", f'must be "true" or "false", not "{quote(values[key])}"'

@@ -12,9 +12,9 @@ from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, scaling, templates
 from admission.kinds.base import ASKS_FOR, HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
 from admission.kinds.children import Part, children, find_part, find_pod_set
-from admission.kinds.common import CommonKind, same_generation
+from admission.kinds.common import CommonKind
 from admission.kinds.gates import SuspendField
-from admission.kinds.patches import additions, merged, pointer
+from admission.kinds.patches import additions, merged, pointer, same_generation
 from admission.kinds.places import PodSetForm, as_template, flattened
 from admission.kinds.predicates import Condition, first
 from admission.kinds.requests import check_resources

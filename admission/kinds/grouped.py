@@ -86,10 +86,6 @@ class GroupedKind(UnchangedKind):
         """
         return []
 
-    def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Never."""
-        return False
-
     def makes(self, group: str, kind: str) -> bool:
         """Nothing that would be part of it: its pods are workloads."""
         return False

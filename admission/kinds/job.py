@@ -10,9 +10,9 @@ import orjson
 
 from admission.kinds import templates
 from admission.kinds.base import HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
-from admission.kinds.common import NOTHING, CommonKind, first, lock, quote, same_generation
+from admission.kinds.common import NOTHING, CommonKind, first, lock, quote
 from admission.kinds.gates import SuspendField
-from admission.kinds.patches import additions, merged
+from admission.kinds.patches import additions, merged, same_generation
 from admission.kinds.requests import check_resources
 from admission.model.errors import Misconfigured
 from admission.model.text import clean
@@ -57,10 +57,6 @@ class JobKind(CommonKind):
     watched_label: ClassVar[str] = ""
     manager: ClassVar[tuple[tuple[str, ...], str]] = (("spec", "managedBy"), _CONTROLLER)
 
-    def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Whether `spec.managedBy` names another controller."""
-        return (obj["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER
-
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
         """By its conditions, start time and counts of pods."""
         spec, status = obj["spec"], obj.get("status") or NOTHING
@@ -86,9 +82,10 @@ class JobKind(CommonKind):
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
         """One pod set, `main`, of the pods that are still needed. Raises Misconfigured, also for all other `faults`."""
+        essence = _essence(obj)
         if faults := list(self.metadata_faults(obj)):
             raise Misconfigured("; ".join(map(": ".join, faults)))
-        return _pod_sets(_essence(obj), context)
+        return _pod_sets(essence, context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """What is wrong in labels, annotations and resources."""
@@ -128,6 +125,7 @@ class JobKind(CommonKind):
     ) -> tuple[list[Object], Object]:
         """What flavors and checks add to the template, the admitted parallelism, and `suspend: false`."""
         (assignment,) = admission.pod_sets
+        needed = _needed(obj)
         given = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
         asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
         if obj["spec"].get("manualSelector"):  # else the API server has put the label there
@@ -137,7 +135,7 @@ class JobKind(CommonKind):
         if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":
             # That makes new pods beside those that still end: more than was admitted.
             spec[_REPLACEMENT], original[_REPLACEMENT] = "Failed", "TerminatingOrFailed"
-        if assignment.count < _needed(obj):
+        if assignment.count < needed:
             spec["parallelism"] = assignment.count
             original["parallelism"] = obj["spec"].get("parallelism", 1)
             annotations = obj["metadata"].get("annotations")

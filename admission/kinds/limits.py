@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -103,23 +104,26 @@ class LimitRule:
 
 
 class NamespaceContext:
-    """The LimitRanges of a namespace and the RuntimeClasses of the cluster; equal contexts are equal by content."""
+    """The LimitRanges of a namespace and the RuntimeClasses of the cluster; equal contexts are one object."""
 
-    def __init__(
-        self, limit_ranges: Iterable[Mapping[str, Any]] = (), runtime_classes: Iterable[Mapping[str, Any]] = ()
-    ) -> None:
+    _content: bytes
+    _known: ClassVar[WeakValueDictionary[bytes, NamespaceContext]] = WeakValueDictionary()
+
+    def __new__(
+        cls, limit_ranges: Iterable[Mapping[str, Any]] = (), runtime_classes: Iterable[Mapping[str, Any]] = ()
+    ) -> Self:
+        """The context of this content, made if there is none."""
         limits = sorted((item["metadata"]["name"], item["spec"].get("limits", [])) for item in limit_ranges)
         classes = {
             item["metadata"]["name"]: {key: item[key] for key in ("overhead", "scheduling") if item.get(key)}
             for item in runtime_classes
         }
-        self._content = orjson.dumps([limits, classes], option=orjson.OPT_SORT_KEYS)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamespaceContext) and self._content == other._content
-
-    def __hash__(self) -> int:
-        return hash(self._content)
+        content = orjson.dumps([limits, classes], option=orjson.OPT_SORT_KEYS)
+        known = cls._known.get(content)
+        if known is None:
+            known = cls._known[content] = super().__new__(cls)
+            known._content = content
+        return known  # type: ignore[return-value]  # there are no subclasses
 
     @cached_property
     def limit_rules(self) -> tuple[LimitRule, ...]:

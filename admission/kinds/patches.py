@@ -19,11 +19,21 @@ def pointer(*keys: str) -> str:
 def additions(target: Mapping[str, Any], wanted: Mapping[str, Any], path: str) -> Iterator[Object]:
     """The operations that set all members of `wanted` in `target` at `path`; those it does not name stay."""
     for key, value in wanted.items():
-        present, where = target.get(key), path + pointer(key)
+        present, where = target.get(key), f"{path}/{key}" if key.isalnum() else path + pointer(key)
         if isinstance(value, Mapping) and isinstance(present, Mapping):
             yield from additions(present, value, where)
         elif value != present:
             yield {"op": "add", "path": where, "value": value}
+
+
+def same_generation(obj: Object) -> list[Object]:
+    """The operations by which a JSON patch fails on another object, or on another spec of it.
+
+    Pods have no generation before Kubernetes 1.34.
+    """
+    metadata = obj["metadata"]
+    keys = [key for key in ("uid", "generation") if key in metadata]
+    return [{"op": "test", "path": f"/metadata/{key}", "value": metadata[key]} for key in keys]
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:

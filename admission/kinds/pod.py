@@ -14,9 +14,9 @@ import orjson
 
 from admission.kinds import templates
 from admission.kinds.base import HOLD, MANAGED, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
-from admission.kinds.common import NOTHING, same_generation
+from admission.kinds.common import NOTHING
 from admission.kinds.grouping import GATE, group_faults
-from admission.kinds.patches import additions, pointer
+from admission.kinds.patches import additions, pointer, same_generation
 from admission.kinds.requests import check_resources
 from admission.kinds.unchanged import UnchangedKind
 from admission.model.errors import Misconfigured
@@ -51,10 +51,6 @@ class PodKind(UnchangedKind):
     kind: ClassVar[str] = "Pod"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD)
     manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
-
-    def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Never."""
-        return False
 
     def makes(self, group: str, kind: str) -> bool:
         """Nothing."""

@@ -54,6 +54,7 @@ class PodGroupKind(UnchangedKind):
     group: ClassVar[str] = "sluice.dev"
     versions: ClassVar[tuple[str, ...]] = ("v1",)
     is_custom: ClassVar[bool] = False
+    is_composed: ClassVar[bool] = True
     tells_of_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = True
     watched_label: ClassVar[str] = ""
@@ -62,10 +63,6 @@ class PodGroupKind(UnchangedKind):
     kind: ClassVar[str] = "PodGroup"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY,)
     manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
-
-    def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Never."""
-        return False
 
     def makes(self, group: str, kind: str) -> bool:
         """Nothing."""

@@ -73,6 +73,7 @@ class Kinds:
         """By API group and kind."""
         everything = (*self._kinds.items(), *self._composed.items(), *self.sizes.items())
         self._versions = {key: kind.versions[0] for key, kind in everything}
+        self._roots = {key: api_root(key[0], version) for key, version in self._versions.items()}
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds.values())
@@ -96,6 +97,7 @@ class Kinds:
     def serve(self, kind: Kind, version: str) -> None:
         """The API server serves the kind in this version."""
         self._versions[kind.group, kind.kind] = version
+        self._roots[kind.group, kind.kind] = api_root(kind.group, version)
 
     def api_version(self, kind: Kind) -> str:
         """`GROUP/VERSION` in which the kind is read and written: the version served, else the one preferred.
@@ -107,5 +109,5 @@ class Kinds:
 
     def path(self, kind: Kind, namespace: str = "", name: str = "") -> str:
         """The API path of all objects of the kind, or of one."""
-        base = api_root(kind.group, self._versions[kind.group, kind.kind])
+        base = self._roots[kind.group, kind.kind]
         return f"{base}/namespaces/{namespace}/{kind.plural}/{name}" if name else f"{base}/{kind.plural}"

@@ -62,7 +62,7 @@ def pod_set(
     if spec.get("runtimeClassName"):
         scheduling = context.runtime_classes[spec["runtimeClassName"]].get("scheduling") or {}
     selector = dict(spec.get("nodeSelector") or {})
-    _merge(selector, scheduling.get("nodeSelector") or {}, _under(path, "spec.nodeSelector"), "the RuntimeClass")
+    _merge(selector, scheduling.get("nodeSelector") or {}, path, "spec.nodeSelector", "the RuntimeClass")
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     return PodSet(
         name=name,
@@ -90,7 +90,7 @@ class Addition(NamedTuple):
 
 def of_flavor(flavor: ResourceFlavor) -> Addition:
     """What sends pods to the nodes of a flavor."""
-    return Addition(f'ResourceFlavor "{flavor.name}"', flavor.spec.node_labels, flavor.spec.tolerations)
+    return Addition(f'ResourceFlavor "{flavor.metadata.name}"', flavor.spec.node_labels, flavor.spec.tolerations)
 
 
 def of_check(update: PodSetUpdate) -> Addition:
@@ -111,7 +111,7 @@ def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: 
         wanted = dict(had)
         for addition in additions:
             if extra := getattr(addition, source):
-                _merge(wanted, extra, _under(path, f"{part}.{field}"), addition.who)
+                _merge(wanted, extra, path, f"{part}.{field}", addition.who)
         if wanted != had:
             patch.setdefault(part, {})[field] = {key: value for key, value in wanted.items() if key not in had}
             original[field] = (template.get(part) or {}).get(field)
@@ -152,10 +152,11 @@ def _under(path: str, field: str) -> str:
     return f"{path}.{field}" if path else field
 
 
-def _merge(selector: dict[str, str], added: Mapping[str, str], path: str, who: str) -> None:
+def _merge(selector: dict[str, str], added: Mapping[str, str], path: str, field: str, who: str) -> None:
     for key, value in added.items():
         if selector.setdefault(key, value) != value:
-            raise Misconfigured(f"{path}[{key}]: is {selector[key]}, but {who} needs {value}; remove one of them")
+            where = f"{_under(path, field)}[{key}]"
+            raise Misconfigured(f"{where}: is {selector[key]}, but {who} needs {value}; remove one of them")
 
 
 def _toleration(item: Mapping[str, Any]) -> Toleration:

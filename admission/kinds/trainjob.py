@@ -12,14 +12,13 @@ Source: Trainer v2.0.1 to v2.3.0, `pkg/runtime/framework/plugins/jobset/jobset.g
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
 from admission.kinds.base import RENDERED
-from admission.kinds.common import same_generation
 from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
-from admission.kinds.patches import merged, pointer
+from admission.kinds.patches import merged, pointer, same_generation
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -76,10 +75,7 @@ DOCUMENT: Final[dict[str, Any]] = {
 class TrainJobKind(DeclaredKind):
     """The adapter. An object without `RENDERED` is one whose JobSet is not there yet, or not known."""
 
-    @property
-    def rendered_by(self) -> tuple[str, str]:
-        """The JobSet of the same name."""
-        return "jobset.x-k8s.io", "JobSet"
+    rendered_by: ClassVar[tuple[str, str] | None] = ("jobset.x-k8s.io", "JobSet")
 
     def observe(self, obj: Object) -> Observed:
         """The object's state; another JobSet is another generation, too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def is_dns_label(text: str) -> bool:
     return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=4096)
 def is_dns_subdomain(text: str) -> bool:
     """Whether an object may be called so."""
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None

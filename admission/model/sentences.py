@@ -330,7 +330,8 @@ def admitted(workload: Workload, admission: Admission) -> str:
     flavors = sorted({flavor for assigned in admission.pod_sets for flavor in assigned.flavors.values()})
     given = sum(assigned.count for assigned in admission.pod_sets)
     wanted = sum(pod_set.count for pod_set in workload.pod_sets)
-    text = f"Admitted by ClusterQueue {admission.cluster_queue} on {listed(flavors, limit=_NAMED) or 'no flavor'}."
+    named = listed(flavors, limit=_NAMED) if len(flavors) > 1 else "".join(flavors) or "no flavor"
+    text = f"Admitted by ClusterQueue {admission.cluster_queue} on {named}."
     if given < wanted:
         text += f" It was given {given} of {wanted} pods, because there was no quota for more."
     return text

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from admission.model.errors import StoreError
+from admission.store.errors import Unwritable
 from admission.store.workloads.commit import apply, begin
 from admission.store.workloads.separation import write_apart
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from admission.store.database.connection import Database
-    from admission.store.errors import Unwritable
     from admission.store.records import Changes
 
 
@@ -34,24 +34,36 @@ class Writer:
     A task of its own does it while there is something to do, so that a caller who is cancelled takes no one down.
     """
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float], told: Callable[[int], None]) -> None:
+        """`told` is called with each revision that is committed."""
         self.commits = 0
         """Submissions that were committed, since this object was made."""
         self._database = database
         self._clock = clock
+        self._told = told
         self._waiting: list[_Submission] = []
         self._task: asyncio.Task[None] | None = None
 
     async def commit(self, changes: Changes, *, epoch: int) -> int:
-        """Wait until `changes` are committed and return their revision.
+        """Write all of `changes` or nothing, together with what others commit at the same time; the new revision.
 
-        If the caller is cancelled meanwhile, they may be committed or not.
+        Raises StaleEpoch, Unwritable (what is to be written of some workloads; the others are written if it says so),
+        ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is not known whether the changes
+        were written: load again) and DatabaseUnusable (read-only, disk full: try again later). If the caller is
+        cancelled meanwhile, they may be written or not.
         """
         submission = _Submission(changes, epoch, asyncio.get_running_loop().create_future())
         self._waiting.append(submission)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="store writer")
-        return await submission.revision
+        try:
+            revision = await submission.revision
+        except Unwritable as error:
+            if error.revision is not None:
+                self._told(error.revision)
+            raise
+        self._told(revision)
+        return revision
 
     async def close(self) -> None:
         """Wait until all submissions are committed or have failed."""

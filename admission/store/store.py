@@ -17,7 +17,7 @@ from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, keep_private
 from admission.store.database.disk import check_room
 from admission.store.database.tables import head
-from admission.store.errors import DatabaseRefusesWrites, Unwritable
+from admission.store.errors import DatabaseRefusesWrites
 from admission.store.group_commit import Writer
 from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeadersClock
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from admission.store.dump import Progress, Write
     from admission.store.leadership.identity import Identity
     from admission.store.ledger.usage_series import UsageSeries
-    from admission.store.records import Changes, PoolUse, WorkloadRecord
+    from admission.store.records import PoolUse, WorkloadRecord
     from admission.store.retention import Retention
 
 
@@ -77,7 +77,11 @@ class Store:
             database, clock=self.now, told=lambda revision: self.revisions.tell(revision, decision=True)
         )
         """What is to be sent to those who have subscribed to it."""
-        self._writer = Writer(database, clock=self.now)
+        self._writer = Writer(
+            database, clock=self.now, told=lambda revision: self.revisions.tell(revision, decision=True)
+        )
+        self.commit = self._writer.commit
+        """For the leader: write what it has decided (see `Writer.commit`)."""
         self._leadership = Leadership(database)
         self._probe: asyncio.Task[str | None] | None = None
         """The last look at the database for `health`, which may be under way."""
@@ -172,22 +176,6 @@ class Store:
         async with self._database.read() as connection:
             async for piece in past_admissions(connection, since=since):
                 yield piece
-
-    async def commit(self, changes: Changes, *, epoch: int) -> int:
-        """Write all of `changes` or nothing, together with what others commit at the same time; the new revision.
-
-        Raises StaleEpoch, Unwritable (what is to be written of some workloads; the others are written if it says so),
-        ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is not known whether the changes
-        were written: load again) and DatabaseUnusable (read-only, disk full: try again later).
-        """
-        try:
-            revision = await self._writer.commit(changes, epoch=epoch)
-        except Unwritable as error:
-            if error.revision is not None:
-                self.revisions.tell(error.revision, decision=True)
-            raise
-        self.revisions.tell(revision, decision=True)
-        return revision
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float, where: Mapping[str, Collection[str]]

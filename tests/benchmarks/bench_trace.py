@@ -45,6 +45,8 @@ _JOBS: Final = 10
 
 _LEFT_OUT: Final = ("sandbox/", "serving/")
 _RESUMED: Final = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
+_AT_THE_START: Final = 0
+"""The argument of the instruction RESUME where a function begins; it is another one after a `yield` or an `await`."""
 _TEMPLATE: Final = {
     "spec": {
         "restartPolicy": "Never",
@@ -81,8 +83,6 @@ class Trace:
         self.ended = asyncio.Event()
         self._began = False
         self._folder = f"{REPOSITORY / 'admission'}/"
-        self._resumed: set[FrameType] = set()
-        """Frames of coroutines and generators that were called already: to go on with them is no call."""
 
     def __enter__(self) -> Self:
         # A transaction on SQLite runs on a thread of its own, which has its own profiler.
@@ -115,10 +115,9 @@ class Trace:
             self.decoded += self._began and argument is orjson.loads and file.startswith("controller/")
         if event != "call" or code.co_name.startswith("<") or file.startswith(_LEFT_OUT):
             return
-        if code.co_flags & _RESUMED:
-            if frame in self._resumed:
-                return
-            self._resumed.add(frame)
+        # To go on with a coroutine or generator is no call, also where it was called before the trace began.
+        if code.co_flags & _RESUMED and code.co_code[frame.f_lasti + 1] != _AT_THE_START:
+            return
         call = file, code.co_name
         self._began = (self._began or call == _FIRST) and not self.ended.is_set()
         if self._began:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue
 
-from admission.controller.decisions.commit_batching import INTERVAL, SHORTEST_INTERVAL, CommitBatching
+from admission.controller.decisions.committer import INTERVAL, SHORTEST_INTERVAL, CommitBatching
 
 
 def commits(arrivals: list[float], *, each: float) -> list[float]:
@@ -18,11 +18,10 @@ def commits(arrivals: list[float], *, each: float) -> list[float]:
             coming = [at for at in arrivals if at > now]
             now = min([*coming[:1], *([now + pause] if arrived else [])])
             continue
-        batching.began(arrived=arrived)
         taken += arrived
         begun.append(now)
         now += each
-        batching.committed(now)
+        batching.committed_at = now
     return begun
 
 
@@ -44,7 +43,7 @@ def test_after_a_burst_a_job_that_comes_alone_is_committed_at_once():
 
 def test_free_quota_that_somebody_waits_for_is_not_kept_waiting():
     batching = CommitBatching()
-    batching.committed(100.0)
+    batching.committed_at = 100.0
     assert batching.due_in(100.0, arrived=0, wanted=True) == pytest.approx(SHORTEST_INTERVAL)
     assert batching.due_in(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
 

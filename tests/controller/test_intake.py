@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.controller.state.context import Context
-from admission.controller.state.workload_reader import read
+from admission.controller.state.context import Context, read
 from admission.kinds import all_kinds
 from admission.model.workload import PodSet
 

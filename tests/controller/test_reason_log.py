@@ -6,8 +6,8 @@ import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
 from admission.api.resources.history import waiting_times
-from admission.controller.state.commit_batch import Batch
 from admission.controller.state.context import Context
+from admission.controller.state.leader_state import Batch
 from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import MOST_REASON_CHANGES, WorkloadChange
 from admission.controller.workloads.environment import Environment

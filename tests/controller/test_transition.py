@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from job_examples import job
 
 from admission.controller.state.context import Context
-from admission.controller.workloads.admitted import prepare_start
+from admission.controller.state.tracked import StartPatch
 from admission.controller.workloads.environment import Environment
-from admission.controller.workloads.transition import arrival, transition
+from admission.controller.workloads.observed import arrival
+from admission.controller.workloads.transition import transition
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     ObjectGone,
@@ -26,7 +28,7 @@ from admission.store.records import Closed, Opened, State
 from tests.benchmarks.bench_trace import traces
 
 if TYPE_CHECKING:
-    from admission.controller.state.tracked import StartPatch, Tracked
+    from admission.controller.state.tracked import Tracked
 
 ADMISSION = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
 
@@ -58,7 +60,7 @@ def admitted(environment: Environment) -> Tracked:
 
 def _start(environment: Environment) -> StartPatch:
     event = seen(environment)
-    return prepare_start(event.seen, event.object, ADMISSION, environment)
+    return StartPatch.of(event.seen, event.object, ADMISSION, environment.context.flavors)
 
 
 def test_a_job_that_arrives_is_told_and_written_and_asks_for_no_request(environment):
@@ -104,6 +106,9 @@ def test_an_edit_before_the_start_is_on_record_before_the_request(environment):
 
 async def test_on_its_way_a_job_is_decoded_once_and_its_start_computed_once():
     (trace,) = await traces(jobs=1)
+    files = [file for file, _ in trace.calls]
+    assert len(files) <= 240, "calls from the inbox to the PATCH: there were 205"
+    assert sum(one != other for one, other in pairwise(files)) <= 125, "changes of file on that way: there were 108"
     assert trace.decoded == 1
     assert trace.count(lambda name: name == "start_patch") == 1
     assert trace.count(lambda name: name in ("verdict_of", "explain_waiting")) == 0, "it is admitted, not explained"

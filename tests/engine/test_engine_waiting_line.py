@@ -8,9 +8,8 @@ import pytest
 
 from admission.engine import Engine, NamespaceChanged, Policy, WorkloadPending
 from admission.engine.accounting import Accounting
-from admission.engine.equivalence import Shapes
 from admission.engine.pending import Pending
-from admission.engine.pending_item import Item
+from admission.engine.pending_item import Item, Shapes
 from admission.model.workload import PodSet
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 

@@ -1,13 +1,11 @@
-"""Writes what a step has changed, in one transaction, and tells those who count and log what is committed."""
+"""Writes what a step has changed, in one transaction, when it is due, and tells those who count and log of it."""
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from admission.controller.decisions.commit_batching import CommitBatching
 from admission.controller.decisions.scheduler import REASONS_INTERVAL
 from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.traces import Traces
@@ -20,14 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from admission.cluster.events import EventRecorder
-    from admission.controller.state.commit_batch import Batch
     from admission.controller.state.faults import Faults
     from admission.controller.state.isolation import Isolation
+    from admission.controller.state.leader_state import Batch
     from admission.serving.tracing import Tracing
     from admission.store.records import Changes, WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
+
+BATCH_SIZE: Final = 25
+"""Arrivals after which a commit is due at once."""
+
+INTERVAL: Final = 0.2
+"""Seconds between two commits, at most, while Jobs wait that have arrived."""
+
+BUSY_INTERVAL: Final = 1.0
+"""The same in a busy time, when the machine is slow and a batch is certain to fill up."""
+
+BUSY_BATCH: Final = 5
+"""A time is busy if a commit takes so many arrivals along: `BATCH_SIZE` arrive within `BUSY_INTERVAL`, at that rate."""
+
+SHORTEST_INTERVAL: Final = 0.01
+"""Seconds between two commits, at least, also when quota has become free that waiting workloads could use."""
 
 
 class Committer:
@@ -35,7 +48,7 @@ class Committer:
 
     def __init__(self, store: Store, events: EventRecorder, faults: Faults, tracing: Tracing | None = None) -> None:
         self.batching = CommitBatching()
-        self.traces = Traces(tracing)
+        self.traces = None if tracing is None else Traces(tracing)
         self.metrics = LeaderMetrics(None if tracing is None else tracing.exemplar)
         self.work_log = WorkLog()
         self.workload_events = WorkloadEvents(self._record_event, clock=store.now)
@@ -54,24 +67,26 @@ class Committer:
                 return None
             if (due_in := self.batching.committed_at + REASONS_INTERVAL - time.monotonic()) > 0:
                 return due_in
-        changes = replace(batch.take(), known=known)
+        changes = batch.take(known=known)
         began = time.perf_counter()
         try:
             try:
                 await self._store.commit(changes, epoch=epoch)
             finally:
                 seconds = time.perf_counter() - began
-                self.metrics.commit_seconds.observe(seconds, self.traces.wrote(changes, seconds))
+                exemplar = None if self.traces is None else self.traces.wrote(changes, seconds)
+                self.metrics.commit_seconds.observe(seconds, exemplar)
             self._tell(changes)
         except Unwritable as error:
             self._note_unwritten(error, isolation)
             self._tell(changes, unwritten=error.faults)
-        self.batching.committed(time.monotonic())
+        self.batching.committed_at = time.monotonic()
         return None
 
     def _tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         self.metrics.committed(changes, unwritten=unwritten)
-        self.traces.committed(changes, unwritten=unwritten)
+        if self.traces is not None:
+            self.traces.committed(changes, unwritten=unwritten)
         self.work_log.tell(changes, unwritten=unwritten)
         self.workload_events.tell(changes, unwritten=unwritten)
 
@@ -91,3 +106,30 @@ class Committer:
         if error.revision is None:
             raise error
         log.error("%s; the others were written", error)
+
+
+class CommitBatching:
+    """When the next commit is due: at once in a quiet time, and after a batch of arrivals in a busy one.
+
+    A stream of 25 Jobs a second or more is one commit for each `BATCH_SIZE` of them, however slow the machine is.
+
+    A Job that comes alone does not wait. Times are in seconds, of a clock that never goes back.
+    """
+
+    def __init__(self) -> None:
+        self.committed_at = -INTERVAL
+        """When the last commit was done."""
+        self._is_busy = False
+
+    def due_in(self, now: float, *, arrived: int, wanted: bool) -> float:
+        """Seconds until the next commit is due; zero or less: it is, and the decisions that it writes are made now.
+
+        `arrived`: the number of Jobs that arrived since the last one. `wanted`: whether quota has become free since
+        then that waiting workloads could use.
+        """
+        longest = BUSY_INTERVAL if self._is_busy else INTERVAL
+        at_once = wanted or arrived >= BATCH_SIZE
+        pause = self.committed_at + (SHORTEST_INTERVAL if at_once else longest) - now
+        if pause <= 0:
+            self._is_busy = arrived >= BUSY_BATCH
+        return pause

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from admission.controller.decisions.block_admission import WAITING, one_at_a_time
+from admission.controller.state.tracked import StartPatch
 from admission.controller.state.workload_change import WorkloadChange
-from admission.controller.workloads.admitted import prepare_start
 from admission.controller.workloads.scaling import may_take_over
 from admission.controller.workloads.triggers import (
     EvictionDecided,
@@ -49,8 +49,10 @@ class Scheduler:
         decisions = self._settle()
         for admission in decisions.admitted:
             if not admission.workload.replaces:
-                with self._isolated(admission.workload.uid):
+                try:
                     self._admit(admission)
+                except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this workload
+                    self._reconciler.isolation.failed(admission.workload.uid, error)
         for eviction in decisions.evicted:
             tracked = self._state.registry.get(eviction.workload.uid)
             if tracked is not None and eviction.reason != SLICE_REPLACED:
@@ -69,15 +71,15 @@ class Scheduler:
 
     def seconds_until_next(self) -> float | None:
         """Until the engine, a deadline or a reason that is still to be told wants another round; None: nothing does."""
-        engine = self._state.engine
-        times = [at for at in (engine.wake_at(), self._reconciler.deadlines.next()) if at is not None]
-        pauses = [max(min(times) - self._state.now(), 0.0)] if times else []
+        engine, deadlines = self._state.engine, self._reconciler.deadlines
+        times = [at for at in (engine.wake_at(), deadlines.next() if deadlines.heap else None) if at is not None]
+        pauses = [max(min(times) - self._state.now, 0.0)] if times else []
         if engine.reasons_are_due:
             pauses.append(REASONS_INTERVAL)
         return min(pauses, default=None)
 
     def _settle(self) -> Decisions:
-        engine, now = self._state.engine, self._state.now()
+        engine, now = self._state.engine, self._state.now
         if self._readiness.one_at_a_time:
             return one_at_a_time(engine, now=now, blocked=self._readiness.blocked)
         return engine.settle(now=now)
@@ -94,7 +96,7 @@ class Scheduler:
             return
         admission = decision.admission
         try:
-            start = prepare_start(seen, obj, admission, self._reconciler.environment)
+            start = StartPatch.of(seen, obj, admission, self._reconciler.environment.context.flavors)
         except Misconfigured as error:
             self._state.engine.forget(decision)
             self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
@@ -110,7 +112,7 @@ class Scheduler:
             return
         self._state.tell(WorkloadGone(larger.uid))
         if tracked is not None and tracked.holds_quota:
-            change = WorkloadChange(tracked, now=self._state.now())
+            change = WorkloadChange(tracked, now=self._state.now)
             change.ask_no_more()  # but as soon as it is seen again
             change.tell_admitted()
             self._state.apply(change)
@@ -118,7 +120,7 @@ class Scheduler:
     def _store_reasons(self) -> None:
         """Take over the reasons for waiting that have changed."""
         untried = WAITING if self._readiness.one_at_a_time else None
-        now = self._state.now()
+        now = self._state.now
         for park in self._state.engine.reasons(REASONS_AT_ONCE, isolated=self._isolated):
             if park.workload.replaces:
                 self._tell_of_larger(park)

@@ -1,4 +1,4 @@
-"""What else decides how a workload is seen: limits of its namespace, runtime classes, priorities, labels.
+"""How a workload is read off its object: by limits of its namespace, runtime classes, priorities, labels.
 
 Each kind of object is small and changes rarely, so they are kept whole. The queue objects that matter to reading a Job
 (WorkloadPriorityClasses, ResourceFlavors and what ClusterQueues ask of checks) come from the store, not from here.
@@ -6,17 +6,22 @@ Each kind of object is small and changes rarely, so they are kept whole. The que
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.kinds.limits import NamespaceContext
 from admission.model.errors import Misconfigured
 from admission.model.queues import ClusterQueue, ResourceFlavor, WorkloadPriorityClass
+from admission.model.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.cluster.informer import Change
+    from admission.kinds.base import Object, Observed
+    from admission.kinds.registry import Kinds
     from admission.model.queues import AdmissionCheckRule, QueueObject
+    from admission.model.workload import PodSet
 
 PATHS = {
     "namespaces": "/api/v1/namespaces",
@@ -36,7 +41,8 @@ class Context:
         self._priority_classes: dict[str, int] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
         """ResourceFlavors by name: what starting a workload injects."""
-        self._check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
+        self.check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
+        """Which admission checks a ClusterQueue asks for, by its name."""
 
     def see(self, resource: str, change: Change) -> str:
         """Take a change in; returns the namespace whose workloads may now look different, "" for all."""
@@ -57,7 +63,7 @@ class Context:
                 self.flavors[obj.name] = obj
             case ClusterQueue():
                 strategy = obj.spec.admission_checks_strategy
-                self._check_rules[obj.name] = () if strategy is None else strategy.admission_checks
+                self.check_rules[obj.name] = () if strategy is None else strategy.admission_checks
             case _:
                 pass
 
@@ -65,7 +71,7 @@ class Context:
         """All of them are about to be told anew."""
         self._priority_classes.clear()
         self.flavors.clear()
-        self._check_rules.clear()
+        self.check_rules.clear()
 
     def forget_queue_object(self, kind: str, name: str) -> None:
         """A queue object is gone."""
@@ -75,13 +81,9 @@ class Context:
             case ResourceFlavor.kind:
                 self.flavors.pop(name, None)
             case ClusterQueue.kind:
-                self._check_rules.pop(name, None)
+                self.check_rules.pop(name, None)
             case _:
                 pass
-
-    def check_rules(self, cluster_queue: str) -> tuple[AdmissionCheckRule, ...]:
-        """Which admission checks a ClusterQueue asks for."""
-        return self._check_rules.get(cluster_queue, ())
 
     def namespaces(self) -> Iterable[str]:
         """The names of all."""
@@ -121,3 +123,51 @@ class Context:
                 )
             return int(classes[pod_class]["value"])
         return next((int(c["value"]) for c in classes.values() if c.get("globalDefault")), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A workload as its object asks for it; with a `fault` it must not be admitted."""
+
+    workload: Workload
+    fault: str = ""
+
+
+def read(kinds: Kinds, seen: Observed, obj: Object, context: Context, *, known: Workload | None = None) -> Reading:
+    """The workload of an object that names a queue; `known` itself, if that is what it still asks for."""
+    pod_sets: tuple[PodSet, ...] = ()
+    priority = 0
+    fault = ""
+    try:
+        pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
+        priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
+    except Misconfigured as error:
+        fault = str(error)
+    if known is not None and _asks_for(known, seen, pod_sets, priority):
+        return Reading(known, fault)
+    workload = Workload(
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        queue=seen.queue,
+        priority=priority,
+        created=seen.created,
+        pod_sets=pod_sets,
+        kind=seen.kind.kind,
+        api_version=kinds.api_version(seen.kind),
+        priority_class=seen.priority_class,
+        user=seen.user,
+    )
+    return Reading(workload, fault)
+
+
+def _asks_for(known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], priority: int) -> bool:
+    """Whether a new workload would be equal to the known one, of the same uid: its kind and name never change."""
+    return (
+        known.queue == seen.queue
+        and known.priority == priority
+        and known.priority_class == seen.priority_class
+        and known.user == seen.user
+        and known.created == seen.created
+        and known.pod_sets == pod_sets
+    )

@@ -52,12 +52,13 @@ class Faults:
         self.count = 0
         """How often something failed since the start."""
         self._clock = clock
-        self._known: dict[str, Fault] = {}
+        self.by_uid: dict[str, Fault] = {}
+        """What is known of workloads, whatever the versions of their objects."""
         self._suspects: set[str] = set()
         self._logged: set[tuple[str, ...]] = set()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.by_uid)
 
     def note(self, uid: str, version: str, error: Exception) -> Fault:
         """A workload failed. If it had failed at this version before, it is ignored from now on."""
@@ -65,11 +66,11 @@ class Faults:
         if isinstance(error, SluiceError):
             message = clean(str(error))
         fault = Fault(version, message)
-        if (before := self._known.get(uid)) is not None:
+        if (before := self.by_uid.get(uid)) is not None:
             fault.count = before.count + 1
             fault.is_ignored = before.version == version
             fault.not_before = before.not_before
-        self._known[uid] = fault
+        self.by_uid[uid] = fault
         self.report(f"workload {uid}", error)
         return fault
 
@@ -90,25 +91,21 @@ class Faults:
 
     def postpone(self, uid: str) -> float:
         """It cost the others a new beginning: the seconds that it has to wait before it is tried again."""
-        fault = self._known[uid]
+        fault = self.by_uid[uid]
         pause = 0.0 if fault.count <= PATIENCE else min(2.0**fault.count, LONGEST_PAUSE)
         fault.not_before = self._clock() + pause
         return pause
 
     def of(self, uid: str, version: str) -> Fault | None:
         """Why a version of an object is left alone; None if it is not."""
-        fault = self._known.get(uid)
+        fault = self.by_uid.get(uid)
         if fault is None or (fault.version != version and self._clock() >= fault.not_before):
             return None
         return fault
 
-    def known(self, uid: str) -> Fault | None:
-        """What is known of it, whatever its version."""
-        return self._known.get(uid)
-
     def forget(self, uid: str) -> None:
         """It is gone."""
-        self._known.pop(uid, None)
+        self.by_uid.pop(uid, None)
         self._suspects.discard(uid)
 
 

@@ -19,7 +19,7 @@ from admission.model.workload import Workload
 from admission.store.records import State, WorkloadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from admission.controller.state.faults import Fault, Faults
     from admission.controller.state.leader_state import LeaderState
@@ -33,22 +33,24 @@ class Isolation:
     def __init__(self, *, kinds: Kinds, state: LeaderState, faults: Faults) -> None:
         self._kinds = kinds
         self._state = state
-        self._faults = faults
-        self._failed: dict[str, tuple[Kind, Object] | None] = {}
+        self.faults = faults
+        """What is known of workloads that have failed."""
+        self.failures: dict[str, tuple[Kind, Object] | None] = {}
         """The uids of those that have to be set aside, with kinds and objects as far as they are known."""
 
-    def see(self, kind: Kind, obj: Object, take_in: Callable[[Kind, Object], None]) -> None:
-        """Have an object of a kind taken in as it is now, unless it is left alone."""
+    def leaves_alone(self, kind: Kind, obj: Object) -> bool:
+        """Whether this version of an object is left alone, because it has failed before; it stays set aside then."""
         metadata = obj["metadata"]
-        uid, version = metadata["uid"], metadata["resourceVersion"]
-        if self._faults.of(uid, version) is not None:
-            self._failed[uid] = kind, obj
-            return
-        try:
-            take_in(kind, obj)
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
-            self._faults.note(uid, version, error)
-            self._failed[uid] = kind, obj
+        if self.faults.of(metadata["uid"], metadata["resourceVersion"]) is None:
+            return False
+        self.failures[metadata["uid"]] = kind, obj
+        return True
+
+    def failed_at(self, kind: Kind, obj: Object, error: Exception) -> None:
+        """An object caused an exception as it was taken in."""
+        metadata = obj["metadata"]
+        self.faults.note(metadata["uid"], metadata["resourceVersion"], error)
+        self.failures[metadata["uid"]] = kind, obj
 
     @contextmanager
     def of(self, uid: str) -> Iterator[None]:
@@ -64,28 +66,28 @@ class Isolation:
         try:
             yield
         except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
-            self._faults.report(" ".join(filter(None, key)), error)
+            self.faults.report(" ".join(filter(None, key)), error)
 
     def failed(self, uid: str, error: Exception) -> None:
         """A workload caused an exception."""
         tracked = self._state.registry.get(uid)
         seen = None if tracked is None else tracked.seen
-        self._faults.note(uid, "" if seen is None else seen.resource_version, error)
+        self.faults.note(uid, "" if seen is None else seen.resource_version, error)
         obj = None if tracked is None else tracked.object
-        self._failed[uid] = None if seen is None or obj is None else (seen.kind, obj)
+        self.failures[uid] = None if seen is None or obj is None else (seen.kind, obj)
 
     def settle(self) -> list[str]:
         """Set all aside that failed since the last call; the uids of those for which the leader has to begin anew."""
         beyond = []
-        while self._failed:
-            uid, known = self._failed.popitem()
-            fault = self._faults.known(uid)
+        while self.failures:
+            uid, known = self.failures.popitem()
+            fault = self.faults.by_uid.get(uid)
             if fault is None:
                 continue
             try:
                 done = self._set_aside(uid, known, fault)
             except Exception as error:  # noqa: BLE001  so it is ignored
-                self._faults.note(uid, fault.version, error)
+                self.faults.note(uid, fault.version, error)
                 done = False
             if not done:
                 beyond.append(uid)
@@ -107,7 +109,7 @@ class Isolation:
                 return True
             if state.ended.has(uid, seen.resource_version):
                 return True
-            record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._state.now())
+            record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._state.now)
             tracked = Tracked(record=record)
         workload = replace(tracked.record.workload, pod_sets=(), priority=0, priority_class="", user="")
         tracked.change(workload=workload, reason=MISCONFIGURED, message=fault.message)

@@ -1,4 +1,4 @@
-"""Traces of the leader: each round of decisions with its commit, and the way of each workload; off by default."""
+"""Traces of the leader: each round of decisions with its commit, and the way of each workload."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 class Traces:
     """Told of what has happened. What is told of workloads is committed."""
 
-    def __init__(self, tracing: Tracing | None) -> None:
+    def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
         self._cycle: Exemplar | None = None
         """Of the last round of decisions."""
 
     def decided(self, decisions: Decisions, seconds: float) -> Exemplar | None:
         """A round of decisions has taken `seconds`, until now."""
-        if self._tracing is None:
-            return None
         attributes = {
             "sluice.admitted": len(decisions.admitted),
             "sluice.evicted": len(decisions.evicted),
@@ -39,16 +37,12 @@ class Traces:
 
     def wrote(self, changes: Changes, seconds: float) -> Exemplar | None:
         """A commit has taken `seconds`, until now."""
-        if self._tracing is None:
-            return None
         attributes = {"sluice.workloads": len(changes.workloads), "sluice.transitions": len(changes.transitions)}
         now = time.time()
         return self._tracing.step("commit", now - seconds, now, attributes, within=self._cycle)
 
     def committed(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         """What became of workloads, but for those `unwritten`, by uid."""
-        if self._tracing is None:
-            return
         records = {record.workload.uid: record for record in changes.workloads}
         for line in changes.transitions:
             if (record := records.get(line.uid)) is not None and line.uid not in unwritten:
@@ -56,8 +50,7 @@ class Traces:
 
     def patched(self, uid: str, began: float, ended: float, *, failed: bool) -> None:
         """The request that starts a workload has been answered."""
-        if self._tracing is not None:
-            self._tracing.of_workload(uid, "start patch", began, ended, {"error": failed})
+        self._tracing.of_workload(uid, "start patch", began, ended, {"error": failed})
 
 
 def _tell(tracing: Tracing, record: WorkloadRecord, line: Transition) -> None:

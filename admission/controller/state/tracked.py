@@ -10,12 +10,13 @@ import orjson
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping, Sequence
 
     from admission.controller.state.lifecycle import Step
     from admission.kinds.base import Kind, Object, Observed
     from admission.model.checks import PodSetUpdate
-    from admission.model.workload import Workload
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, Workload
     from admission.store.records import CheckRecord, Order, WorkloadRecord
 
 
@@ -53,6 +54,23 @@ class StartPatch:
     body: list[Object]
     original: Object
     """See `Kind.start_patch`."""
+
+    @classmethod
+    def of(
+        cls,
+        seen: Observed,
+        obj: Object,
+        admission: Admission,
+        flavors: Mapping[str, ResourceFlavor],
+        *,
+        updates: Sequence[PodSetUpdate] = (),
+    ) -> StartPatch:
+        """The request that starts a workload with this admission, and with what its admission checks add.
+
+        Raises Misconfigured if it cannot be started so.
+        """
+        body, original = seen.kind.start_patch(obj, admission, flavors, updates)
+        return cls(seen.resource_version, body, original)
 
 
 @dataclass(slots=True)
@@ -116,7 +134,7 @@ class Tracked:
 
     def saw(self, seen: Observed, obj: Object) -> None:
         """A newer version of the object was seen."""
-        before, self.seen, self.object = self.seen, seen, obj
+        before, self.seen, self.raw = self.seen, seen, packed(obj)
         if seen.kind.ends_by_deletion:
             self.unsettled = False  # what is gated has never run
         elif not seen.suspended:
@@ -156,54 +174,3 @@ class Tracked:
         """Replace fields of the record; it is written by the commit that the caller adds it to."""
         self.record = replace(self.record, **fields)
         return self.record
-
-
-class Registry:
-    """All workloads that are not finished, by uid and by the name of their object."""
-
-    def __init__(self) -> None:
-        self._by_uid: dict[str, Tracked] = {}
-        self._uid_by_name: dict[tuple[str, str, str, str], str] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_uid)
-
-    def __iter__(self) -> Iterator[Tracked]:
-        return iter(self._by_uid.values())
-
-    def records(self) -> dict[str, WorkloadRecord]:
-        """What is on record of each, by uid, as it is at this moment."""
-        return {uid: tracked.record for uid, tracked in self._by_uid.items()}
-
-    def time_limits(self) -> dict[str, float]:
-        """Seconds for which each workload that has a limit may run, from its next or last start on, by uid."""
-        return {
-            tracked.uid: max(tracked.seen.max_seconds - tracked.record.past_seconds, 0.0)
-            for tracked in self
-            if tracked.seen is not None and tracked.seen.max_seconds is not None
-        }
-
-    def get(self, uid: str) -> Tracked | None:
-        return self._by_uid.get(uid)
-
-    def named(self, kind: Kind, namespace: str, name: str) -> Tracked | None:
-        """The workload whose object has this name: the newest, where one was deleted and created anew."""
-        uid = self._uid_by_name.get((kind.group, kind.kind, namespace, name))
-        return self._by_uid.get(uid) if uid is not None else None
-
-    def put(self, tracked: Tracked) -> None:
-        """Add a workload, or replace its former state."""
-        workload = tracked.record.workload
-        if workload.uid not in self._by_uid:
-            self._uid_by_name[_name(workload)] = workload.uid
-        self._by_uid[workload.uid] = tracked
-
-    def remove(self, uid: str) -> None:
-        workload = self._by_uid.pop(uid).record.workload
-        name = _name(workload)
-        if self._uid_by_name.get(name) == uid:
-            del self._uid_by_name[name]
-
-
-def _name(workload: Workload) -> tuple[str, str, str, str]:
-    return workload.group, workload.kind, workload.namespace, workload.name

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from admission.controller.state.workload_reader import describe
+from admission.controller.state.orders import describe
 from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
 from admission.engine.vocabulary import MISCONFIGURED, PODS_UNSCHEDULED
 from admission.model import sentences
@@ -19,8 +19,8 @@ from admission.store.records import CheckRecord, Closed, Eviction, Opened, Resiz
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from admission.controller.state.context import Reading
     from admission.controller.state.tracked import StartPatch, Tracked
-    from admission.controller.state.workload_reader import Reading
     from admission.engine.events import Event
     from admission.kinds.base import Object
     from admission.model.workload import Admission, Workload

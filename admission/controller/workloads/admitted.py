@@ -8,21 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from admission.controller.state import checks
 from admission.controller.state.tracked import StartPatch
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import CheckRecord, State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
     from admission.controller.state.policy import WaitForPodsReady
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.triggers import CheckAnswered, CheckRulesChanged, DeadlineReached, QuotaGiven
     from admission.kinds.base import Object, Observed
-    from admission.model.checks import PodSetUpdate
+    from admission.model.queues import AdmissionCheckRule
     from admission.model.workload import Admission
     from admission.store.records import WorkloadRecord
 
@@ -30,27 +29,13 @@ PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
 
 
-def prepare_start(
-    seen: Observed,
-    obj: Object,
-    admission: Admission,
-    environment: Environment,
-    *,
-    updates: Sequence[PodSetUpdate] = (),
-) -> StartPatch:
-    """The request that starts a workload with this admission, and with what its admission checks add.
-
-    Raises Misconfigured if it cannot be started so.
-    """
-    body, original = seen.kind.start_patch(obj, admission, environment.context.flavors, updates)
-    return StartPatch(seen.resource_version, body, original)
-
-
 def quota_given(change: WorkloadChange, event: QuotaGiven, environment: Environment) -> None:
     """The engine gave it quota: its checks are asked, or it may run."""
-    needed = checks.required(environment.context.check_rules(event.admission.cluster_queue), event.admission)
+    rules = environment.context.check_rules.get(event.admission.cluster_queue)
+    needed = _required(rules, event.admission) if rules else ()
     change.admit(event.admission, event.start, checks=needed)
-    _ask(change, needed)
+    if needed or change.tracked.checks:
+        _ask(change, needed)
     look(change, environment)
 
 
@@ -58,7 +43,10 @@ def check_rules_changed(change: WorkloadChange, _: CheckRulesChanged, environmen
     """Its ClusterQueue asks for other checks now, of those too that hold its quota."""
     record = change.tracked.record
     assert record.admission is not None, record
-    _ask(change, checks.required(environment.context.check_rules(record.cluster_queue), record.admission))
+    rules = environment.context.check_rules.get(record.cluster_queue, ())
+    names = _required(rules, record.admission)
+    if names or change.tracked.checks:
+        _ask(change, names)
     look(change, environment)
 
 
@@ -100,7 +88,8 @@ def look(change: WorkloadChange, environment: Environment) -> None:
         _judge(change, seen, environment)
     record = tracked.record
     if record.state is State.ADMITTED and record.cleared_at is not None:
-        _note_readiness(change, seen, environment.pods_ready)
+        if seen.ready or environment.pods_ready is not None:
+            _note_readiness(change, seen, environment.pods_ready)
         has_deadline = environment.pods_ready is not None or seen.max_seconds is not None
         tracked.deadline = _deadline(tracked.record, seen, environment.pods_ready) if has_deadline else None
 
@@ -108,8 +97,6 @@ def look(change: WorkloadChange, environment: Environment) -> None:
 def _ask(change: WorkloadChange, names: Collection[str]) -> None:
     """Exactly these checks count; what those say that counted before stays."""
     tracked = change.tracked
-    if not names and not tracked.checks:
-        return
     known = {check.name: check for check in tracked.checks}
     change.dropped_checks += [check for name, check in known.items() if name not in names]
     asked = []
@@ -124,19 +111,19 @@ def _ask(change: WorkloadChange, names: Collection[str]) -> None:
 def _judge(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
     """By what its checks say: start it, take its quota back, or go on waiting."""
     tracked = change.tracked
-    rejected = checks.in_state(tracked.checks, "Rejected")
-    retrying = checks.in_state(tracked.checks, "Retry")
+    rejected = _in_state(tracked.checks, "Rejected")
+    retrying = _in_state(tracked.checks, "Retry")
     if rejected:
-        change.deactivate(cause=ADMISSION_CHECK, because=sentences.rejected(checks.said(rejected)))
+        change.deactivate(cause=ADMISSION_CHECK, because=sentences.rejected(_said(rejected)))
     elif retrying:
-        later = checks.not_before(retrying)
+        later = _not_before(retrying)
         _evict_to_the_end(
             change,
             reason=ADMISSION_CHECK,
-            message=sentences.retried(checks.said(retrying)),
+            message=sentences.retried(_said(retrying)),
             **({} if later is None else {"not_before": later}),
         )
-    elif tracked.record.checks_pending and checks.all_ready(tracked.checks) and (obj := tracked.object) is not None:
+    elif tracked.record.checks_pending and _all_ready(tracked.checks) and (obj := tracked.object) is not None:
         _clear(change, seen, obj, environment)
 
 
@@ -144,11 +131,39 @@ def _clear(change: WorkloadChange, seen: Observed, obj: Object, environment: Env
     admission = change.tracked.record.admission
     assert admission is not None, change.tracked
     try:
-        start = prepare_start(seen, obj, admission, environment, updates=change.tracked.updates)
+        start = StartPatch.of(seen, obj, admission, environment.context.flavors, updates=change.tracked.updates)
     except Misconfigured as error:
         change.refuse(generation=seen.generation, message=str(error))
     else:
         change.clear(start)
+
+
+def _required(rules: Iterable[AdmissionCheckRule], admission: Admission) -> tuple[str, ...]:
+    """The names of the checks that an admission needs: those for all flavors, and those for one that it got."""
+    flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
+    needed = {rule.name for rule in rules if not rule.on_flavors or not flavors.isdisjoint(rule.on_flavors)}
+    return tuple(sorted(needed))
+
+
+def _in_state(checks: Iterable[CheckRecord], state: str) -> list[CheckRecord]:
+    """Those that say this."""
+    return [check for check in checks if check.state == state]
+
+
+def _all_ready(checks: Iterable[CheckRecord]) -> bool:
+    """Whether nothing is left to wait for."""
+    return all(check.state == "Ready" for check in checks)
+
+
+def _not_before(retrying: Iterable[CheckRecord]) -> float | None:
+    """Until when the checks that say Retry want to be left alone; None: they do not say."""
+    times = [check.at + check.requeue_after_seconds for check in retrying if check.requeue_after_seconds is not None]
+    return max(times, default=None)
+
+
+def _said(checks: Iterable[CheckRecord]) -> list[tuple[str, str]]:
+    """(name, message) of each."""
+    return [(check.name, check.message) for check in checks]
 
 
 def _evict_to_the_end(change: WorkloadChange, *, reason: str, message: str, **fields: Any) -> None:

@@ -118,7 +118,7 @@ class ChildRequests:
         """`look_again`: has a child, by its uid, judged anew."""
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
-        self._now = reconciler.state.now
+        self._now = reconciler.state.clock
         self._writer = writer
         self._events = events
         self._inbox = inbox

@@ -82,6 +82,7 @@ class Children:
         self._groups = groups
         self._labels = labels
         self._registry = reconciler.state.registry
+        self._isolation = reconciler.isolation
         self._environment = reconciler.environment
         self._kinds = self._environment.kinds
         self._client = client
@@ -105,7 +106,13 @@ class Children:
 
     def see(self, kind: Kind, obj: Object) -> None:
         """Take in an object as it is now, as a workload or as part of one; what is raised is its own fault."""
-        self._reconciler.isolation.see(kind, obj, self._see)
+        metadata = obj["metadata"]
+        if metadata["uid"] in self._isolation.faults.by_uid and self._isolation.leaves_alone(kind, obj):
+            return
+        try:
+            self._see(kind, obj)
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
+            self._isolation.failed_at(kind, obj, error)
 
     def answered(self, kind: Kind, obj: Object) -> None:
         """Take in an object from an answer, unless it is gone: of what the watch has ended it never tells again."""
@@ -123,15 +130,18 @@ class Children:
             self.see(tracked.seen.kind, obj)
 
     def _see(self, kind: Kind, obj: Object) -> None:
-        uid = obj["metadata"]["uid"]
-        claimed = claimed_owner(kind, obj, self._kinds)
-        if owner := self._renderings.note(kind, obj, claimed):
+        metadata = obj["metadata"]
+        uid = metadata["uid"]
+        claimed = claimed_owner(kind, obj, self._kinds) if "ownerReferences" in metadata else None
+        is_known = claimed is not None or uid in self._renderings.owners
+        if is_known and (owner := self._renderings.note(kind, obj, claimed)):
             self._look_again(owner)
         if kind.rendered_by is not None:
             obj = self._renderings.complete(obj)
-        if claimed is None:
+        if claimed is None and uid in self._children:
             self._forget(uid)
-        if not (claimed is not None and self._take(kind, obj, claimed)) and not self._groups.take(kind, obj):
+        is_part = claimed is not None and self._take(kind, obj, claimed)
+        if not is_part and not ((kind.group, kind.kind) in self._groups.kinds and self._groups.take(kind, obj)):
             self._reconciler.see(kind, obj)
         if uid in self._by_owner:
             self._owner_changed(kind, obj)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.controller.state.workload_change import DEACTIVATED
-from admission.controller.state.workload_reader import Reading, read, with_order
+from admission.controller.state.context import Reading, read
+from admission.controller.state.orders import with_order
+from admission.controller.state.tracked import Tracked
+from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
 from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import look
 from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
-from admission.store.records import DEQUEUED, State
+from admission.store.records import DEQUEUED, State, WorkloadRecord
 
 if TYPE_CHECKING:
-    from admission.controller.state.tracked import Tracked
-    from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.triggers import (
         ContextChange,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.kinds.limits import NamespaceContext
     from admission.model.workload import PodSet
-    from admission.store.records import Eviction, Order, WorkloadRecord
+    from admission.store.records import Eviction, Order
 
 OUT_OF_SYNC = "OutOfSync"
 DELETED = "Deleted"
@@ -37,6 +37,20 @@ EVICTED = "Evicted"
 """The outcome of what was stopped by deleting it."""
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
+
+
+def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> WorkloadChange:
+    """What follows from an object that is queued and was not known before, at `now` (Unix time, s)."""
+    seen, obj = event.seen, event.object
+    reading = read(environment.kinds, seen, obj, environment.context)
+    on_hold, reason, message = barred(seen, reading, None)
+    record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
+    tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
+    tracked.saw(seen, obj)
+    change = WorkloadChange(tracked, now=now, is_new=True)
+    change.arrive()
+    change.is_due = not seen.suspended or seen.deleting  # else it waits as it is
+    return change
 
 
 def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environment) -> None:

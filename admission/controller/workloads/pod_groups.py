@@ -53,11 +53,15 @@ class PodGroups:
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
         """None where pods are not queued: then there are no groups."""
         self._inbox = inbox
+        grouped = [*(kind for kind in self._kinds if isinstance(kind, GroupedKind)), *self._kinds.sizes.values()]
+        self.kinds = {POD, *((kind.group, kind.kind) for kind in grouped)}
+        """API group and kind of objects that may be pods in groups, or tell of groups."""
         self._owners = GroupOwners(self._kinds)
         self._groups: dict[tuple[str, str], dict[str, Member]] = {}
         self._group_of: dict[str, tuple[str, str]] = {}
         """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
-        self._changed: dict[tuple[str, str], None] = {}
+        self.changed: dict[tuple[str, str], None] = {}
+        """Those that are still to be told, by namespace and name."""
         self._version = 0
 
     # --- what is seen
@@ -84,7 +88,7 @@ class PodGroups:
         known = members.get(uid)
         if known is None or not is_older(metadata["resourceVersion"], known.version):
             members[uid] = member_of(obj, known, conventions=self._conventions)
-            self._changed[key] = None
+            self.changed[key] = None
         return True
 
     def _starter(self, obj: Object) -> Tracked | None:
@@ -110,7 +114,7 @@ class PodGroups:
             self._owner_changed(*owner)
         elif (key := self._group_of.pop(uid, None)) is not None:
             self._groups[key].pop(uid, None)
-            self._changed[key] = None
+            self.changed[key] = None
 
     def objects(self) -> dict[str, StoredObject]:
         """All pods and owners of pods that are known, by uid."""
@@ -127,24 +131,24 @@ class PodGroups:
             for key, members in self._groups.items():
                 sizes = {each.declared.size for each in members.values() if each.declared is not None}
                 if key[0] == namespace and any(size is not None and size.name == name for size in sizes):
-                    self._changed[key] = None
+                    self.changed[key] = None
             return
         if kind.owner_of(name) == name:
-            self._changed[namespace, name] = None
+            self.changed[namespace, name] = None
             return
         for key in self._groups:
             if key[0] == namespace and kind.owner_of(key[1]) == name:
-                self._changed[key] = None
+                self.changed[key] = None
 
     def touch(self, tracked: Tracked) -> None:
         """Have the group told again as it is."""
         workload = tracked.record.workload
-        self._changed[workload.namespace, workload.name] = None
+        self.changed[workload.namespace, workload.name] = None
 
     def tell(self) -> None:
         """Tell all groups that have changed, each once, however many of its pods have."""
-        while self._changed:
-            changed, self._changed = self._changed, {}
+        while self.changed:
+            changed, self.changed = self.changed, {}
             for key in changed:
                 self._tell_of(key)
 
@@ -155,7 +159,7 @@ class PodGroups:
             conventions, context = self._conventions, self._context_of(key[0])
             self._see(assembled(key, members, tracked, self._owners, conventions, context).object)
             if tracked is not None and self._registry.get(tracked.uid) is None:
-                self._changed[key] = None  # it is over: those of its pods that wait are another group
+                self.changed[key] = None  # it is over: those of its pods that wait are another group
             return
         owner = self._owners.of(key)
         if tracked is not None and owner is not None and (owner.makes_pods or owner.over):
@@ -204,7 +208,13 @@ class PodGroups:
         assert self._kind is not None
         self._version += 1
         group["metadata"]["resourceVersion"] = str(self._version)
-        self._reconciler.isolation.see(self._kind, group, self._reconciler.see)
+        isolation = self._reconciler.isolation
+        if isolation.leaves_alone(self._kind, group):
+            return
+        try:
+            self._reconciler.see(self._kind, group)
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this group
+            isolation.failed_at(self._kind, group, error)
 
     @property
     def _conventions(self) -> Conventions:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.pod_groups import PodGroups
-    from admission.controller.workloads.readiness import Readiness
+    from admission.controller.workloads.reconciler import Readiness
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ class Renderings:
 
     def __init__(self) -> None:
         self._of_owner: dict[str, _Rendering] = {}
-        self._owners: dict[str, str] = {}
+        self.owners: dict[str, str] = {}
         """By the uid of the child."""
 
     def note(self, kind: Kind, obj: Object, claimed: Claim | None) -> str:
@@ -50,18 +50,18 @@ class Renderings:
         metadata = obj["metadata"]
         owner = "" if claimed is None else rendered_owner(kind, obj, claimed)
         if not owner:
-            return self.gone(metadata["uid"]) if metadata["uid"] in self._owners else ""
+            return self.gone(metadata["uid"]) if metadata["uid"] in self.owners else ""
         content = {"generation": metadata.get("generation"), "spec": obj.get("spec")}
         rendering = _Rendering(metadata["uid"], bytes(orjson.dumps(content)))
         if self._of_owner.get(owner) == rendering:
             return ""
         self._of_owner[owner] = rendering
-        self._owners[rendering.child] = owner
+        self.owners[rendering.child] = owner
         return owner
 
     def gone(self, child: str) -> str:
         """The uid of the owner that has no such child any more; empty: none had it."""
-        owner = self._owners.pop(child, "")
+        owner = self.owners.pop(child, "")
         if owner and self._of_owner[owner].child == child:
             del self._of_owner[owner]
             return owner

@@ -15,7 +15,7 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
-from admission.controller.workloads.admitted import prepare_start
+from admission.controller.state.tracked import StartPatch
 from admission.controller.workloads.scaling import promised
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.group_requests import GroupRequests
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Observed
     from admission.model.workload import Workload
 
@@ -74,7 +75,7 @@ class Requests:
         events: EventRecorder,
         inbox: Inbox,
         reads: set[asyncio.Task[None]],
-        traces: Traces,
+        traces: Traces | None,
     ) -> None:
         """`reads`: where requests under way that only read are kept, for them to be cancelled."""
         self._reconciler = reconciler
@@ -106,10 +107,11 @@ class Requests:
             ):
                 with self._isolated(uid):
                     if _due(tracked, tracked.seen) is Step.RELEASE:
-                        self._reconciler.handle(tracked, Stopped())
+                        self._handle(tracked, Stopped())
                         if self._kinds.is_composed(tracked.record.workload):
                             self._groups.touch(tracked)
-        self._groups.tell()  # what waits asks for the pods that are there now, not for those that it was admitted with
+        if self._groups.changed:
+            self._groups.tell()  # what waits asks for the pods that are there now, not for those that it had
 
     def send_due(self) -> None:
         """After a commit: send what is due for all workloads that changed."""
@@ -118,26 +120,30 @@ class Requests:
             tracked = self._state.registry.get(uid)
             if tracked is None or tracked.in_flight is not None or tracked.seen is None:
                 continue
-            with self._isolated(uid):
-                step = _due(tracked, tracked.seen)
-                if step is Step.RELEASE:
-                    self._state.dirty[uid] = None  # evicted before it was started: the next commit frees its quota
-                elif tracked.holds_quota and tracked.unsettled and (tracked.seen.suspended or tracked.seen.deleting):
-                    self._reconciler.wait_for_pods(tracked)
-                elif step is Step.START:
-                    self._start(tracked, tracked.seen)
-                elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
-                    self._group_requests.stop(tracked)
-                elif step is Step.STOP and tracked.seen.kind.ends_by_deletion:
-                    self._delete(tracked)
-                elif (obj := tracked.object) is None:
-                    continue
-                elif step is not Step.WAIT:
-                    self._submit(tracked, step, _body(step, tracked, tracked.seen, obj))
-                elif (held := promised(tracked, tracked.seen)) and (body := tracked.seen.kind.scale_patch(obj, held)):
-                    self._submit(tracked, step, body)
-                else:
-                    tracked.attempts = 0  # what had failed is not wanted any more
+            try:
+                self._send(tracked, tracked.seen, _due(tracked, tracked.seen))
+            except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this workload
+                self._reconciler.isolation.failed(uid, error)
+
+    def _send(self, tracked: Tracked, seen: Observed, step: Step) -> None:
+        if step is Step.RELEASE:
+            self._state.dirty[seen.uid] = None  # evicted before it was started: the next commit frees its quota
+        elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
+            self._reconciler.wait_for_pods(tracked)
+        elif step is Step.START:
+            self._start(tracked, seen)
+        elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
+            self._group_requests.stop(tracked)
+        elif step is Step.STOP and seen.kind.ends_by_deletion:
+            self._delete(tracked)
+        elif (obj := tracked.object) is None:
+            pass
+        elif step is not Step.WAIT:
+            self._submit(tracked, step, _body(step, tracked, seen, obj))
+        elif (held := promised(tracked, seen)) and (body := seen.kind.scale_patch(obj, held)):
+            self._submit(tracked, step, body)
+        else:
+            tracked.attempts = 0  # what had failed is not wanted any more
 
     def done(self, message: StepDone) -> None:
         """The outcome of a request."""
@@ -154,13 +160,13 @@ class Requests:
             self._group_done(tracked, message.step)
             return
         if message.result["metadata"]["uid"] != message.uid:
-            self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+            self._handle(tracked, ObjectGone(tracked.seen))
             return
         if tracked.seen is None and message.step is not Step.WAIT:
             return  # it was changed before its end, of which the watch has told meanwhile
         if message.step is Step.START:
             if tracked.record.reason == PODS_UNSCHEDULED:  # it was refused before
-                self._reconciler.handle(tracked, PodProblem(""))
+                self._handle(tracked, PodProblem(""))
             tracked.in_sync, tracked.start_patch = message.result["metadata"].get("generation") or 0, None
         self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
@@ -172,9 +178,14 @@ class Requests:
             self._children.see(kind, message.result)
             self._label_again(message.uid, kind, message.result)
 
+    def _handle(self, tracked: Tracked, trigger: Trigger) -> None:
+        """Have it take effect, at this moment: since the leader has looked at the clock a commit may have passed."""
+        self._state.now = self._state.clock()
+        self._reconciler.handle(tracked, trigger)
+
     def _group_done(self, tracked: Tracked, step: Step) -> None:
         if step is Step.START and tracked.record.reason == PODS_UNSCHEDULED:  # some were refused before
-            self._reconciler.handle(tracked, PodProblem(""))
+            self._handle(tracked, PodProblem(""))
         if step is Step.START and tracked.start_patch is not None:  # else it was for pods that were made anew
             tracked.start_patch = None
             self._record_admitted(tracked)
@@ -219,16 +230,16 @@ class Requests:
             if kind not in forbidden:
                 self.look(tracked)
             elif tracked.record.state is State.PENDING:
-                self._reconciler.handle(tracked, KindForbidden())
+                self._handle(tracked, KindForbidden())
 
     def _start(self, tracked: Tracked, seen: Observed) -> None:
         record, start = tracked.record, tracked.start_patch
         assert record.admission is not None, record
-        if self._kinds.is_composed(record.workload):
+        if seen.kind.is_composed:
             try:
                 self._group_requests.start(tracked)
             except Misconfigured as error:
-                self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
+                self._handle(tracked, StartImpossible(seen.generation, str(error)))
             return
         if start is not None and start.resource_version == seen.resource_version:
             self._submit(tracked, Step.START, start.body)
@@ -239,30 +250,31 @@ class Requests:
             self._submit(tracked, Step.START, seen.kind.resume_patch(obj))
             return
         try:
-            start = prepare_start(seen, obj, record.admission, self._environment, updates=tracked.updates)
+            flavors = self._environment.context.flavors
+            start = StartPatch.of(seen, obj, record.admission, flavors, updates=tracked.updates)
         except Misconfigured as error:
-            self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
+            self._handle(tracked, StartImpossible(seen.generation, str(error)))
             return
         if start.original != record.original:
             # It was edited since: what is to be restored has to be on record before it is replaced.
-            self._reconciler.handle(tracked, EditedBeforeStart(start.original))
+            self._handle(tracked, EditedBeforeStart(start.original))
             return
         self._submit(tracked, Step.START, start.body)
 
     def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
         tracked.in_flight = step
-        path = self._path(tracked.record.workload)
+        seen, workload = tracked.seen, tracked.record.workload
+        answered = self._answer(workload.uid, step)
+        path = self._path(workload) if seen is None else self._kinds.path(seen.kind, seen.namespace, seen.name)
         patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
-        self._writer.submit(
-            Patch(path, body, subresource=subresource, patch_type=patch_type), self._answer(tracked.uid, step)
-        )
+        self._writer.submit(Patch(path, body, subresource=subresource, patch_type=patch_type), answered)
 
     def _answer(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
         """What becomes of the answer to a request that is submitted now."""
         began = time.time()
 
         def answered(result: Object | ClusterError) -> None:
-            if step is Step.START:
+            if step is Step.START and self._traces is not None:
                 self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
             self._inbox.put(StepDone(uid, step, result))
 
@@ -278,7 +290,7 @@ class Requests:
         """Decide by the kind of failure; in doubt look at the object again before anything else is done."""
         tracked.attempts += 1
         if isinstance(error, NotFound):
-            self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+            self._handle(tracked, ObjectGone(tracked.seen))
             return
         seen, obj = tracked.seen, tracked.object
         if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
@@ -295,7 +307,7 @@ class Requests:
         is_lasting = isinstance(error, Forbidden) or tracked.attempts > 2
         if step is Step.START and is_lasting and isinstance(error, StatusError):
             words = clean(str(error.status.get("message") or error))
-            self._reconciler.handle(tracked, PodProblem(sentences.start_refused(words)))
+            self._handle(tracked, PodProblem(sentences.start_refused(words)))
         # What has only changed meanwhile is not refused: the watch tells of it in a moment.
         tries = 1 if isinstance(error, Conflict) else tracked.attempts
         pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, LONGEST_PAUSE)
@@ -310,7 +322,7 @@ class Requests:
             return True
         if refused and step is Step.START:
             log.warning("%s cannot be started: %s", seen.key, error)
-            self._reconciler.handle(tracked, StartImpossible(seen.generation, clean(str(error))))
+            self._handle(tracked, StartImpossible(seen.generation, clean(str(error))))
             return True
         return False
 
@@ -342,9 +354,10 @@ class Requests:
 
 def _due(tracked: Tracked, seen: Observed) -> Step:
     # Whether something is to be restored matters, and costs, only then.
-    stopped = (tracked.record.state is State.EVICTING or tracked.came_late) and not seen.active
+    state = tracked.record.state
+    stopped = (state is State.EVICTING or (state is State.PENDING and tracked.came_late)) and not seen.active
     return next_step(
-        tracked.record.state,
+        state,
         seen,
         changed_by_us=stopped and (obj := tracked.object) is not None and _restoration(tracked, seen, obj) is not None,
         checks_pending=tracked.record.checks_pending,

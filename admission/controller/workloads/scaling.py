@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from admission.controller.state.commit_batch import RECLAIMED
 from admission.engine.vocabulary import PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
 RESIZED: Final = "Resized"
+RECLAIMED: Final = "Reclaimed"
+"""Why a part of an admission ends: its pods are not needed any more."""
 LARGER: Final = "+"
 """After the uid of a workload: by what the engine knows the larger version of it that waits."""
 _BY_ITSELF: Final = frozenset({PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA})

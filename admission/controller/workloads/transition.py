@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import WorkloadChange
-from admission.controller.state.workload_reader import read
 from admission.controller.workloads import admitted, observed, scaling
 from admission.controller.workloads.triggers import (
     CheckAnswered,
@@ -35,27 +33,14 @@ from admission.controller.workloads.triggers import (
 )
 from admission.engine.vocabulary import OVER_QUOTA, PREEMPTED
 from admission.model import sentences
-from admission.store.records import DEQUEUED, State, WorkloadRecord
+from admission.store.records import DEQUEUED, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.triggers import Trigger
-
-
-def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> WorkloadChange:
-    """What follows from an object that is queued and was not known before, at `now` (Unix time, s)."""
-    seen, obj = event.seen, event.object
-    reading = read(environment.kinds, seen, obj, environment.context)
-    on_hold, reason, message = observed.barred(seen, reading, None)
-    record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
-    tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
-    tracked.saw(seen, obj)
-    change = WorkloadChange(tracked, now=now, is_new=True)
-    change.arrive()
-    change.is_due = not seen.suspended or seen.deleting  # else it waits as it is
-    return change
 
 
 def transition(tracked: Tracked, trigger: Trigger, environment: Environment, *, now: float) -> WorkloadChange:

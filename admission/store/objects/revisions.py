@@ -45,18 +45,19 @@ class Revisions:
         self._sleep = sleep
         self._waiters = 0
         self._told = asyncio.Event()
+        self._ordered = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
 
     async def wait_for(self, since: int) -> int:
         """Wait for a write after revision `since`, by any replica; the newest revision then."""
-        return await self._wait(since, lambda: self.newest)
+        return await self._wait(since, lambda: self.newest, lambda: self._told)
 
     async def wait_for_order(self, since: int) -> int:
         """As `wait_for`, but not for decisions that this process commits: a leader does not have to read its own.
 
         Rarely it returns although nothing but such decisions was written.
         """
-        return await self._wait(since, lambda: self.newest_order)
+        return await self._wait(since, lambda: self.newest_order, lambda: self._ordered)
 
     def tell(self, revision: int, *, decision: bool = False) -> None:
         """Note a write of this process; `decision`: by the leader's commit."""
@@ -68,14 +69,14 @@ class Revisions:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
 
-    async def _wait(self, since: int, reached: Callable[[], int]) -> int:
+    async def _wait(self, since: int, reached: Callable[[], int], told: Callable[[], asyncio.Event]) -> int:
         self._waiters += 1
         try:
             while reached() <= since:
                 if self._poll is None or self._poll.done():
                     self._poll = asyncio.create_task(self._ask(), name="revisions")
-                    self._poll.add_done_callback(lambda _: self._wake())
-                await self._told.wait()
+                    self._poll.add_done_callback(lambda _: self._wake(order=True))
+                await told().wait()
                 if self._poll.done() and not self._poll.cancelled():
                     self._poll.result()  # a defect must not leave everybody waiting
             return reached()
@@ -97,9 +98,12 @@ class Revisions:
         self.newest = max(self.newest, revision)
         if order:
             self.newest_order = max(self.newest_order, revision)
-        self._wake()
+        self._wake(order=order)
 
-    def _wake(self) -> None:
+    def _wake(self, *, order: bool) -> None:
         # Present waiters are woken; later ones wait for the next change.
         self._told.set()
         self._told = asyncio.Event()
+        if order:
+            self._ordered.set()
+            self._ordered = asyncio.Event()

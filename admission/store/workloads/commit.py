@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import orjson
 from sqlalchemy import bindparam, update
 
+from admission.model.pod_set_documents import pod_set_document
 from admission.store.database.dialects import insert, insert_all, upsert
 from admission.store.database.tables import head, pod_sets, transitions, workloads
 from admission.store.errors import StaleEpoch
 from admission.store.ledger import entries
 from admission.store.workloads import checks
-from admission.store.workloads.pod_set_rows import shape_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection
 
     from admission.model.workload import PodSet
@@ -77,6 +81,11 @@ def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
         checks.write(connection, changes, revision=revision)
 
 
+_MOST_REMEMBERED: Final = 1_000
+_REMEMBERED: Final[dict[int, tuple[tuple[PodSet, ...], str, list[Document]]]] = {}
+"""Pod sets that were written of late, by identity: themselves, their name, and their rows."""
+
+
 class _Shapes:
     """The distinct pod sets of one transaction. Workloads of one shape mostly share the very object."""
 
@@ -88,12 +97,33 @@ class _Shapes:
     def name(self, sets: tuple[PodSet, ...]) -> str:
         name = self._names.get(id(sets))
         if name is None:
-            name, rows = shape_rows(sets)
+            known = _REMEMBERED.get(id(sets))
+            if known is None or known[0] is not sets:
+                if len(_REMEMBERED) >= _MOST_REMEMBERED:
+                    _REMEMBERED.clear()
+                known = _REMEMBERED[id(sets)] = (sets, *_shape_rows(sets))
+            _, name, rows = known
             self._names[id(sets)] = name
             if name not in self._known:
                 self._known.add(name)
                 self.rows.extend(rows)
         return name
+
+
+def _shape_rows(pod_sets: Iterable[PodSet]) -> tuple[str, list[Document]]:
+    """The name under which these pod sets are kept, the same for equal ones, and their rows."""
+    rows: list[Document] = [
+        {
+            "position": position,
+            "name": one.name,
+            "count": one.count,
+            "min_count": one.min_count,
+            "spec": pod_set_document(one),
+        }
+        for position, one in enumerate(pod_sets)
+    ]
+    shape = hashlib.blake2b(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+    return shape, [{"shape": shape, **row} for row in rows]
 
 
 def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document:

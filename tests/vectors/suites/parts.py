@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from admission.engine.accounting import Accounting
 from admission.engine.assignment import Assignment, Choice, Mode, PodSetResult, Possibility
 from admission.engine.entry import Entry
-from admission.engine.equivalence import Shapes
 from admission.engine.fair import Share, share
 from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flavors import Assigner
 from admission.engine.order import classical as classical_order
-from admission.engine.pending_item import Item
+from admission.engine.pending_item import Item, Shapes
 from admission.engine.preemption import Search
 from admission.engine.preemption import classical as classical_victims
 from admission.engine.tree import Node, available

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from admission.cli.commands.import_kueue.plan import Action, Line
+from admission.controller.state.context import read
 from admission.controller.state.workload_change import ADMITTED, DEACTIVATED, QUOTA_RESERVED
-from admission.controller.state.workload_reader import read
 from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject, InvalidQuantity
 from admission.model.manifests import faults
