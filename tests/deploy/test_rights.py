@@ -374,11 +374,13 @@ async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
 
 
 async def _write_and_mend_gates(client: Client, admin: Any) -> None:
-    """Each gate is written, mended after somebody has changed it, and removed for another one."""
+    """Each gate is written, mended after somebody has changed it, and removed for another one, or with its kinds."""
     await admin.create("validatingwebhookconfigurations", "", {"metadata": {"name": "sluice"}, "webhooks": []})
-    kinds = all_kinds(excluded_namespaces=("kube-system",), frameworks=("batch/job", "jobset.x-k8s.io/jobset"))
     endpoint = ServiceReference(NAMESPACE, "sluice-webhook")
-    for mode, managed in (("policies", ()), ("webhooks", None), ("webhooks", None)):
+    jobs, all_of_them = ("batch/job",), ("batch/job", "jobset.x-k8s.io/jobset")
+    rounds = (("policies", (), all_of_them), ("webhooks", None, all_of_them), ("webhooks", None, jobs))
+    for mode, managed, frameworks in rounds:
+        kinds = all_kinds(excluded_namespaces=("kube-system",), frameworks=frameworks)
         scope = Scope((SLUICE,), ("kube-system",), managed)
         registration = Registration(kinds, endpoint, scope)
         standing = Standing(client, mode, kinds, scope, partial(registration.configuration, b"CA"))
