@@ -245,6 +245,19 @@ async def test_what_is_wanted_again_comes_when_that_has_ended_which_was_not_want
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
 
 
+async def test_what_a_user_deletes_is_made_anew_when_it_has_ended(cluster):
+    """KubeRay counts it until then, so that it needs no quota beside that of its successor."""
+    await submit(cluster, stop="never", gpu=3, cpu=2)
+    await ready(cluster, 6)
+    await cluster.user.delete("pods", "team-a", "ray-cpu-0")
+    await scale(cluster, gpu=2, cpu=2)  # which it looks at
+    await pods_until(cluster, staying=4, ending=("ray-cpu-0", "ray-gpu-2"))
+    await cluster.user.delete("pods", "team-a", "ray-cpu-0", grace=0)
+    await pods_until(cluster, staying=5, ending=("ray-gpu-2",))
+    names = {each["metadata"]["name"] for each in cluster.user.list("pods", "team-a")}
+    assert "ray-cpu-0" in names, "made beside it, the successor would have another name"
+
+
 async def test_with_other_groups_of_pods_it_queues_anew_before_it_has_them(cluster):
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)

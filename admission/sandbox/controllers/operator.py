@@ -38,10 +38,14 @@ class Operator(Controller[tuple[str, str]]):
         self._end_pods = end_pods
         self._plural = f"{kind.plural}.{kind.group}"  # groups may share a plural
         self.plurals = (self._plural, "pods")
+        self._removed: set[str] = set()
+        """Uids of pods that it removed and that still end."""
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         """Objects of the kind, and pods that they control, by namespace and name of the object."""
         namespace = obj["metadata"]["namespace"]
+        if change == "DELETED":
+            self._removed.discard(obj["metadata"]["uid"])
         if plural == self._plural:
             self.dirty((namespace, obj["metadata"]["name"]))
         elif (owner := controller_of(obj)) is not None and owner["kind"] == self._kind.kind:
@@ -57,17 +61,21 @@ class Operator(Controller[tuple[str, str]]):
         if suspended:
             for pod in pods if self._end_pods else ():
                 if "deletionTimestamp" not in pod["metadata"]:
-                    await self.remove("pods", pod)
+                    await self._end(pod)
         else:
             await self._make(obj, pods)
             await self._remove_surplus(obj, pods)
         await self._tell(obj, pods, suspended=suspended)
 
     async def _make(self, obj: Object, pods: list[Object]) -> None:
-        """Those that are missing. KubeRay's have random names, so that it makes others beside those that end."""
+        """Those that are missing.
+
+        KubeRay's have random names, and its former versions made others beside those that they had removed. What a
+        user deletes counts until it is gone.
+        """
         beside = self._kind.group == "ray.io"
         taken = {pod["metadata"]["name"] for pod in pods}
-        there = [pod for pod in pods if not beside or "deletionTimestamp" not in pod["metadata"]]
+        there = [pod for pod in pods if not beside or pod["metadata"]["uid"] not in self._removed]
         for place, template in zip(self._kind.places(obj), self._kind.templates(obj), strict=True):
             present = {_number(obj, place, pod) for pod in there}
             for number in range(place.pods):
@@ -84,7 +92,11 @@ class Operator(Controller[tuple[str, str]]):
             for pod in pods:
                 is_surplus = _number(obj, place, pod) >= place.pods
                 if is_surplus and "deletionTimestamp" not in pod["metadata"] and not is_over(pod):
-                    await self.remove("pods", pod)
+                    await self._end(pod)
+
+    async def _end(self, pod: Object) -> None:
+        self._removed.add(pod["metadata"]["uid"])
+        await self.remove("pods", pod)
 
     async def _tell(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
         form, before = self._kind.form, obj.get("status") or {}
