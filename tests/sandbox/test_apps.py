@@ -214,6 +214,23 @@ async def test_pods_below_the_partition_keep_the_old_template_also_when_made_ane
         assert images(admin) == ["v1", "v2", "v2"]
 
 
+async def test_a_statefulset_takes_over_what_a_former_one_of_its_name_has_left() -> None:
+    async with cluster() as (_, admin):
+
+        def is_ready() -> bool:
+            return status_of(admin, "statefulsets", "db").get("readyReplicas") == 1
+
+        await admin.create("statefulsets", "default", workload("db", replicas=1))
+        await until(admin, is_ready)
+        await admin.delete("statefulsets", "default", "db", propagation="Orphan")
+        await until(admin, lambda: names(admin, "statefulsets") == [])
+        created = await admin.create("statefulsets", "default", workload("db", replicas=1))
+        await until(admin, is_ready)
+        left = [*admin.list("pods", "default"), *admin.list("controllerrevisions", "default")]
+
+    assert [each["metadata"]["ownerReferences"][0]["uid"] for each in left] == [created["metadata"]["uid"]] * 2
+
+
 async def test_a_pod_whose_label_is_taken_away_is_let_go_and_replaced_and_adopted_again_with_it() -> None:
     async with cluster() as (_, admin):
         await admin.create("replicasets", "default", workload("web", replicas=2))

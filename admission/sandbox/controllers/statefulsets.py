@@ -134,22 +134,33 @@ class StatefulSetController(OwnerController):
         latest = _number(history[-1]) if history else 0
         update = next((each for each in history if each["data"] == data), None)
         if update is None:
-            name = template_hash(owner["spec"]["template"])
-            update = await self.local.create("controllerrevisions", metadata["namespace"], {
-                "metadata": {
-                    "name": f"{metadata['name']}-{name}",
-                    "labels": {**(owner["spec"]["template"]["metadata"].get("labels") or {}), _HASH_LABEL: name},
-                    "ownerReferences": [owner_reference(owner)],
-                },
-                "data": data,
-                "revision": latest + 1,
-            })  # fmt: skip
+            update = await self._record(owner, data, latest + 1)
         elif _number(update) < latest:  # an old template came back
             namespace = metadata["namespace"]
             update = await self.local.update("controllerrevisions", namespace, {**update, "revision": latest + 1})
         history = [each for each in history if each["metadata"]["uid"] != update["metadata"]["uid"]]
         current = next((each for each in history if each["metadata"]["name"] == status.get("currentRevision")), update)
         return _Revisions(history, current, update)
+
+    async def _record(self, owner: Object, data: Object, number: int) -> Object:
+        """A new template; one of that name whose owner was deleted without it is adopted. Raises ApiError."""
+        metadata, template = owner["metadata"], owner["spec"]["template"]
+        hashed = template_hash(template)
+        name = f"{metadata['name']}-{hashed}"
+        left = self.local.get("controllerrevisions", metadata["namespace"], name)
+        if left is not None and not left["metadata"].get("ownerReferences"):
+            adopted = {**left["metadata"], "ownerReferences": [owner_reference(owner)]}
+            changed = {**left, "metadata": adopted, "revision": number}
+            return await self.local.update("controllerrevisions", metadata["namespace"], changed)
+        return await self.local.create("controllerrevisions", metadata["namespace"], {
+            "metadata": {
+                "name": name,
+                "labels": {**(template["metadata"].get("labels") or {}), _HASH_LABEL: hashed},
+                "ownerReferences": [owner_reference(owner)],
+            },
+            "data": data,
+            "revision": number,
+        })  # fmt: skip
 
     async def _report(self, owner: Object, pods: list[Object], revisions: _Revisions) -> None:
         before: Object = owner.get("status") or {}
