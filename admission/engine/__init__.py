@@ -18,7 +18,7 @@ from admission.engine.events import (
     WorkloadPending,
 )
 from admission.engine.explain import Explanation, Lack
-from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed
+from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.preemption_hints import Prospect
 from admission.engine.queue_listing import Place
@@ -46,6 +46,7 @@ __all__ = [
     "Prospect",
     "QueueObjectChanged",
     "QueueObjectDeleted",
+    "RecentUsage",
     "Refusal",
     "Transformation",
     "WorkloadAdmitted",

@@ -119,6 +119,7 @@ KUEUE: dict[str, tuple[str, set[str]]] = {
     "local_queue_reserving_active_workloads": ("gauge", BY_LOCAL_QUEUE),
     "local_queue_admitted_active_workloads": ("gauge", BY_LOCAL_QUEUE),
     "local_queue_status": ("gauge", BY_LOCAL_QUEUE | {"active"}),
+    "local_queue_admission_fair_sharing_usage": ("gauge", BY_LOCAL_QUEUE | {"cluster_queue"}),
     "local_queue_resource_reservation": ("gauge", BY_LOCAL_QUEUE | {"flavor", "resource"}),
     "local_queue_resource_usage": ("gauge", BY_LOCAL_QUEUE | {"flavor", "resource"}),
     "cohort_info": ("gauge", {"cohort", "parent_cohort", "root_cohort"}),

@@ -43,6 +43,17 @@ def test_usage_fades():
     assert consumption(world.engine)["ns", "a"].consumed == {"cpu": pytest.approx(2.0)}
 
 
+def test_who_looks_at_the_usage_changes_nothing_of_it():
+    world = new_world(half_life=60.0)
+    world.engine.observe(LocalQueueUsed("ns", "b", {"cpu": 8.0}, world.now), now=world.now)
+    began = world.now
+    world.now += 60
+    world.engine.settle(world.now)
+    (policy,) = world.engine.policies
+    assert policy.usages() == {("ns", "a"): 0.0, ("ns", "b"): pytest.approx(2.0), ("ns", "c"): 0.0}  # b weighs two
+    assert policy._averages._entries["ns", "b"].updated == began
+
+
 @pytest.mark.parametrize("told_first", [True, False])
 def test_what_was_used_before_counts_in_whichever_order_it_is_told(told_first):
     """What is held now is told as well, before or after it; both count."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import GaugeMetricFamily
 
+from admission.engine import RecentUsage
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def queue_families(
         *_of_cluster_queues(queues, counts),
         *_of_quota(queues, held),
         *_of_local_queues(engine, queues, counts, held),
+        _of_usage(engine),
         *_of_cohorts(queues, cohorts, counts, held),
         *(_of_shares(engine, queues) if fair_sharing else ()),
     ]
@@ -152,6 +154,18 @@ def _of_local_queues(
     labels = (*by_queue, *_KIND)
     yield _gauge("local_queue_resource_reservation", "Quota that is reserved.", labels, _amounts(reserved.items()))
     yield _gauge("local_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
+
+
+def _of_usage(engine: Engine) -> Metric:
+    queues = engine.local_queues()
+    usages = {
+        (queues[key].cluster_queue, *reversed(key)): usage
+        for policy in engine.policies
+        if isinstance(policy, RecentUsage)
+        for key, usage in policy.usages().items()
+    }
+    text = "Recent usage by which admission fair sharing orders LocalQueues, by weight."
+    return _gauge("local_queue_admission_fair_sharing_usage", text, ("cluster_queue", "name", "namespace"), usages)
 
 
 def _statuses(

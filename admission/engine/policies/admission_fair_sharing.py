@@ -8,7 +8,7 @@ they are only compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import Held
     from admission.engine.pending_item import LocalQueueKey
     from admission.engine.policies.contract import EngineView, PastAdmission
-    from admission.model.queues import ClusterQueueSpec
+    from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
 
 HALF_LIVES: Final = 20
 """Usage that ended so many half-lives ago is not read from the ledger: a millionth of it would count."""
@@ -100,8 +100,16 @@ class RecentUsage(AdmissionPolicy):
 
     def _weighted(self, key: LocalQueueKey) -> float:
         spec = self._view.local_queues.get(key)
-        weight = 1.0 if spec is None or spec.fair_sharing is None else spec.fair_sharing.value
-        return self._averages.usage(key, weight, self._view.now)
+        return self._averages.usage(key, _weight(spec), self._view.now)
+
+    def usages(self) -> dict[LocalQueueKey, float]:
+        """The weighted usage of each LocalQueue that it orders, as of the last event; to look changes nothing."""
+        found = {}
+        for key, spec in self._view.local_queues.items():
+            queue = self._view.cluster_queue_spec(spec.cluster_queue)
+            if queue is not None and _is_usage_based(queue):
+                found[key] = self._averages.look(key, _weight(spec), self._view.now)
+        return found
 
     def charge(self, held: Held, *, restored: bool) -> None:
         """Count what it holds from now on; a new admission of a usage-based ClusterQueue pays the entry penalty."""
@@ -172,9 +180,18 @@ class UsageAverages:
 
     def usage(self, key: LocalQueueKey, weight: float, now: float) -> float:
         """The usage, weighted by resource and divided by the LocalQueue's weight; infinite if that is 0."""
-        if weight <= 0:
-            return inf
-        entry = self._at(key, now)
+        return self._weighted(self._at(key, now), weight) if weight > 0 else inf
+
+    def look(self, key: LocalQueueKey, weight: float, now: float) -> float:
+        """The same, but nothing is brought forward: what rounding makes of that has a say in who comes first."""
+        known = self._entries.get(key)
+        if weight <= 0 or known is None:
+            return inf if weight <= 0 else 0.0
+        entry = replace(known)
+        self._bring_forward(entry, now)
+        return self._weighted(entry, weight)
+
+    def _weighted(self, entry: Consumption, weight: float) -> float:
         amounts = dict(entry.consumed)
         _add(amounts, entry.penalty())
         weights = self._config.resource_weights
@@ -201,6 +218,10 @@ class UsageAverages:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = Consumption(now)
+        self._bring_forward(entry, now)
+        return entry
+
+    def _bring_forward(self, entry: Consumption, now: float) -> None:
         elapsed = now - entry.updated
         if elapsed > 0:
             alpha = self._config.alpha(elapsed)
@@ -209,7 +230,10 @@ class UsageAverages:
             _add(consumed, {resource: amount * alpha for resource, amount in _natural(entry.current).items()})
             _add(consumed, entry.penalty())
             entry.consumed, entry.penalties, entry.updated = consumed, {}, now
-        return entry
+
+
+def _weight(spec: LocalQueueSpec | None) -> float:
+    return 1.0 if spec is None or spec.fair_sharing is None else spec.fair_sharing.value
 
 
 def _is_usage_based(queue: ClusterQueueSpec) -> bool:
