@@ -138,9 +138,9 @@ def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
 async def look_after(client: Client, account: Account, job: PlannedJob, submit: Callable[[], Awaitable[None]]) -> None:
     """What the user of an object does once it is submitted, until it is over.
 
-    What has no end is deleted after it has run for its time, while it runs; a group of pods, which nobody makes again
-    when it is evicted, is submitted once more when no pod of it is left that has not ended: those that have succeeded
-    stay.
+    What has no end is deleted after it has run for its time, while it runs; of a group of pods, which nobody makes
+    again when it is evicted, those are submitted once more that are gone, when none runs any more: those that have
+    succeeded stay, and those that still had their gate.
     """
     wholes, key = account.wholes, f"{job.team}/{job.name}"
     if job.kind in ENDLESS:
@@ -152,7 +152,7 @@ async def look_after(client: Client, account: Account, job: PlannedJob, submit: 
         await _deleted(client, f"{PATHS[job.kind].format(job.team)}/{job.name}")
     elif job.kind == "PodGroup":
         while not wholes.is_over(key):
-            if not wholes.has_pods(key):
+            if wholes.lacks_pods(key):
                 await submit()
             await asyncio.sleep(_LOOK)
 

@@ -83,9 +83,10 @@ class Wholes:
         """Whether none of its pods may run now."""
         return not self._alive[workload]
 
-    def has_pods(self, workload: str) -> bool:
-        """Whether any of its pods runs or waits."""
-        return bool(self._unended[workload])
+    def lacks_pods(self, workload: str) -> bool:
+        """Whether none of its pods may run now, and some neither wait nor have succeeded."""
+        there = self._unended[workload] | self._succeeded[workload]
+        return not self._alive[workload] and len(there) < self._planned[workload].pods
 
     def started_whole(self, workload: str) -> bool:
         """Whether all of its pods have been let run, and none of them had ended when the last one was."""
