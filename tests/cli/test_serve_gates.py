@@ -106,6 +106,12 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
     flags = (f"--config={tmp_path / 'sluice.yaml'}", "--admission=policies")
     async with serving(tmp_path, database_url, *flags) as replica:
         await in_force(replica, alice)
+        made = jobset("set", suspend=False)
+        made["metadata"] |= {"namespace": "default", "labels": {QUEUE: "lq"}}
+        while not (await alice.create("jobsets", "default", made))["spec"]["suspend"]:  # its policy comes after that
+            await alice.delete("jobsets", "default", "set")
+            await asyncio.sleep(0.05)
+        await alice.delete("jobsets", "default", "set")
         replica.send(signal.SIGKILL)
         await replica.process.wait()
     for number in range(20):
@@ -114,8 +120,6 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
         assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
         with pytest.raises(ApiError, match="this Job waits in a queue"):
             await alice.patch("jobs", "default", f"j{number}", {"spec": {"suspend": False}})
-    made = jobset("set", suspend=False)
-    made["metadata"] |= {"namespace": "default", "labels": {QUEUE: "lq"}}
     assert (await alice.create("jobsets", "default", made))["spec"]["suspend"] is True
     assert all(one["spec"]["suspend"] for one in admin.list("jobs") if one["metadata"]["name"].startswith("j"))
     async with serving(tmp_path, database_url, flags[0], "--admission=auto"):
