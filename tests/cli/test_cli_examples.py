@@ -41,6 +41,7 @@ spec: {clusterQueue: team-a}
 ---
 {apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
 """
+VOLCANO = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: q}, spec: {deserved: {cpu: 4}}}"
 
 
 def commands(
@@ -142,6 +143,7 @@ REFUSED = {"create": "exists already", "delete": "is in use by", "rollback": "ha
 async def test_the_examples_run_one_after_the_other(sluice, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues").mkdir()
+    (tmp_path / "volcano.yaml").write_text(VOLCANO)
     for place in ("queues.yaml", "queues/queues.yaml"):
         (tmp_path / place).write_text(QUEUES)
     ran = set()

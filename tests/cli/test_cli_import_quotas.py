@@ -94,13 +94,6 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("source", FOREIGN)
-async def test_apply_says_which_import_reads_it(sluice, source):
-    refused = await sluice("apply", "-f", "-", stdin=FOREIGN[source])
-    assert refused.exit_code == 2
-    assert f"of another system; use sluice import {source} instead" in refused.stderr
-
-
 async def test_the_queues_of_another_system_are_no_queues_of_this_one(sluice):
     refused = await sluice("import", "kai", "-f", "-", stdin=QUEUE)
     assert refused.stderr == (

@@ -13,10 +13,10 @@ from admission.cli.arguments.foreign import import_source
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_documents, parse_manifest
-from admission.model.queues import QUEUE_OBJECTS, Cohort
+from admission.model.queues import QUEUE_OBJECTS, Cohort, ResourceFlavor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from admission.model.manifests import Document
@@ -32,18 +32,27 @@ def filename_option(*, required: bool = True) -> Callable[[Callable[..., Any]], 
     return click.option("-f", "--filename", "paths", multiple=True, required=required, help=text)
 
 
-def read_objects(paths: Iterable[str], *, namespace: str) -> list[QueueObject]:
-    """All objects of the files, each behind those that it names. Raises Unreadable with every fault found."""
+def read_objects(
+    paths: Iterable[str],
+    *,
+    namespace: str,
+    translated: Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]] | None = None,
+) -> list[QueueObject]:
+    """All objects of the files, each behind those that it names. Raises Unreadable with every fault found.
+
+    `translated` gives what quota objects of other schedulers become, by the name of their import, each with what opens
+    a message about it; None: they are faults.
+    """
     faults: list[str] = []
     objects: dict[tuple[str, str, str], QueueObject] = {}
+    foreign: dict[str, list[Document]] = {}
     for document in read_documents(paths):
         body = document.body
         if body.get("apiVersion") == "v1" and body.get("kind") == "Namespace":
             click.echo(f"note: {document.source}: skipped a Namespace; the cluster has it", err=True)
             continue
         if source := import_source(body):
-            kind = body.get("kind", "queues.yaml")
-            faults.append(f"{document.source}: is a {kind} of another system; use sluice import {source} instead")
+            foreign.setdefault(source, []).append(document)
             continue
         try:
             found = parse_manifest(body, source=document.source, namespace=namespace)
@@ -53,9 +62,32 @@ def read_objects(paths: Iterable[str], *, namespace: str) -> list[QueueObject]:
         if found.key in objects:
             faults.append(f'{document.source}: {found.kind} "{found.name}" was given before; keep one of the two')
         objects[found.key] = found
+    for title, made in _of_others(foreign, translated, faults):
+        if made.key not in objects:
+            objects[made.key] = made
+        elif not isinstance(made, ResourceFlavor):
+            faults.append(f'{title}: makes {made.kind} "{made.name}", which was given before; keep one of the two')
     if faults:
         raise Unreadable("\n".join(faults))
     return in_order(objects.values())
+
+
+def _of_others(
+    foreign: Mapping[str, list[Document]],
+    translated: Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]] | None,
+    faults: list[str],
+) -> Iterable[tuple[str, QueueObject]]:
+    """What quota objects of other schedulers become; what is wrong with them is added to `faults`."""
+    if translated is None:
+        for document in (each for documents in foreign.values() for each in documents):
+            kind = document.body.get("kind", "queues.yaml")
+            faults.append(f"{document.source}: is a {kind} of another system; name what sluice apply has made of it")
+    elif foreign:
+        try:
+            return translated(foreign)
+        except (InvalidObject, Unreadable) as error:
+            faults.append(str(error))
+    return ()
 
 
 def read_documents(paths: Iterable[str]) -> list[Document]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.files import filename_option, read_objects
+from admission.cli.arguments.files import filename_option
 from admission.cli.arguments.objects import namespace_option, shown
+from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.diff import comparable, present
+from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.output.printing import Writing, print_outcome, writing_options
 from admission.model.manifests import to_manifest
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--server-side", is_flag=True, help="Own the fields in the files only, and leave the others to others.")
 @click.option("--field-manager", default="sluice", show_default=True, help="The owner, with --server-side.")
 @click.option("--force-conflicts", is_flag=True, help="Take fields from other owners, with --server-side.")
+@translation_options
 @writing_options
 @click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until Sluice is ready.")
 @connection_options
@@ -35,6 +38,7 @@ def apply(
     server_side: bool,
     field_manager: str,
     force_conflicts: bool,
+    translation: TranslationFlags,
     writing: Writing,
     wait: float,
     connection: Connection,
@@ -47,21 +51,30 @@ def apply(
     replaces what was there (but see --server-side); applying it twice changes nothing.
     With --dry-run you see which workloads would start or be evicted.
 
+    Queues of Volcano, YuniKorn, Koordinator, scheduler-plugins, KAI and MCAD become
+    ClusterQueues, Cohorts and LocalQueues (those only with -n), as with sluice import:
+    give what the nodes have by --capacity. What has no equivalent is noted.
+
     \b
     Examples:
       sluice apply -f queues.yaml
       sluice apply -f queues/ --dry-run
+      sluice apply -f volcano.yaml -n team-a --capacity cpu=640,memory=2Ti
       kubectl get clusterqueues,localqueues -A -o yaml | sluice apply -f -
     """
     if not server_side and force_conflicts:
         raise click.UsageError("--force-conflicts goes with --server-side")
 
+    manifests = Manifests(namespace, translation, writes=writing.dry_run == "none")
+
     async def run() -> None:
         async with connect(connection) as sluice:
-            objects = read_objects(paths, namespace=namespace or sluice.namespace)
+            objects = manifests.read(paths, namespace=namespace or sluice.namespace)
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
             for item in objects:
-                if server_side:
+                if await manifests.is_there(sluice, item):
+                    print_outcome(shown(item.kind.lower(), item.name), "unchanged", writing)
+                elif server_side:
                     await _own(sluice, item, field_manager, writing, force=force_conflicts)
                 else:
                     await _put(sluice, item, writing)

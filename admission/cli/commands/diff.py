@@ -11,8 +11,10 @@ import click
 import yaml
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.files import filename_option, read_objects
+from admission.cli.arguments.files import filename_option
 from admission.cli.arguments.objects import namespace_option, shown
+from admission.cli.arguments.translation import TranslationFlags, translation_options
+from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.errors import DiffFailed
 from admission.model.errors import SluiceError
 from admission.model.manifests import to_manifest
@@ -31,8 +33,11 @@ _USERS = ("name", "namespace", "labels", "annotations")
 @click.command()
 @filename_option()
 @namespace_option
+@translation_options
 @connection_options
-def diff(*, paths: tuple[str, ...], namespace: str | None, connection: Connection) -> None:
+def diff(
+    *, paths: tuple[str, ...], namespace: str | None, translation: TranslationFlags, connection: Connection
+) -> None:
     """Show what `sluice apply` of the same files would change.
 
     The exit code is 0 without differences, 1 with some, and 2 if something is wrong.
@@ -42,16 +47,18 @@ def diff(*, paths: tuple[str, ...], namespace: str | None, connection: Connectio
       sluice diff -f queues.yaml
     """
     try:
-        differs = asyncio.run(_print_differences(connection, paths, namespace))
+        differs = asyncio.run(_print_differences(connection, paths, Manifests(namespace, translation)))
     except SluiceError as error:
         raise DiffFailed(str(error)) from error
     sys.exit(1 if differs else 0)
 
 
-async def _print_differences(connection: Connection, paths: Sequence[str], namespace: str | None) -> bool:
+async def _print_differences(connection: Connection, paths: Sequence[str], manifests: Manifests) -> bool:
     differs = False
     async with connect(connection) as sluice:
-        for item in read_objects(paths, namespace=namespace or sluice.namespace):
+        for item in manifests.read(paths, namespace=manifests.namespace or sluice.namespace):
+            if await manifests.is_there(sluice, item):
+                continue
             what = shown(item.kind.lower(), item.name)
             found = await present(sluice, item)
             before = [] if found is None else as_lines(comparable(found))

@@ -10,21 +10,16 @@ import click
 from admission.cli.arguments.connection import Connection, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import filename_option, read_documents
+from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_kueue.destination import opened
 from admission.cli.commands.import_kueue.plan import Action, Line, action, lines, summary, title
-from admission.cli.commands.import_quotas import kai as of_kai
-from admission.cli.commands.import_quotas import koordinator as of_koordinator
-from admission.cli.commands.import_quotas import mcad as of_mcad
-from admission.cli.commands.import_quotas import scheduler_plugins as of_scheduler_plugins
-from admission.cli.commands.import_quotas import volcano as of_volcano
-from admission.cli.commands.import_quotas import yunikorn as of_yunikorn
 from admission.cli.commands.import_quotas.quota_tree import translate
+from admission.cli.commands.import_quotas.systems import SYSTEMS
+from admission.cli.commands.import_quotas.telling import NOTHING_WRITTEN, tell, unbounded
 from admission.cli.errors import BadFlag, CommandError, Unreadable
 from admission.cli.output.printing import print_line, serialized
-from admission.model.errors import InvalidQuantity
 from admission.model.manifests import to_manifest
-from admission.model.names import is_dns_label, is_dns_subdomain, is_qualified_name, listed
-from admission.model.quantity import amount
+from admission.model.names import is_dns_label
 from admission.model.queues import ResourceFlavor
 
 if TYPE_CHECKING:
@@ -51,8 +46,7 @@ def _command(name: str, system: System) -> click.Command:
 
     @filename_option()
     @click.option("-n", "--namespace", "namespaces", multiple=True, help="Make LocalQueues in it; repeatable.")
-    @click.option("--capacity", multiple=True, help="What the nodes have: RESOURCE=QUANTITY,...; repeatable.")
-    @click.option("--flavor", default="default", show_default=True, help="The ResourceFlavor of the quota.")
+    @translation_options
     @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Print manifests; nothing is written.")
     @click.option("--yes", is_flag=True, help="Do what the plan says.")
     @database_options
@@ -61,8 +55,7 @@ def _command(name: str, system: System) -> click.Command:
         *,
         paths: tuple[str, ...],
         namespaces: tuple[str, ...],
-        capacity: tuple[str, ...],
-        flavor: str,
+        translation: TranslationFlags,
         output: str | None,
         yes: bool,
         database: DatabaseFlags,
@@ -75,13 +68,10 @@ def _command(name: str, system: System) -> click.Command:
         for namespace in namespaces:
             if not is_dns_label(namespace):
                 raise BadFlag(f'--namespace: "{namespace}" is no name of a namespace')
-        if not is_dns_subdomain(flavor):
-            raise BadFlag(f'--flavor: "{flavor}" is no name of a ResourceFlavor')
-        amounts = _capacity(capacity)
         found = system.read(read_documents(paths), namespaces)
         if not found.queues:
             raise Unreadable(f"{', '.join(paths)}: there is no {system.reads}; get it by: {system.how}")
-        made = translate(found.queues, flavor=flavor, capacity=amounts)
+        made = translate(found.queues, flavor=translation.flavor, capacity=translation.capacity)
         if output:
             _print(found, made, output)
         else:
@@ -93,13 +83,7 @@ def _command(name: str, system: System) -> click.Command:
 def _print(found: Found, made: Translation, output: str) -> None:
     items = [to_manifest(each.item) for each in made.made]
     click.echo(serialized({"apiVersion": "v1", "kind": "List", "items": items}, output))
-    for each in made.made:
-        for note in each.notes:
-            print_line(f"note: {title(each.item)}: {note}", err=True)
-    for what, note in found.skipped:
-        print_line(f"note: {what}: {note}", err=True)
-    for note in _unbounded(made):
-        print_line(f"note: {note}", err=True)
+    tell(found, made)
 
 
 async def _import(
@@ -118,11 +102,11 @@ async def _import(
         plan += [Line(Action.SKIP, what, (note,)) for what, note in found.skipped]
         for text in lines(plan):
             print_line(text)
-        missing = _unbounded(made)
+        missing = unbounded(made)
         for note in missing:
             print_line(f"note: {note}", err=True)
         if yes and missing:
-            raise CommandError("nothing was written, as queues could use less than before; give --capacity")
+            raise CommandError(NOTHING_WRITTEN)
         for line in plan if yes else ():
             if line.item is not None and line.writes:
                 await door.write(line.item)
@@ -136,36 +120,9 @@ def _line(item: QueueObject, notes: Sequence[str], present: Mapping[tuple[str, s
     return Line(action(item, there), title(item), tuple(notes), item)
 
 
-def _unbounded(made: Translation) -> list[str]:
-    if not made.unbounded:
-        return []
-    example = "=...,".join(made.unbounded[:3]) + "=..."
-    note = (
-        f"some queues may use more of {listed(made.unbounded)} than they are guaranteed, and nothing says how much "
-        "there is: they can only borrow what others are guaranteed; say what the nodes have by "
-        f"--capacity {example}"
-    )
-    return [note]
-
-
-def _capacity(values: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in (part.strip() for value in values for part in value.split(",")):
-        resource, equals, quantity = (text.strip() for text in part.partition("="))
-        if not equals or not is_qualified_name(resource):
-            raise BadFlag(f'--capacity: "{part}" is no RESOURCE=QUANTITY such as cpu=64 or memory=256Gi')
-        if resource in found:
-            raise BadFlag(f"--capacity: {resource} is given twice")
-        try:
-            found[resource] = amount(resource, quantity)
-        except InvalidQuantity as error:
-            raise BadFlag(f"--capacity: {resource}: {error}") from error
-    return found
-
-
-kai = _command("kai", of_kai.SYSTEM)
-koordinator = _command("koordinator", of_koordinator.SYSTEM)
-mcad = _command("mcad", of_mcad.SYSTEM)
-scheduler_plugins = _command("scheduler-plugins", of_scheduler_plugins.SYSTEM)
-volcano = _command("volcano", of_volcano.SYSTEM)
-yunikorn = _command("yunikorn", of_yunikorn.SYSTEM)
+kai = _command("kai", SYSTEMS["kai"])
+koordinator = _command("koordinator", SYSTEMS["koordinator"])
+mcad = _command("mcad", SYSTEMS["mcad"])
+scheduler_plugins = _command("scheduler-plugins", SYSTEMS["scheduler-plugins"])
+volcano = _command("volcano", SYSTEMS["volcano"])
+yunikorn = _command("yunikorn", SYSTEMS["yunikorn"])

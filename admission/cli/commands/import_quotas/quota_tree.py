@@ -78,6 +78,8 @@ class Made:
 
     item: QueueObject
     notes: tuple[str, ...] = ()
+    title: str = ""
+    """What opens messages about the queue that it was made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +149,16 @@ class _Tree:
                 spec["fairSharing"] = {"weight": queue.weight}
             if self._inner(queue):
                 spec["parentName"] = queue.parent
-                yield Made(_manifest("Cohort", queue.name, spec), notes)
+                yield Made(_manifest("Cohort", queue.name, spec), notes, queue.title)
             else:
-                yield Made(_manifest("ClusterQueue", queue.name, spec | _of_leaf(queue)), notes)
+                yield Made(_manifest("ClusterQueue", queue.name, spec | _of_leaf(queue)), notes, queue.title)
 
     def local_queues(self) -> Iterator[Made]:
         """Those of its ClusterQueues."""
         for queue in self._queues:
             for namespace, name in () if self._inner(queue) else queue.doors:
-                yield Made(_manifest("LocalQueue", name, {"clusterQueue": queue.name}, namespace=namespace))
+                door = _manifest("LocalQueue", name, {"clusterQueue": queue.name}, namespace=namespace)
+                yield Made(door, title=queue.title)
 
     def unbounded(self) -> Iterator[str]:
         """The resources of which the top has no limit, and some queue may use more than it is guaranteed."""

@@ -1,0 +1,74 @@
+"""Manifests of which some are quota objects of another scheduler: those are translated as `sluice import` does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from admission.cli.arguments.files import read_objects
+from admission.cli.errors import BadFlag, CommandError, Unreadable
+from admission.model.queues import LocalQueue, ResourceFlavor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from admission.cli.arguments.translation import TranslationFlags
+    from admission.client import Sluice
+    from admission.model.manifests import Document
+    from admission.model.queues import QueueObject
+
+
+@dataclass(slots=True)
+class Manifests:
+    """What files hold: queue objects, and those that the queues of another scheduler become."""
+
+    namespace: str | None
+    """Where each of those queues gets a LocalQueue; None: nowhere, but where the scheduler itself says so."""
+    flags: TranslationFlags
+    writes: bool = False
+    """Whether they are to be written, for which nothing may be missing that a translation needs."""
+    _flavor: QueueObject | None = None
+
+    def read(self, paths: Sequence[str], *, namespace: str) -> list[QueueObject]:
+        """All objects, each behind those that it names; `namespace` is that of LocalQueues that say none.
+
+        Raises Unreadable with every fault found; BadFlag, CommandError.
+        """
+        objects = read_objects(paths, namespace=namespace, translated=self._translated)
+        if self.flags.capacity and self._flavor is None:
+            raise BadFlag("--capacity is for quota objects of other schedulers, and there is none in the files")
+        return objects
+
+    async def is_there(self, sluice: Sluice, item: QueueObject) -> bool:
+        """Whether it is the flavor of a translation, and the server has one of that name, which stays as it is."""
+        from admission.cli.commands.diff import present
+
+        return item is self._flavor and await present(sluice, item) is not None
+
+    def _translated(self, foreign: Mapping[str, Sequence[Document]]) -> list[tuple[str, QueueObject]]:
+        """What becomes of documents, by the import that reads them, each with what opens a message about it.
+
+        Raises InvalidObject, Unreadable, CommandError.
+        """
+        from admission.cli.commands.import_quotas.quota_tree import translate
+        from admission.cli.commands.import_quotas.systems import SYSTEMS
+        from admission.cli.commands.import_quotas.telling import NOTHING_WRITTEN, tell, unbounded
+
+        if len(foreign) > 1:
+            names = " and ".join(SYSTEMS[source].name for source in foreign)
+            raise Unreadable(f"the files hold queues of {names}, which would share one --capacity; apply them by turns")
+        ((source, documents),) = foreign.items()
+        system = SYSTEMS[source]
+        found = system.read(documents, (self.namespace,) if self.namespace else ())
+        if not found.queues:
+            raise Unreadable(f"{documents[0].source}: there is no {system.reads} to take over")
+        made = translate(found.queues, flavor=self.flags.flavor, capacity=self.flags.capacity)
+        tell(found, made)
+        if self.writes and unbounded(made):
+            raise CommandError(NOTHING_WRITTEN)
+        if not any(isinstance(each.item, LocalQueue) for each in made.made):
+            click.echo(f"note: no LocalQueue leads to the {system.what} of {system.name}: give -n", err=True)
+        self._flavor = next(each.item for each in made.made if isinstance(each.item, ResourceFlavor))
+        return [(each.title, each.item) for each in made.made]

@@ -1,0 +1,36 @@
+"""What is said of a translation: each field without an equivalent, what was left out, and what nobody has said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from admission.cli.commands.import_kueue.plan import title
+from admission.cli.output.printing import print_line
+from admission.model.names import listed
+
+if TYPE_CHECKING:
+    from admission.cli.commands.import_quotas.quota_tree import Translation
+    from admission.cli.commands.import_quotas.system import Found
+
+NOTHING_WRITTEN: Final = "nothing was written, as queues could use less than before; give --capacity"
+
+
+def tell(found: Found, made: Translation) -> None:
+    """All of it as notes, to standard error."""
+    notes = [f"{title(each.item)}: {note}" for each in made.made for note in each.notes]
+    notes += [f"{what}: {note}" for what, note in found.skipped]
+    for note in (*notes, *unbounded(made)):
+        print_line(f"note: {note}", err=True)
+
+
+def unbounded(made: Translation) -> list[str]:
+    """A sentence if queues may use more than they are guaranteed, and nobody says how much there is."""
+    if not made.unbounded:
+        return []
+    example = "=...,".join(made.unbounded[:3]) + "=..."
+    note = (
+        f"some queues may use more of {listed(made.unbounded)} than they are guaranteed, and nothing says how much "
+        "there is: they can only borrow what others are guaranteed; say what the nodes have by "
+        f"--capacity {example}"
+    )
+    return [note]

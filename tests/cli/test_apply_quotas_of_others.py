@@ -1,0 +1,176 @@
+"""`sluice apply` and `diff` of quota objects of other schedulers, alone and among manifests of one's own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CAPACITY = ("--capacity", "cpu=10,memory=10Gi")
+
+
+def volcano(name="a", **spec):
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+    return json.dumps(head | {"spec": {"deserved": {"cpu": 4}, **spec}})
+
+
+def kai(name, **spec):
+    head = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}}
+    return json.dumps(head | {"spec": spec})
+
+
+def elastic(version, namespace="", **metadata):
+    metadata = {"name": "gold", **({"namespace": namespace} if namespace else {}), **metadata}
+    return json.dumps({"apiVersion": version, "kind": "ElasticQuota", "metadata": metadata,
+                       "spec": {"min": {"cpu": 2}, "max": {"cpu": 4}}})  # fmt: skip
+
+
+SUBTREE = (
+    "{apiVersion: quota.codeflare.dev/v1alpha1, kind: QuotaSubtree, metadata: {name: a, labels: {tree: t}}, spec: "
+)
+EACH = {
+    "volcano": (volcano("gold"), "gold", "cohort.sluice.dev/volcano-root created"),
+    "kai": (
+        kai("gold", resources={"cpu": {"quota": 500, "limit": 500}}),
+        "gold",
+        "cohort.sluice.dev/kai-queues created",
+    ),
+    "koordinator": (
+        elastic("scheduling.sigs.k8s.io/v1alpha1"),
+        "gold",
+        "cohort.sluice.dev/koordinator-root-quota created",
+    ),
+    "scheduler-plugins": (
+        elastic("scheduling.x-k8s.io/v1alpha1", "team-b"),
+        "team-b",
+        "cohort.sluice.dev/elastic-quotas created",
+    ),
+    "mcad": (
+        SUBTREE + "{children: [{name: gold, quotas: {requests: {cpu: 2}}}]}}",
+        "t.gold",
+        "resourceflavor.sluice.dev/default created",
+    ),
+    "yunikorn": (
+        "{kind: ConfigMap, data: {queues.yaml: 'partitions: [{name: default, queues: [{name: gold}]}]'}}",
+        "root.gold",
+        "cohort.sluice.dev/yunikorn-root created",
+    ),
+}
+
+
+@pytest.mark.parametrize("system", EACH)
+async def test_those_of_each_system_are_applied_and_applied_again(sluice, system):
+    text, queue, top = EACH[system]
+    again = []
+    for _ in range(2):
+        applied = await sluice("apply", "-f", "-", "-n", "team-a", *CAPACITY, stdin=text)
+        assert applied.exit_code == 0, applied.stderr
+        again.append(applied.stdout)
+    assert top in again[0].splitlines()
+    assert f"clusterqueue.sluice.dev/{queue} created" in again[0]
+    assert "localqueue.sluice.dev/" in again[0]
+    assert again[1] == again[0].replace(" created", " unchanged")
+    imported = await sluice("import", system, "-f", "-", "-n", "team-a", *CAPACITY, stdin=text)
+    assert imported.stdout.endswith(": there is nothing to do\n"), "an import makes the same of it"
+    for flags, code in ((CAPACITY, 0), (("--capacity", "cpu=20,memory=10Gi"), int(system != "mcad"))):
+        different = await sluice("diff", "-f", "-", "-n", "team-a", *flags, stdin=text)
+        assert (different.exit_code, bool(different.stdout)) == (code, bool(code))
+
+
+async def test_they_may_be_mixed_with_own_objects_in_a_folder(sluice, tmp_path):
+    (tmp_path / "1.yaml").write_text(
+        "{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: own, namespace: n}, spec: {clusterQueue: a}}\n"
+        "---\n{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, "
+        "spec: {nodeLabels: {pool: gpu}}}\n"
+    )
+    (tmp_path / "2.json").write_text(json.dumps({"kind": "List", "items": [json.loads(volcano(reclaimable=False))]}))
+    (tmp_path / "3.yaml").write_text(volcano("b"))
+    for _ in range(2):
+        applied = await sluice("apply", "-f", str(tmp_path), *CAPACITY)
+        assert applied.exit_code == 0, applied.stderr
+    flavor, *rest = applied.stdout.splitlines()
+    assert flavor == "resourceflavor.sluice.dev/default unchanged"
+    assert [line.split()[0].partition("/")[2] for line in rest] == ["volcano-root", "a", "b", "own"]
+    assert "pool: gpu" in (await sluice("get", "flavor", "default", "-o", "yaml")).stdout
+    told = applied.stderr.splitlines()
+    assert told[0].startswith("note: clusterqueue/a: spec.reclaimable: what it borrows can be reclaimed all the same")
+    assert told[1:] == ["note: no LocalQueue leads to the Queues of Volcano: give -n"]
+
+
+async def test_a_flavor_that_is_there_stays_as_it_is(sluice):
+    await sluice("create", "flavor", "default", "--node-labels", "pool=gpu")
+    for flags in ((), ("--server-side",)):
+        applied = await sluice("apply", "-f", "-", *CAPACITY, *flags, stdin=volcano())
+        assert applied.exit_code == 0, applied.stderr
+    assert "pool: gpu" in (await sluice("get", "flavor", "default", "-o", "yaml")).stdout
+
+
+@pytest.mark.parametrize("how", ["client", "server"])
+async def test_a_dry_run_needs_no_capacity_and_says_what_is_missing(sluice, how):
+    tried = await sluice("apply", "-f", "-", "-n", "ns", f"--dry-run={how}", stdin=volcano())
+    assert tried.exit_code == 0, tried.output
+    assert "clusterqueue.sluice.dev/a created" in tried.stdout
+    assert "note: some queues may use more of cpu, memory than they are guaranteed" in tried.stderr
+    assert (await sluice("get", "clusterqueues")).stdout == ""
+    refused = await sluice("apply", "-f", "-", "-n", "ns", stdin=volcano())
+    assert refused.exit_code == 1
+    assert "--capacity cpu=...,memory=..." in refused.stderr
+    assert refused.stderr.endswith(
+        "error: nothing was written, as queues could use less than before; give --capacity\n"
+    )
+    assert (await sluice("get", "clusterqueues")).stdout == ""
+
+
+OWN = "\n---\n{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: a}, spec: {namespaceSelector: {}}}\n"
+WRONG = "\n---\n{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: b}, spec: {cohort: 3}}\n"
+AT = "standard input: document"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "messages"),
+    [
+        (
+            volcano(capability={"cpu": -3}),
+            CAPACITY,
+            ['standard input: Queue "a": spec.capability.cpu: must not be negative'],
+        ),
+        (
+            volcano("b") + "\n---\n" + volcano(weight="x") + WRONG,
+            CAPACITY,
+            [f"{AT} 3: ClusterQueue", f'{AT} 2: Queue "a": spec.weight: '],
+        ),
+        (
+            volcano(parent="b"),
+            CAPACITY,
+            ['standard input: Queue "a": spec.parent: there is no queue "b" in the files; add it'],
+        ),
+        (volcano() + OWN, CAPACITY, [f'{AT} 1: Queue "a": makes ClusterQueue "a", which was given before; keep one']),
+        (
+            volcano() + "\n---\n" + kai("b"),
+            CAPACITY,
+            ["the files hold queues of Volcano and KAI, which would share one --capacity; apply them by turns"],
+        ),
+        (
+            "{partitions: []}",
+            CAPACITY,
+            ["standard input: there is no queues.yaml (nor a ConfigMap with it) to take over"],
+        ),
+        (OWN, CAPACITY, ["--capacity is for quota objects of other schedulers, and there is none in the files"]),
+        (volcano(), ("--capacity", "cpu"), ['--capacity: "cpu" is no RESOURCE=QUANTITY']),
+        (volcano(), (*CAPACITY, "--flavor", "A"), ['--flavor: "A" is no name of a ResourceFlavor']),
+        (volcano(), (*CAPACITY, "-n", "Team_A"), ['LocalQueue "a": metadata.namespace: ']),
+    ],
+)
+async def test_a_fault_is_told_by_its_place_and_nothing_is_written(sluice, text, flags, messages):
+    refused = await sluice("apply", "-f", "-", *flags, stdin=text)
+    assert refused.exit_code == 2
+    for message in messages:
+        assert message in refused.stderr
+    assert len([line for line in refused.stderr.splitlines() if not line.startswith("note: ")]) == len(messages)
+    assert (await sluice("get", "cohorts")).stdout == ""
+
+
+async def test_delete_is_for_what_was_made_of_them(sluice):
+    refused = await sluice("delete", "-f", "-", stdin=volcano())
+    assert refused.exit_code == 2
+    assert "standard input: is a Queue of another system; name what sluice apply has made of it" in refused.stderr
