@@ -101,6 +101,11 @@ def is_suspended(variable: str, paths: Sequence[Sequence[str]]) -> str:
     return result
 
 
+def is_suspended_everywhere(variable: str, paths: Sequence[Sequence[str]]) -> str:
+    """Whether each of these fields is there, and set."""
+    return " && ".join(f"{_has(variable, path)} && {'.'.join((variable, *path))}" for path in paths)
+
+
 def suspending(paths: Sequence[Sequence[str]]) -> str:
     """The list of JSON patches that set these fields of the object, and their parents where they are not there."""
     steps = []

@@ -23,6 +23,7 @@ from webhooks.expressions import (
     is_own,
     is_queued,
     is_suspended,
+    is_suspended_everywhere,
     label,
     names_no_queue,
     not_by,
@@ -45,6 +46,7 @@ MUTATING: Final = "MutatingAdmissionPolicy"
 VALIDATING: Final = "ValidatingAdmissionPolicy"
 PODS_KEEP: Final = "pods.keep.sluice.dev"
 
+_REQUESTER: Final = "request.userInfo.username"
 _LABELS: Final = {"app.kubernetes.io/name": "sluice"}
 _WAITS: Final = (
     "'this ' + request.kind.kind + ' waits in a queue: Sluice starts it when there is quota; sluice why ' + "
@@ -121,19 +123,31 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
     `kinds`: those of one of the `sorts`; `owners`: all that are on, of whose objects one of these may be a part.
     """
     namespaces = scope.namespaces()
-    joins = f"(oldObject != null && {_suspended('oldObject', kinds)} && !{is_queued('oldObject', kinds)})"
-    mutating = _policy(
+    mutation = _suspends({}, kinds, owners)
+    created = _policy(
         MUTATING,
         f"{_name(kinds)}.gate.sluice.dev",
         kinds,
         namespaces,
-        operations=["CREATE", "UPDATE"],
+        operations=["CREATE"],
+        # What is mutated goes through all policies once more, and needs nothing then.
+        conditions=[is_queued("object", kinds), f"!{_is_gated(kinds)}"],
+        spec=mutation,
+    )
+    joining = _policy(
+        MUTATING,
+        f"{_name(kinds)}.join.gate.sluice.dev",
+        kinds,
+        namespaces,
+        operations=["UPDATE"],
+        # So an API server makes no CEL values of what had a queue label and keeps it: of nearly all updates.
+        objects={"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in _queue_labels(kinds)]},
         conditions=[
             not_by(scope.own_usernames),
             is_queued("object", kinds),
-            f"request.operation == 'CREATE' || {joins}",
+            f"{_suspended('oldObject', kinds)} && !{is_queued('oldObject', kinds)}",
         ],
-        spec=_suspends({}, kinds, owners),
+        spec=mutation,
     )
     keeping = _policy(
         VALIDATING,
@@ -150,7 +164,7 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         ],
         spec={"variables": _variables(kinds), "validations": _validations(kinds)},
     )
-    return [*mutating, *keeping]
+    return [*created, *joining, *keeping]
 
 
 def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
@@ -226,9 +240,19 @@ def _name(kinds: Sequence[Kind]) -> str:
     return "jobs" if is_job(kinds[0]) else "kinds"
 
 
+def _queue_labels(kinds: Sequence[Kind]) -> tuple[str, ...]:
+    return kinds[0].conventions.queue_labels
+
+
 def _unnamed(variable: str, kinds: Sequence[Kind]) -> list[str]:
     """For each queue label whether an object has it, and it is empty."""
-    return [names_no_queue(variable, key) for key in kinds[0].conventions.queue_labels]
+    return [names_no_queue(variable, key) for key in _queue_labels(kinds)]
+
+
+def _is_gated(kinds: Sequence[Kind]) -> str:
+    """Whether an object is as the mutation leaves it, so that it would change nothing."""
+    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", _fields(kind)))
+    return f"({submitter('object')} == {_REQUESTER} && {suspended})"
 
 
 def _variables(kinds: Sequence[Kind]) -> list[Object]:
@@ -243,7 +267,7 @@ def _variables(kinds: Sequence[Kind]) -> list[Object]:
 
 
 def _validations(kinds: Sequence[Kind]) -> list[Object]:
-    labels = kinds[0].conventions.queue_labels
+    labels = _queue_labels(kinds)
     same_labels = " && ".join(f"{label('object', key)} == {label('oldObject', key)}" for key in labels)
     not_running = "!(variables.queued || variables.wasQueued) || variables.wasSuspended"
     of_jobs = [
@@ -272,6 +296,11 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
             }
             for key in labels
         ),
+        # Who joins through the status, or has had an empty queue name, is not mutated.
+        {
+            "expression": f"variables.wasQueued || !variables.queued || {submitter('object')} in ['', {_REQUESTER}]",
+            "message": _OURS,
+        },
     ]
 
 
@@ -286,7 +315,7 @@ def _suspends(labels: Mapping[str, str], kinds: Sequence[Kind], owners: Sequence
     What would run at once, and claims an owner that may be queued, gets the mark by which the controller starts it.
     """
     submitted = pointer("metadata", "annotations", SUBMITTED_BY)
-    parts = [_parent("annotations"), f"[{patch_of(submitted, 'request.userInfo.username')}]"]
+    parts = [_parent("annotations"), f"[{patch_of(submitted, _REQUESTER)}]"]
     if labels:
         given = (patch_of(pointer("metadata", "labels", key), f"'{value}'") for key, value in labels.items())
         parts += [_parent("labels"), f"[{', '.join(given)}]"]
@@ -313,10 +342,11 @@ def _policy(
     namespaces: Object,
     *,
     operations: list[str],
+    objects: Object | None = None,
     conditions: Sequence[str],
     spec: Object,
 ) -> list[Object]:
-    """A policy for objects of these kinds, and its binding."""
+    """A policy for objects of these kinds, and its binding. `objects` selects by labels, of the old or the new."""
     rules: list[Object] = []
     for kind in kinds:
         rule = {"apiGroups": [kind.group], "apiVersions": list(kind.versions), "scope": "Namespaced"}
@@ -324,6 +354,8 @@ def _policy(
         if policy_kind == VALIDATING:  # labels and annotations are writable through the status, too
             rules.append({**rule, "operations": ["UPDATE"], "resources": [f"{kind.plural}/status"]})
     constraints = {"namespaceSelector": namespaces, "resourceRules": rules}
+    if objects is not None:
+        constraints["objectSelector"] = objects
     return _with_binding(policy_kind, name, constraints, conditions=conditions, spec=spec)
 
 

@@ -207,7 +207,8 @@ class Standing:
         yield "MutatingWebhookConfiguration", "sluice"
         yield "ValidatingWebhookConfiguration", "sluice"
         for name in ("jobs", "kinds"):
-            for policy_kind, suffixes in ((MUTATING, ("gate", "managed.gate")), (VALIDATING, ("keep", "managed.keep"))):
+            gates, keeps = ("gate", "join.gate", "managed.gate"), ("keep", "managed.keep")
+            for policy_kind, suffixes in ((MUTATING, gates), (VALIDATING, keeps)):
                 for suffix in suffixes:
                     yield policy_kind, f"{name}.{suffix}.sluice.dev"
                     yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"

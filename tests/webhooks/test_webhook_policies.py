@@ -9,6 +9,7 @@ from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
 from admission.sandbox import User
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
+from admission.sandbox.apiserver.selectors import requirements_of
 from webhooks.expressions import not_by
 from webhooks.policies import MUTATING, VALIDATING, Scope, gate, sorts
 from webhooks.registration import Registration
@@ -161,26 +162,83 @@ async def test_what_the_gate_did_not_suspend_is_not_created(alice, sluice, gated
         await alice.create(JOBS, job("j", {QUEUE: "q"}))
 
 
+def policies(name):
+    """The spec of one of the policies of Jobs."""
+    (found,) = (
+        each["spec"]
+        for each in gate(sorts(all_kinds())[0], Scope((SLUICE,)))
+        if each["kind"] in (MUTATING, VALIDATING) and each["metadata"]["name"] == name
+    )
+    return found
+
+
+def compiled(spec):
+    (condition,) = spec["matchConditions"]
+    return compile_expression(condition["expression"], MATCH_VARIABLES)
+
+
 def test_an_api_server_evaluates_little_of_what_is_created_gated_and_started_by_sluice():
     """Each match condition is evaluated to its end, so there is one, and what costs little comes first in it."""
-    policies = [
-        each for each in gate(sorts(all_kinds())[0], Scope((SLUICE,))) if each["kind"] in (MUTATING, VALIDATING)
-    ]
     hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
-    texts = []
-    for each in (*(policy["spec"] for policy in policies), *hooks):
+    for each in (policies("jobs.join.gate.sluice.dev"), policies("jobs.keep.sluice.dev"), *hooks):
         (condition,) = each["matchConditions"]
         assert condition["expression"].startswith(f"({not_by([SLUICE])}) && ")
-        texts.append(condition["expression"])
-    keeps = compile_expression(texts[1], MATCH_VARIABLES)
+    keeps = compiled(policies("jobs.keep.sluice.dev"))
     for labels, suspend, is_looked_at in (
         ({QUEUE: "q"}, True, False),
         ({QUEUE: "q"}, False, True),
         ({QUEUE: ""}, True, True),
     ):
-        request = {"operation": "CREATE", "userInfo": {"username": "alice"}}
-        values = {"object": job("j", labels, suspend=suspend), "oldObject": None, "request": request}
-        assert evaluate(keeps, values) is is_looked_at
+        assert evaluate(keeps, creation(job("j", labels, suspend=suspend))) is is_looked_at
+
+
+def creation(obj):
+    return {"object": obj, "oldObject": None, "request": {"operation": "CREATE", "userInfo": {"username": "alice"}}}
+
+
+async def test_what_is_gated_is_not_mutated_once_more(alice, sandbox):
+    """An API server asks all mutating policies a second time about what one of them has changed."""
+    gates = compiled(policies("jobs.gate.sluice.dev"))
+    new = await alice.create(JOBS, job("new", {QUEUE: "q"}), params={"dryRun": "All"})
+    assert evaluate(gates, creation(new))
+    await Standing(alice, "policies", all_kinds(), Scope((SLUICE,)), None).ensure()
+    gated = await alice.create(JOBS, job("gated", {QUEUE: "q"}))
+    assert not evaluate(gates, creation(gated))
+    started = {**gated["spec"], "suspend": False}
+    assert evaluate(gates, creation({**gated, "spec": started}))
+    unnoted = {**gated["metadata"], "annotations": {}}
+    assert evaluate(gates, creation({**gated, "metadata": unnoted}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_looked_at"),
+    [
+        ({QUEUE: "q"}, {QUEUE: "q", "another": "label"}, False),
+        ({KUEUE_QUEUE: "q"}, {KUEUE_QUEUE: "p"}, False),
+        ({}, {QUEUE: "q"}, True),
+        ({"another": "label"}, {KUEUE_QUEUE: "q"}, True),
+    ],
+)
+def test_of_updates_only_those_that_may_join_a_queue_reach_the_gate(old, new, is_looked_at):
+    selector = requirements_of(policies("jobs.join.gate.sluice.dev")["matchConstraints"]["objectSelector"])
+    assert any(all(each.holds(labels) for each in selector) for labels in (old, new)) is is_looked_at
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+async def test_who_joins_past_the_gate_for_joining_is_noted_as_nobody_else(alice, sluice, subresource):
+    """An empty queue name of before, and the status: what has either is not mutated when it joins."""
+    await alice.create(JOBS, job("j", {} if subresource else {QUEUE: ""}, {SUBMITTED_BY: "bob"}, suspend=True))
+    await standing(sluice).ensure()
+    labels = {"labels": {QUEUE: "q"}}
+    for forged in ({}, {"annotations": {SUBMITTED_BY: "boss"}}):
+        with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by is written by Sluice alone"):
+            await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {**labels, **forged}})
+    own = {**labels, "annotations": {SUBMITTED_BY: "alice"}}
+    if not subresource:
+        with pytest.raises(Forbidden, match="waits in a queue"):
+            await alice.patch(f"{JOBS}/j", {"metadata": own, "spec": {"suspend": False}})
+    joined = await alice.patch(f"{JOBS}/j{subresource}", {"metadata": own})
+    assert joined["spec"]["suspend"] is True
 
 
 async def test_excluded_namespaces_are_left_alone(alice, gated):

@@ -116,6 +116,6 @@ async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, ev
 async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, everything):
     gate = standing(sluice)
     await gate.ensure()
-    assert len(await gate.clear()) == 10
+    assert len(await gate.clear()) == 12
     kind, obj = of_a_user("jobset")
     assert kind.gate(await alice.create(collection(kind), obj)) != []
