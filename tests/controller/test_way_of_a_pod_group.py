@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from job_examples import TOLERATION, cluster_queue
+from job_examples import TOLERATION, cluster_queue, job, local_queue
 from pod_examples import GATE, pod
 from pod_groups import (
     KINDS,
@@ -25,6 +25,7 @@ from pod_groups import (
     succeed,
 )
 
+from admission.cluster.writer import IN_FLIGHT
 from admission.sandbox.apiserver.errors import ApiError
 
 FAIL_TWO = {
@@ -49,15 +50,15 @@ async def cluster(world, tmp_path):
         yield running
 
 
-async def patched(cluster, number):
-    """The API server has answered so many patches of pods, and no other was sent."""
+async def patched(cluster, number, **others):
+    """The API server has answered so many patches of pods, and of `others`, and no other was sent."""
 
     async def look():
         return sum(count for key, count in cluster.client.requests.items() if key[:2] == ("PATCH", "pods")) >= number
 
     await cluster.eventually(look)
     assert {key: count for key, count in cluster.client.requests.items() if key[0] == "PATCH"} == {
-        ("PATCH", "pods", "200"): number
+        ("PATCH", resource, "200"): count for resource, count in {"pods": number, **others}.items()
     }
 
 
@@ -328,9 +329,26 @@ async def test_pods_beside_a_group_are_another_one_when_it_is_over(cluster):
     await holds(cluster, 2000)
 
 
-async def test_two_hundred_pods_one_patch_each(cluster):
-    await cluster.apply(cluster_queue(cpu="200"))
-    await create(cluster, *(member(f"g-{number}", 200, cpu="1") for number in range(200)))
+async def test_pods_of_a_large_group_one_patch_each_and_others_do_not_wait_for_the_rest(cluster):
+    await cluster.apply(cluster_queue(cpu="250"), cluster_queue("others"), local_queue("other", "others"))
+    faults, match = cluster.sandbox.faults, {"verb": "patch", "resource": "pods"}
+    held_up = {"match": match, "do": "delay", "seconds": 600}
+    faults.install({"rules": [held_up]})
+    await create(cluster, *(member(f"g-{number}", 250, cpu="1") for number in range(250)))
+
+    async def as_many_as_go_at_once():
+        return faults.shown()["rules"][0]["struck"] == IN_FLIGHT
+
+    await cluster.eventually(as_many_as_go_at_once)
+    await cluster.submit(job("other", queue="other"))
+    await cluster.record("other", "admitted")
+    faults.install({"rules": [held_up]})  # those that were on their way arrive, and the next are held up
+    await cluster.eventually(lambda: runs_by_now(cluster, "other"))
+    faults.remove()
     await pods_until(cluster, lambda found: not any(obj["spec"].get("schedulingGates") for obj in found.values()))
-    await patched(cluster, 200)
-    assert await held(cluster) == 200_000
+    await patched(cluster, 250, jobs=1)
+    assert await held(cluster) == 250_000
+
+
+async def runs_by_now(cluster, name):
+    return not cluster.user.get("jobs", "team-a", name)["spec"]["suspend"]

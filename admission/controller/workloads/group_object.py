@@ -9,9 +9,8 @@ from admission.controller.workloads.group_plan import admitted_counts, planned
 from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group, over
 from admission.kinds import templates
 from admission.kinds.base import HOLD
-from admission.kinds.common import first
 from admission.kinds.foreign_groups import TASK_GROUPS
-from admission.kinds.grouping import FAST, RETRIABLE, group_faults, total_of
+from admission.kinds.grouping import group_faults, total_of
 from admission.model import child_sentences
 from admission.model.pod_set_documents import pod_set_document
 from admission.store.records import State
@@ -55,7 +54,8 @@ def assembled(
     if not holds:
         members = in_pod_sets(members, known.pod_sets, context)
     owner, needed = owners.of(key), owners.needed(key[0], (each.declared for each in members))
-    return Assembled(_group(key, members, tracked, owner, excess, conventions, known, needed), excess)
+    uids = {each.uid for each in excess}
+    return Assembled(_group(key, members, tracked, owner, uids, conventions, known, needed), excess)
 
 
 def _group(
@@ -63,37 +63,36 @@ def _group(
     members: Sequence[Member],
     tracked: Tracked | None,
     owner: GroupOwner | None,
-    excess: Container[Member],
+    excess: Container[str],
     conventions: Conventions,
     known: GroupPodSets,
     needed: frozenset[int] | None,
 ) -> Object:
     """The group as an object.
 
-    `owner`: the object whose pods they are, if it is of a kind that is queued by groups; `known`: the pod sets that the
-    group has declared; `needed`: of a group that another system declares, how many pods have to start together; empty:
-    nobody says; None: it is none of another system.
+    `owner`: the object whose pods they are, if it is of a kind that is queued by groups; `excess`: the uids of those
+    that run without quota; `known`: the pod sets that the group has declared; `needed`: of a group that another system
+    declares, how many pods have to start together; empty: nobody says; None: it is none of another system.
     """
-    pods = [member.object for member in members]
     # Who declares the others speaks for them: those may be made by a controller that nobody knows as a user.
-    speaker = next((pod for pod, member in zip(pods, members, strict=True) if member.declares), pods[0])
+    speaking = next((member for member in members if member.declares), members[0])
+    speaker = speaking.object
     namespace, name = key
     holds = tracked is not None and tracked.holds_quota
-    annotations = [pod["metadata"].get("annotations") or {} for pod in pods]
-    labels = [pod["metadata"].get("labels") or {} for pod in pods]
-    own = speaker["metadata"].get("labels") or {}
-    queued = next((each for each in (own, *labels) if first(each, conventions.queue_labels)), own)
-    held = any(each.get(HOLD) == "true" for each in (*annotations, *labels))
+    queued = next((member for member in (speaking, *members) if member.queue), speaking)
+    held = any(member.held for member in members)
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
-    untold = [pod for pod, member in zip(pods, members, strict=True) if not member.pod_set] if owner is None else []
-    totals = {total_of(pod) for pod in untold} if needed is None else needed
+    untold = [member for member in members if not member.pod_set] if owner is None else []
+    totals = {member.total for member in untold} if needed is None else needed
+    # Of a role one that is still as its user wrote it, if there is one: the others have what a start put in.
+    examples = {member.role: member for member in sorted(members, key=lambda member: member.gated)}
     return _object(
         {
             "namespace": namespace,
             "name": name,
             "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
             "creationTimestamp": members[0].created,
-            "labels": {**queued, **({HOLD: "true"} if held else {})},
+            "labels": {**(queued.object["metadata"].get("labels") or {}), **({HOLD: "true"} if held else {})},
             "annotations": speaker["metadata"].get("annotations") or {},
         },
         {
@@ -103,8 +102,8 @@ def _group(
                 for one in known.pod_sets
             ],
             "unsaid": _unsaid(members) if needed is not None and not needed else known.unsaid,
-            "fast": first(annotations[0], FAST) == "true",
-            "unretriable": any(first(each, RETRIABLE) == "false" for each in annotations)
+            "fast": members[0].fast,
+            "unretriable": any(member.unretriable for member in members)
             or (needed is not None and not any(member.owned for member in members)),
             "faults": [*_faults(members, group_faults(speaker, conventions), totals), *filter(None, [known.fault])],
             "admitted": admitted,
@@ -112,9 +111,8 @@ def _group(
             "expected": {},
             "wanted": None if owner is None or needed is not None or known.pod_sets else owner.wanted,
             "over": over(tracked, members) if owner is None else owner.over,
-            # Of a role by one that is still as its user wrote it, if there is one: the others have what a start put in.
-            "roles": {member.role: _form(member.object) for member in sorted(members, key=lambda member: member.gated)},
-            "pods": [_pod(member, is_excess=member in excess) for member in members],
+            "roles": {role: _form(member.object) for role, member in examples.items()},
+            "pods": [_pod(member, is_excess=member.uid in excess) for member in members],
         },
         owner,
     )

@@ -10,10 +10,21 @@ import orjson
 
 from admission.controller.state.tracked import packed
 from admission.kinds import templates
+from admission.kinds.base import HOLD
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
 from admission.kinds.declared_pods import declares, pod_set_named
-from admission.kinds.grouping import GATE, ROLE, STARTED_WITH, foreign_group_of, is_let_go, role_of
+from admission.kinds.grouping import (
+    FAST,
+    GATE,
+    RETRIABLE,
+    ROLE,
+    STARTED_WITH,
+    foreign_group_of,
+    is_let_go,
+    role_of,
+    total_of,
+)
 from admission.kinds.pod_group import ENDED
 from admission.model.errors import Misconfigured
 
@@ -58,6 +69,14 @@ class Member:
     """The pod set that it says it is in; empty: it does not say."""
     declares: bool
     """Whether it says which pods its group will have."""
+    total: int
+    """How many pods it says that its group has; 0: it does not say."""
+    held: bool
+    """Whether it puts its group on hold."""
+    fast: bool
+    """Whether it lets its group start before all of its pods are there."""
+    unretriable: bool
+    """Whether it says that no pod is made again in place of one that has failed."""
 
     @property
     def object(self) -> Object:
@@ -105,6 +124,10 @@ def member_of(obj: Object, known: Member | None, *, conventions: Conventions) ->
         declared=foreign_group_of(obj, conventions) if known is None else known.declared,
         pod_set=pod_set_named(obj),
         declares=declares(obj),
+        total=total_of(obj),
+        held="true" in (annotations.get(HOLD), (metadata.get("labels") or {}).get(HOLD)),
+        fast=first(annotations, FAST) == "true",
+        unretriable=first(annotations, RETRIABLE) == "false",
     )
 
 
@@ -154,15 +177,18 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
         if waits and room[each.role] > 0:
             room[each.role] -= 1
             started.append(each)
+    settled = {each.uid for each in excess}
     kept = [
         each
         for each in members
-        if each.counts and each not in excess and not (each.gated and (each.owned or each.declared))
+        if each.counts and each.uid not in settled and not (each.gated and (each.owned or each.declared))
     ]
-    gated = [each for each in kept if each.gated and each not in started]
-    excess += [*reversed(gated)][: max(len(kept) - sum(admitted.values()), 0)]
+    settled.update(each.uid for each in started)
+    gated = [each for each in kept if each.gated and each.uid not in settled]
+    beyond_total = [*reversed(gated)][: max(len(kept) - sum(admitted.values()), 0)]
+    settled.update(each.uid for each in beyond_total)
     left = [each for each in members if each.gated and each.is_alive and not each.deleting]
-    return Plan(started, excess, [each for each in left if each not in started and each not in excess])
+    return Plan(started, [*excess, *beyond_total], [each for each in left if each.uid not in settled])
 
 
 def room_in(tracked: Tracked, members: Iterable[Member]) -> int:

@@ -61,6 +61,8 @@ def of_group(tracked: Tracked | None, members: Sequence[Member], context: Namesp
 
 def in_pod_sets(members: Sequence[Member], pod_sets: Sequence[PodSet], context: NamespaceContext) -> list[Member]:
     """The pods of a group; the role of those that fit into the pod set that they name is that."""
+    if not pod_sets:
+        return list(members)
     by_name = {pod_set.name: pod_set for pod_set in pod_sets}
     judged: dict[tuple[str, str], bool] = {}
 

@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
-from admission.cluster.writer import Deletion, Patch
+from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
 from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.group_plan import Member, admitted_counts, queue_of
 from admission.controller.workloads.lost_labels import deleted
-from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
+from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion, is_role
 from admission.kinds.patches import pointer
 from admission.model import child_sentences, sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.group_plan import Plan
     from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
@@ -53,6 +54,7 @@ class GroupRequests:
     ) -> None:
         self._groups = groups
         self._registry = reconciler.state.registry
+        self._isolation = reconciler.isolation
         self._environment = reconciler.environment
         self._kinds = reconciler.environment.kinds
         self._labels = labels
@@ -69,24 +71,29 @@ class GroupRequests:
         """
         members = self._groups.members(tracked)
         plan, queue = self._groups.plan(tracked, members), queue_of(members)
-        requests: list[Patch | Deletion] = []
-        for member in plan.started:
-            try:
-                requests.append(self._ungated(tracked, member))
-            except Misconfigured as error:
-                if tracked.start_patch is not None:
-                    raise
-                self._tell(tracked, member, "Pending", str(error))  # others of its group run already
-        for member in plan.excess:
-            note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
-            requests.append(self._deletion(tracked, member, note))
+        if tracked.start_patch is not None:  # else others of its group run already
+            for member in _unlike(tracked, plan.started):
+                self._ungated(tracked, member)
         for member in plan.beside:
             count = admitted_counts(tracked).get(member.role, 0)
             told = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
             note = told(tracked.record.workload.name, count)
             note = note if member.queue == queue else child_sentences.GROUP_OF_SEVERAL_QUEUES
             self._tell(tracked, member, "Pending", note)
-        self._send(tracked, Step.START, requests)
+        self._send(tracked, Step.START, members, self._of_start(tracked, plan))
+
+    def _of_start(self, tracked: Tracked, plan: Plan) -> Iterator[Patch | Deletion]:
+        """Each made when it is its turn, and none after an eviction."""
+        for member in plan.started:
+            if tracked.record.state is not State.ADMITTED:
+                return
+            try:
+                yield self._ungated(tracked, member)
+            except Misconfigured as error:
+                self._tell(tracked, member, "Pending", str(error))
+        for member in plan.excess:
+            note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
+            yield self._deletion(tracked, member, note)
 
     def stop(self, tracked: Tracked) -> None:
         """Delete its pods: all of an evicted one, of one that waits those that run without its having quota."""
@@ -96,10 +103,9 @@ class GroupRequests:
         for each in members:
             if not each.is_alive:
                 self._conflicts.pop(each.uid, None)
-        ended = [each for each in members if each.is_alive and not each.deleting]
-        requests = [self._deletion(tracked, each, note) for each in ended if evicted or not each.gated]
-        self._send(tracked, Step.STOP, requests)
-        if not requests:
+        told = (each for each in members if each.is_alive and not each.deleting and (evicted or not each.gated))
+        self._send(tracked, Step.STOP, members, (self._deletion(tracked, each, note) for each in told))
+        if tracked.in_flight is None:
             self._groups.touch(tracked)
             self._inbox.wake()
 
@@ -161,18 +167,35 @@ class GroupRequests:
     def _path(self, tracked: Tracked, member: Member) -> str:
         return self._kinds.path(self._groups.pod_kind, tracked.record.workload.namespace, member.name)
 
-    def _send(self, tracked: Tracked, step: Step, requests: Sequence[Patch | Deletion]) -> None:
-        """All at once, as many at a time as the writer has in flight; the outcome is told when all are done."""
-        if not requests:
-            return
-        tracked.in_flight = step
+    def _send(
+        self, tracked: Tracked, step: Step, members: Iterable[Member], requests: Iterator[Patch | Deletion]
+    ) -> None:
+        """As many at a time as the writer has in flight, so that others wait for none of the rest of a large group.
+
+        The outcome is told when all are done.
+        """
         failed: list[ClusterError] = []
-        left = len(requests)
-        pods = {self._path(tracked, member): member for member in self._groups.members(tracked)}
+        pods = {self._path(tracked, member): member for member in members}
+        under_way = 0
+
+        def send_next() -> None:
+            nonlocal under_way
+            request = None
+            with self._isolation.of(tracked.uid):
+                request = next(requests, None)
+            if request is None:
+                return
+            under_way += 1
+            if isinstance(request, Deletion) and (told := before_deletion(pods[request.path].object)):
+                if request.version:
+                    told["metadata"]["resourceVersion"] = request.version
+                self._writer.submit(Patch(request.path, told), partial(self._told, request, done))
+            else:
+                self._writer.submit(request, partial(done, request))
 
         def done(request: Patch | Deletion, result: Object | ClusterError) -> None:
-            nonlocal left
-            left -= 1
+            nonlocal under_way
+            under_way -= 1
             if isinstance(request, Deletion):
                 self._count(request, result)
             if isinstance(result, NotFound):
@@ -181,17 +204,15 @@ class GroupRequests:
                 failed.append(result)
             elif isinstance(request, Patch):
                 self._inbox.put(Answered(self._groups.pod_kind, result))
-            if not left:
+            send_next()
+            if not under_way:
                 outcome = failed[0] if failed else {"metadata": {"uid": tracked.uid}}
                 self._inbox.put(StepDone(tracked.uid, step, outcome))
 
-        for request in requests:
-            if isinstance(request, Deletion) and (told := before_deletion(pods[request.path].object)):
-                if request.version:
-                    told["metadata"]["resourceVersion"] = request.version
-                self._writer.submit(Patch(request.path, told), partial(self._told, request, done))
-            else:
-                self._writer.submit(request, partial(done, request))
+        for _ in range(IN_FLIGHT):
+            send_next()
+        if under_way:
+            tracked.in_flight = step
 
     def _count(self, deletion: Deletion, result: Object | ClusterError) -> None:
         if isinstance(result, Conflict):
@@ -212,6 +233,13 @@ class GroupRequests:
             version = deletion.version and result["metadata"]["resourceVersion"]
             deletion = replace(deletion, version=version)
             self._writer.submit(deletion, partial(done, deletion))
+
+
+def _unlike(tracked: Tracked, members: Iterable[Member]) -> Iterable[Member]:
+    """Those that may differ in what a start adds to: of one role none do, but in labels, which admission checks add."""
+    if tracked.updates:
+        return members
+    return {each.role if is_role(each.role) else each.uid: each for each in members}.values()
 
 
 _CONFLICTS: Final = 10

@@ -9,6 +9,8 @@ Pods that have ended stay until somebody deletes them. A new group may have the 
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.informer import Change
@@ -63,6 +65,10 @@ class PodGroups:
         self.changed: dict[tuple[str, str], None] = {}
         """Those that are still to be told, by namespace and name."""
         self._version = 0
+        self._due: dict[tuple[str, str], float] = {}
+        """From when on (`loop.time`) groups of many pods are told again."""
+        self._later: set[tuple[str, str]] = set()
+        """Those that will be told after a pause."""
 
     # --- what is seen
 
@@ -88,7 +94,7 @@ class PodGroups:
         known = members.get(uid)
         if known is None or not is_older(metadata["resourceVersion"], known.version):
             members[uid] = member_of(obj, known, conventions=self._conventions)
-            self.changed[key] = None
+            self._pods_changed(key)
         return True
 
     def _starter(self, obj: Object) -> Tracked | None:
@@ -114,7 +120,7 @@ class PodGroups:
             self._owner_changed(*owner)
         elif (key := self._group_of.pop(uid, None)) is not None:
             self._groups[key].pop(uid, None)
-            self.changed[key] = None
+            self._pods_changed(key)
 
     def objects(self) -> dict[str, StoredObject]:
         """All pods and owners of pods that are known, by uid."""
@@ -140,6 +146,23 @@ class PodGroups:
             if key[0] == namespace and kind.owner_of(key[1]) == name:
                 self.changed[key] = None
 
+    def _pods_changed(self, key: tuple[str, str]) -> None:
+        """Have the group told; a large one after a pause, as its pods change one by one, and it is told as a whole.
+
+        What is asked of it meanwhile is answered by what is known of its pods.
+        """
+        due = self._due.get(key, 0.0)
+        if not due or due <= (loop := asyncio.get_running_loop()).time():
+            self.changed[key] = None
+        elif key not in self._later:
+            self._later.add(key)
+            loop.call_at(due, self._is_due, key)
+
+    def _is_due(self, key: tuple[str, str]) -> None:
+        self._later.discard(key)
+        self.changed[key] = None
+        self._inbox.wake()
+
     def touch(self, tracked: Tracked) -> None:
         """Have the group told again as it is."""
         workload = tracked.record.workload
@@ -150,7 +173,12 @@ class PodGroups:
         while self.changed:
             changed, self.changed = self.changed, {}
             for key in changed:
+                began = time.monotonic()
                 self._tell_of(key)
+                self._due.pop(key, None)
+                if len(self._groups.get(key, ())) > _MANY:
+                    taken = time.monotonic() - began
+                    self._due[key] = asyncio.get_running_loop().time() + _PAUSE * taken
 
     def _tell_of(self, key: tuple[str, str]) -> None:
         assert self._kind is not None
@@ -202,7 +230,7 @@ class PodGroups:
             del self._groups[key][each.uid], self._group_of[each.uid]
             change = Change("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
             self._inbox.put(ObjectsChanged(self.pod_kind, [change]))
-        return [each for each in members if each not in leaving]
+        return [each for each in members if each.uid in self._groups[key]] if leaving else members
 
     def _see(self, group: Object) -> None:
         assert self._kind is not None
@@ -266,3 +294,7 @@ class PodGroups:
 
 
 _NO_GANG: Final = frozenset({0})
+_MANY: Final = 200
+"""Of a group of more pods the telling is dear."""
+_PAUSE: Final = 10.0
+"""How many times as long as that has taken it pauses."""
