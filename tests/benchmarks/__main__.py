@@ -26,6 +26,7 @@ _MODULES = {
     "burst": "tests.benchmarks.bench_burst",
     "sizing": "tests.benchmarks.bench_sizing",
     "webhook": "tests.benchmarks.bench_webhook",
+    "ungate": "tests.benchmarks.bench_ungate",
     "api": "tests.benchmarks.bench_api",
     "store": "tests.benchmarks.bench_store",
     "trace": "tests.benchmarks.bench_trace",
