@@ -235,8 +235,8 @@ class LoadedState:
     checks: tuple[CheckRecord, ...] = ()
     written: Mapping[str, float] = field(default_factory=dict)
     """When the last line of the story of one that waits or is being evicted was written, by uid, if that was lately."""
-    ended: frozenset[str] = frozenset()
-    """Uids of the workloads that finished last: a watch that lags may still show them unfinished."""
+    ended: tuple[str, ...] = ()
+    """Uids of the workloads that finished last, oldest first: a watch that lags may still show them unfinished."""
     faults: Mapping[str, Exception] = field(default_factory=dict)
     """Why rows of workloads cannot be read, by uid; what could be read of them is among the records."""
 

@@ -22,7 +22,7 @@ class EndedWorkloads:
     """
 
     def __init__(self, before: Iterable[str] = ()) -> None:
-        """`before`: uids of those that had ended before this lead, of which no version is known."""
+        """`before`: uids of those that had ended before this lead, oldest first, of which no version is known."""
         self._versions = OrderedDict.fromkeys(before, "")
 
     def add(self, uid: str, version: str) -> None:

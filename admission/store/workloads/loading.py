@@ -81,8 +81,11 @@ def _plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
     return cast(extract("epoch", column), Double)
 
 
-async def ended(connection: AsyncConnection) -> frozenset[str]:
-    """The uids of the last that are finished and cannot come back, as those can whose queue label was removed."""
+async def ended(connection: AsyncConnection) -> tuple[str, ...]:
+    """The uids of the last that are finished and cannot come back, as those can whose queue label was removed.
+
+    Oldest end first.
+    """
     columns = workloads.c
     statement = (
         select(columns.uid)
@@ -90,7 +93,8 @@ async def ended(connection: AsyncConnection) -> frozenset[str]:
         .order_by(columns.revision.desc())
         .limit(_ENDED)
     )
-    return frozenset((await connection.execute(statement)).scalars())
+    newest_first = (await connection.execute(statement)).scalars().all()
+    return tuple(reversed(newest_first))
 
 
 async def last_written(connection: AsyncConnection) -> dict[str, float]:
