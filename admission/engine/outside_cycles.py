@@ -9,9 +9,23 @@ from admission.engine.vocabulary import MISCONFIGURED, ON_HOLD, PENDING_EVALUATI
 from admission.model import sentences
 
 if TYPE_CHECKING:
-    from admission.engine.clusterqueue import ClusterQueue
+    from collections.abc import Mapping
+
+    from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.pending_item import Item
     from admission.engine.registry import Registry
+    from admission.model.workload import Workload
+
+
+def runs_elsewhere(workload: Workload, queue: ClusterQueue, held: Mapping[str, Held]) -> bool:
+    """Whether that whose quota it is to take over is not held in this ClusterQueue: it gets nothing there.
+
+    `held` is by uid.
+    """
+    replaced = held.get(workload.replaces) if workload.replaces else None
+    if replaced is None or replaced.workload.namespace != workload.namespace:
+        return False
+    return replaced.queue is not queue
 
 
 def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
@@ -25,7 +39,7 @@ def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue.stop_policy != "None":
         return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
     queue = registry.forest.queue(local_queue.cluster_queue)
-    if registry.runs_elsewhere(workload, queue):
+    if runs_elsewhere(workload, queue, registry.held):
         return SUSPENDED, f"LocalQueue {workload.queue} has another ClusterQueue than the workload that it replaces"
     if not queue.inactive:
         if item.not_before > registry.now:
@@ -47,7 +61,7 @@ def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue.stop_policy != "None":
         return SUSPENDED, _stopped(registry, "LocalQueue", item.local_queue, local_queue.stop_policy)
     queue = registry.forest.queue(local_queue.cluster_queue)
-    if registry.runs_elsewhere(workload, queue):
+    if runs_elsewhere(workload, queue, registry.held):
         return SUSPENDED, sentences.runs_elsewhere(workload.queue, queue.name)
     if queue.inactive == NOT_FOUND:
         return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)

@@ -18,7 +18,7 @@ from admission.engine.events import (
     WorkloadPending,
 )
 from admission.engine.forest import Forest
-from admission.engine.outside_cycles import park_outside
+from admission.engine.outside_cycles import park_outside, runs_elsewhere
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
@@ -130,7 +130,7 @@ class Registry:
             self._unreported[item.uid] = item
             return
         queue = self.forest.queues.get(local_queue.cluster_queue) or self.forest.queue(local_queue.cluster_queue)
-        if self.runs_elsewhere(workload, queue):
+        if runs_elsewhere(workload, queue, self.held):
             self._unreported[item.uid] = item
             return
         item.cluster_queue = queue.name
@@ -145,13 +145,6 @@ class Registry:
             self._unreported[item.uid] = item
         else:
             self.touch(queue)
-
-    def runs_elsewhere(self, workload: Workload, queue: ClusterQueue) -> bool:
-        """Whether that whose quota it is to take over is not held in this ClusterQueue: it gets nothing there."""
-        replaced = self.held.get(workload.replaces) if workload.replaces else None
-        if replaced is None or replaced.workload.namespace != workload.namespace:
-            return False
-        return replaced.queue is not queue
 
     def accepts(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace."""

@@ -184,10 +184,9 @@ class UsageAverages:
 
     def look(self, key: LocalQueueKey, weight: float, now: float) -> float:
         """The same, but nothing is brought forward: what rounding makes of that has a say in who comes first."""
-        known = self._entries.get(key)
-        if weight <= 0 or known is None:
-            return inf if weight <= 0 else 0.0
-        entry = replace(known)
+        if weight <= 0:
+            return inf
+        entry = replace(self._entries.get(key) or Consumption(now))
         self._bring_forward(entry, now)
         return self._weighted(entry, weight)
 
