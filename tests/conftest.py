@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import secrets
+import selectors
 import shutil
 import signal
 import sys
@@ -36,6 +37,33 @@ if TYPE_CHECKING:
 sys.dont_write_bytecode = False
 
 _TEMPLATE = "sluice_template"
+
+
+class EventLoop(asyncio.SelectorEventLoop):
+    """Gives connections that are being closed a second to end, before it closes itself.
+
+    One that is still open then is told of when garbage is collected, and fails the test of that moment.
+    """
+
+    def __init__(self) -> None:
+        self._watched = selectors.DefaultSelector()
+        super().__init__(self._watched)
+
+    def close(self) -> None:
+        if not self.is_closed():
+            self.run_until_complete(self._connections_ended())
+        super().close()
+
+    async def _connections_ended(self) -> None:
+        until = self.time() + 1.0
+        # It always watches a pipe of its own; nothing tells of a selector that has no other file any more.
+        while len(self._watched.get_map()) > 1 and self.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The one loop that all tests run in."""
+    return {"selector": EventLoop}
 
 
 class Clock:
