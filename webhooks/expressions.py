@@ -84,13 +84,14 @@ def names_no_queue(variable: str, key: str) -> str:
 
 def is_own(variable: str, kind: Kind) -> str:
     """Whether the kind's own controller makes its pods, by the field that may name another one."""
-    path, manager = kind.manager
+    path, own = kind.manager
     if not path:
         return "true"
     steps = [".".join((variable, *path[:depth])) for depth in range(2, len(path) + 1)]
     has = " && ".join(f"has({step})" for step in steps)
     absent = f"!({has})" if len(steps) > 1 else f"!{has}"
-    return f"({absent} || {steps[-1]} == '{manager}')"
+    usual = f"== '{own[0]}'" if len(own) == 1 else f"in {list(own)}"
+    return f"({absent} || {steps[-1]} {usual})"
 
 
 def is_suspended(variable: str, paths: Sequence[Sequence[str]]) -> str:

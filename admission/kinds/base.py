@@ -226,8 +226,8 @@ class Kind(Protocol):
         """Where, beside its metadata, an object has labels that may name its queue; or `()`."""
 
     @property
-    def manager(self) -> tuple[tuple[str, ...], str]:
-        """The path of the field that names another controller, and its value for the kind's own; or `()`."""
+    def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The path of the field that names another controller, and its values for the kind's own; or `()`."""
 
     @property
     def pods_label(self) -> str:

@@ -48,8 +48,8 @@ class CommonKind(ABC):
 
     @property
     @abstractmethod
-    def manager(self) -> tuple[tuple[str, ...], str]:
-        """The path of the field that names another controller, and its value for the kind's own; or `()`."""
+    def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The path of the field that names another controller, and its values for the kind's own; or `()`."""
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether another controller than the kind's own makes its pods: whether the field for it names one."""
@@ -57,7 +57,7 @@ class CommonKind(ABC):
         value: Any = obj
         for key in path:
             value = (value or NOTHING).get(key)
-        return bool(path) and (value or own) != own
+        return bool(path) and bool(value) and value not in own
 
     @abstractmethod
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:

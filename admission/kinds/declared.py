@@ -69,7 +69,7 @@ class Form:
     scales: bool = False
     """Whether its controller makes and ends pods while it runs, as the numbers of them are changed."""
     managed_by: Path = ()
-    manager: str = ""
+    manager: tuple[str, ...] = ()
     """The field that names another controller, and the value by which it is the kind's own."""
     children: tuple[ChildForm, ...] = ()
     """What its controller makes of other kinds than Pod."""
@@ -144,8 +144,8 @@ class DeclaredKind(CommonKind):
         return WORKLOAD_UID
 
     @property
-    def manager(self) -> tuple[Path, str]:
-        """The field that names another controller, and the value by which it is the kind's own."""
+    def manager(self) -> tuple[Path, tuple[str, ...]]:
+        """The field that names another controller, and the values by which it is the kind's own."""
         return self.form.managed_by, self.form.manager
 
     @property
@@ -163,7 +163,7 @@ class DeclaredKind(CommonKind):
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether the field for another controller names one."""
         path = self.form.managed_by
-        return bool(path) and (paths.value(obj, path) or self.form.manager) != self.form.manager
+        return bool(path) and bool(named := paths.value(obj, path)) and named not in self.form.manager
 
     def places(self, obj: Object) -> list[Place]:
         """Its pod sets. Raises Misconfigured if they cannot be told, or are too many."""

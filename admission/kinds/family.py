@@ -71,7 +71,7 @@ _APP_WRAPPER: Final = {
 }
 
 
-def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], manager: str) -> dict[str, Any]:
+def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], *managers: str) -> dict[str, Any]:
     """A kind of the training operator, or of the MPI operator: a replica spec for each role."""
     return {
         "group": "kubeflow.org",
@@ -79,7 +79,7 @@ def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], mana
         "plural": f"{kind.lower()}s",
         "versions": versions,
         "suspend": "spec.runPolicy.suspend",
-        "managedBy": {"path": "spec.runPolicy.managedBy", "value": manager},
+        "managedBy": {"path": "spec.runPolicy.managedBy", "value": list(managers)},
         "podSets": [
             {
                 "path": f"spec.{field}.{name}",
@@ -109,7 +109,8 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
     _kubeflow("PaddleJob", "paddleReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
     _kubeflow("JAXJob", "jaxReplicaSpecs", ["Worker"], ["v1"], _TRAINING),
     {
-        **_kubeflow("MPIJob", "mpiReplicaSpecs", ["Launcher", "Worker"], ["v2beta1", "v1"], _MPI),
+        # The training operator has v1.
+        **_kubeflow("MPIJob", "mpiReplicaSpecs", ["Launcher", "Worker"], ["v2beta1", "v1"], _MPI, _TRAINING),
         "children": [{"group": "batch", "kind": "Job", "name": "{owner}-launcher", "podSet": "launcher"}],
     },
     {

@@ -74,9 +74,16 @@ class _Reader:
             failed=self._predicates(body, "failed"),
             scales=self._scales(body),
             managed_by=self._path(managed, "path", of="managedBy.", needed=bool(managed)),
-            manager=str(managed.get("value", "")),
+            manager=self._values(managed),
             children=tuple(self._children(body.get("children", []))),
         )
+
+    def _values(self, managed: Mapping[str, Any]) -> tuple[str, ...]:
+        value = managed.get("value", "")
+        values = value if isinstance(value, list) else [value]
+        if managed and not (values and all(isinstance(each, str) and each for each in values)):
+            self._fault("managedBy.value", "must be what it says of the usual controller, or a list of that")
+        return tuple(map(str, values))
 
     def _scales(self, body: Mapping[str, Any]) -> bool:
         value = body.get("scales", False)

@@ -49,7 +49,7 @@ class GroupedKind(UnchangedKind):
     watched_label: ClassVar[str] = ""
     pods_label: ClassVar[str] = ""
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD)
-    manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
+    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     @abstractmethod
     def group_templates(self, obj: Object) -> list[GroupTemplate]:

@@ -55,7 +55,7 @@ class JobKind(CommonKind):
     tells_of_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""
-    manager: ClassVar[tuple[tuple[str, ...], str]] = (("spec", "managedBy"), _CONTROLLER)
+    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
         """By its conditions, start time and counts of pods."""

@@ -50,7 +50,7 @@ class PodKind(UnchangedKind):
     plural: ClassVar[str] = "pods"
     kind: ClassVar[str] = "Pod"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD)
-    manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
+    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:
         """Nothing."""

@@ -62,7 +62,7 @@ class PodGroupKind(UnchangedKind):
     plural: ClassVar[str] = "podgroups"
     kind: ClassVar[str] = "PodGroup"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY,)
-    manager: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
+    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:
         """Nothing."""

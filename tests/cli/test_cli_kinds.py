@@ -71,6 +71,11 @@ def test_what_is_seen_in_an_object(files):
         ("suspend: spec.paused", "suspend: spec..paused", 'suspend: "spec..paused" is no path'),
         ("suspend: spec.paused", "suspend: spec.a[*].b", "suspend: must be one field"),
         ("versions: [v1]", "versions: v1", "versions: must be a list of API versions"),
+        (
+            "suspend: spec.paused",
+            "managedBy: {path: spec.by}\nsuspend: spec.paused",
+            "managedBy.value: must be what it",
+        ),
         ("  template: template\n", "", "podSets[0].template: is missing"),
         ("  nameFrom: role\n", "", "podSets[0].name: give name, or nameFrom"),
         ("{condition: Ready}", "{when: ready}", "ready[0].when: is not known here"),

@@ -358,3 +358,13 @@ def test_another_controller():
     assert kind.queue_name(obj) == ""
     obj["spec"]["managedBy"] = "jobset.sigs.k8s.io/jobset-controller"
     assert kind.queue_name(obj) == "user-queue"
+
+
+@pytest.mark.parametrize("own", ["kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
+def test_either_operator_of_mpijobs_is_its_own(own):
+    """The training operator runs v1, and would run one that is not queued."""
+    kind, obj = manifest("mpijob-v1")
+    obj["spec"]["runPolicy"] = {"managedBy": own}
+    assert kind.queue_name(obj) == "user-queue"
+    obj["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    assert kind.queue_name(obj) == ""

@@ -119,3 +119,13 @@ async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, ever
     assert len(await gate.clear()) == 12
     kind, obj = of_a_user("jobset")
     assert kind.gate(await alice.create(collection(kind), obj)) != []
+
+
+@pytest.mark.parametrize(
+    ("manager", "waits"),
+    [("kubeflow.org/mpi-operator", True), ("kubeflow.org/training-operator", True), ("example.com/other", False)],
+)
+async def test_what_either_of_its_operators_manages_waits(alice, everything, manager, waits):
+    kind, obj = of_a_user("mpijob-v2beta1")
+    obj["spec"]["runPolicy"]["managedBy"] = manager
+    assert kind.gated_by.is_closed(await alice.create(collection(kind), obj)) is waits

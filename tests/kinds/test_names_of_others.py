@@ -1,0 +1,153 @@
+"""Every name of another system that is written down here, as that system has it in its source.
+
+Each was looked up there by hand, at the commit that stands beside it. A name that is added or changed has to be looked
+up, too: an invented one is read by nobody, and nobody notices.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from typing import TYPE_CHECKING
+
+import admission.cli.commands.import_quotas
+import admission.kinds
+from admission.kinds import all_kinds, frameworks_known
+from admission.kinds.foreign_groups import FOREIGN
+from tests.benchmarks.measure import REPOSITORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+KEYS = {
+    "kubernetes v1.36.2: staging/src/k8s.io/api/batch/v1, apps/v1": """
+        batch.kubernetes.io/controller-uid kubernetes.io/job-controller statefulset.kubernetes.io/pod-name""",
+    "kueue ff69552: pkg/controller/constants, pkg/controller/jobs/{job,pod}, apis/kueue/v1beta2/topology_types.go": """
+        kueue.x-k8s.io/queue-name kueue.x-k8s.io/priority-class kueue.x-k8s.io/max-exec-time-seconds
+        kueue.x-k8s.io/job-min-parallelism kueue.x-k8s.io/job-completions-equal-parallelism kueue.x-k8s.io/job-uid
+        kueue.x-k8s.io/pod-group-name kueue.x-k8s.io/pod-group-total-count kueue.x-k8s.io/pod-group-fast-admission
+        kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/podset-group-name""",
+    "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """
+        volcano.sh/job-name volcano.sh/queue-name volcano.sh/hierarchy volcano.sh/hierarchy-weights
+        scheduling.volcano.sh/queue-name""",
+    "volcano ed72c7c: pkg/controllers/job/helpers/helpers.go": "volcano.sh/controller-out-of-sync",
+    "yunikorn-k8shim 23b6b47: pkg/common/constants/constants.go; yunikorn-scheduler-interface 2858f4d": """
+        yunikorn.apache.org/app-id yunikorn.apache.org/queue yunikorn.apache.org/task-groups
+        yunikorn.apache.org/task-group-name""",
+    "KAI-Scheduler 72de64f: pkg/common/constants/constants.go; the second is of its first releases": """
+        kai.scheduler/queue runai/queue""",
+    "koordinator a7a1b76: apis/extension/coscheduling.go, apis/extension/elastic_quota.go": """
+        gang.scheduling.koordinator.sh/name gang.scheduling.koordinator.sh/min-available
+        gang.scheduling.koordinator.sh/total-number pod-group.scheduling.sigs.k8s.io/name
+        pod-group.scheduling.sigs.k8s.io/min-available quota.scheduling.koordinator.sh/name
+        quota.scheduling.koordinator.sh/is-parent quota.scheduling.koordinator.sh/parent
+        quota.scheduling.koordinator.sh/allow-lent-resource quota.scheduling.koordinator.sh/shared-weight
+        quota.scheduling.koordinator.sh/namespaces""",
+    "scheduler-plugins 903da7d: apis/scheduling/v1alpha1/types.go": "scheduling.x-k8s.io/pod-group",
+    "kuberay feeaf72: ray-operator/controllers/ray/utils/constant.go; the last is of its pull request": """
+        ray.io/kuberay-operator ray.io/priority-class-name ray.io/gang-scheduling-enabled
+        ray.io/native-workload-scheduling""",
+    "training-operator release-1.9: pkg/apis/kubeflow.org/v1/common_types.go": "kubeflow.org/training-operator",
+    "mpi-operator caa3c47: pkg/apis/kubeflow/v2beta1/types.go": "kubeflow.org/mpi-operator",
+    "trainer 8c0f505: pkg/apis/trainer/v1alpha1/trainjob_types.go": "trainer.kubeflow.org/trainjob-controller",
+    "jobset 08dfbdf: api/jobset/v1alpha2/jobset_types.go": "jobset.sigs.k8s.io/jobset-controller",
+    "lws 060ab4d: api/leaderworkerset/v1/leaderworkerset_types.go": """
+        leaderworkerset.sigs.k8s.io/name leaderworkerset.sigs.k8s.io/group-index""",
+    "appwrapper b47a99e: api/v1beta2/appwrapper_types.go": "workload.codeflare.dev/appwrapper-controller",
+    "argo-workflows f016ad8: workflow/common/common.go": "workflows.argoproj.io/artifact-gc",
+}
+KNOWN = {key for keys in KEYS.values() for key in keys.split()}
+KINDS = {
+    # The repositories are those above, where not said otherwise; the versions are registered in register.go or
+    # groupversion_info.go there.
+    ("batch", "Job"): ("jobs", "v1"),
+    ("", "Pod"): ("pods", "v1"),
+    ("apps", "StatefulSet"): ("statefulsets", "v1"),
+    ("jobset.x-k8s.io", "JobSet"): ("jobsets", "v1alpha2"),
+    ("trainer.kubeflow.org", "TrainJob"): ("trainjobs", "v1alpha1"),
+    ("kubeflow.org", "PyTorchJob"): ("pytorchjobs", "v1"),
+    ("kubeflow.org", "TFJob"): ("tfjobs", "v1"),
+    ("kubeflow.org", "XGBoostJob"): ("xgboostjobs", "v1"),
+    ("kubeflow.org", "PaddleJob"): ("paddlejobs", "v1"),
+    ("kubeflow.org", "JAXJob"): ("jaxjobs", "v1"),
+    ("kubeflow.org", "MPIJob"): ("mpijobs", "v2beta1 v1"),
+    ("ray.io", "RayCluster"): ("rayclusters", "v1"),
+    ("ray.io", "RayJob"): ("rayjobs", "v1"),
+    ("ray.io", "RayService"): ("rayservices", "v1"),
+    ("workload.codeflare.dev", "AppWrapper"): ("appwrappers", "v1beta2 v1beta1"),
+    ("mcad.ibm.com", "AppWrapper"): ("appwrappers", "v1beta1"),  # multi-cluster-app-dispatcher before 7877b7b
+    ("sparkoperator.k8s.io", "SparkApplication"): ("sparkapplications", "v1beta2"),  # spark-operator 38082f3
+    ("argoproj.io", "Workflow"): ("workflows", "v1alpha1"),
+    ("batch.volcano.sh", "Job"): ("jobs", "v1alpha1"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaderworkersets", "v1"),
+    ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", "v1alpha1"),
+    ("scheduling.sigs.k8s.io", "PodGroup"): ("podgroups", "v1alpha1"),  # koordinator: apis/thirdparty
+    ("scheduling.k8s.io", "PodGroup"): ("podgroups", "v1beta1 v1alpha2"),
+    ("scheduling.k8s.io", "Workload"): ("workloads", "v1alpha1"),
+}
+_KEY = re.compile(r"(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+|runai)/[a-z][A-Za-z0-9._-]*")
+_OURS = re.compile(r"(?:[a-z]+\.)*sluice\.dev/.*")
+_NO_KEYS = re.compile(r".*/v\d[a-z0-9]*|kubernetes\.io/[a-z.-]+|nvidia\.com/gpu|node\.kubernetes\.io/.*")
+"""API versions, what is Kubernetes' own, and a resource."""
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in (admission.kinds, admission.cli.commands.import_quotas):
+        for found in pkgutil.iter_modules(package.__path__):
+            yield importlib.import_module(f"{package.__name__}.{found.name}")
+
+
+def texts(module: ModuleType) -> Iterator[str]:
+    """All that is written in quotation marks, with what f-strings hold of the module's own constants."""
+    with open(module.__file__ or "") as file:
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+            values = [part.value if isinstance(part, ast.Constant) else _constant(module, part) for part in parts]
+            if all(isinstance(value, str) for value in values):
+                yield "".join(values)
+
+
+def _constant(module: ModuleType, node: ast.expr) -> object:
+    return getattr(module, node.id, None) if isinstance(node, ast.Name) else None
+
+
+def foreign(found: set[str]) -> set[str]:
+    frameworks = {name for name in frameworks_known() if "/" in name} | {"mcad.ibm.com/appwrapper"}
+    keys = {text for text in found if _KEY.fullmatch(text) and not _OURS.fullmatch(text)}
+    return {key for key in keys if key in KNOWN or not _NO_KEYS.fullmatch(key)} - frameworks
+
+
+def test_each_label_and_annotation_was_looked_up():
+    assert foreign({text for module in modules() for text in texts(module)}) - KNOWN == set()
+
+
+def test_those_of_the_documentation_as_well():
+    """Users copy them from there into their configuration."""
+    pages = [page.read_text() for page in (REPOSITORY / "docs").rglob("*.md")]
+    written = {word for page in pages for word in re.findall(r"[\w.-]+/[\w.-]+", page)}
+    of_systems = {key for key in written if key.partition("/")[0] in {each.partition("/")[0] for each in KNOWN}}
+    assert foreign(of_systems) - KNOWN == set()
+
+
+def test_each_is_still_needed():
+    read = {text for module in modules() for text in texts(module)}
+    written = " ".join(page.read_text() for page in (REPOSITORY / "docs").rglob("*.md"))
+    assert {key for key in KNOWN if key not in read and key not in written} == set()
+    assert {key for key in FOREIGN if "/" in key} <= KNOWN
+
+
+def test_each_kind_and_version_was_looked_up():
+    kinds = all_kinds(frameworks=frameworks_known(), group_labels=tuple(FOREIGN))
+    found = {
+        (kind.group, kind.kind): (kind.plural, " ".join(kind.versions))
+        for kind in (*kinds, *kinds.sizes.values())
+        if kind.group != "sluice.dev"
+    }
+    assert found == KINDS
