@@ -47,7 +47,8 @@ def _of_metadata() -> st.SearchStrategy[Any]:
 
 
 _CREATE = _move("whole", **_WHICH, **_NEW, settle=_one(True, True, False))
-_RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=st.lists(st.integers(0, 6), min_size=1, max_size=3))
+_NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=3) | _one([1, 2], [0, 3])
+_RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=_NUMBERS)
 
 _GANG = _move(
     "gang",
@@ -60,7 +61,7 @@ _GANG = _move(
 _GANG_SIZE = _move(
     "gang_size", way=_one("plugins", "native"), name=_one("gc", "gd"), total=_one(1, 2, 3, 0, -1, "x", None)
 )
-_CHANGES = ("resize", "resize", "rename", "add", "enlarge", "reverse")
+_CHANGES = ("resize", "resize", "sway", "sway", "sway", "rename", "add", "enlarge", "reverse")
 _START_AND_CHANGE = _move(
     "start_and_change",
     kind=_one("rayclusters", "rayclusters", "trainingruns", "statefulsets"),

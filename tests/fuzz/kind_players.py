@@ -111,7 +111,9 @@ class KindPlayers:
             if any(each["metadata"]["name"].startswith(_named(kind, name)) for each in self._running(user)):
                 break
             await asyncio.sleep(0.25)
-        if what != "resize":
+        if what == "sway":  # down and up again, while the pods end that were too many
+            numbers = [1, 2]
+        elif what != "resize":
             await self.rework(user, kind, name, what, max(numbers))
             return
         for number in numbers:
