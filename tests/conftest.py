@@ -24,7 +24,7 @@ from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
 
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-from tests import sluice_server
+from tests import compiled_statements, sluice_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each run would compile all tests and modules again: a
 # quarter of a minute for each worker.
 sys.dont_write_bytecode = False
+
+compiled_statements.share()
 
 _TEMPLATE = "sluice_template"
 
