@@ -95,7 +95,7 @@ async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_l
     queued = {"sluice.dev/queue-name": "lq"}
     standing = registered(client, managed=None, ca=sandbox.ca_pem.encode())
     await standing.ensure()
-    assert 'failed calling webhook "jobs.mutate.sluice.dev"' in await create(client, "labelled", labels=queued)
+    assert 'failed calling webhook "jobs.new-1.sluice.dev"' in await create(client, "labelled", labels=queued)
     assert await create(client, "unlabelled") == ""
     for namespace in ("kube-system", NAMESPACE):
         assert await create(client, "of-the-system", namespace=namespace, labels=queued) == ""
@@ -131,7 +131,7 @@ async def test_policies_are_switched_off_and_on_as_well(client, sluice):
     standing = registered(client, "policies")
     await standing.ensure()
     code, output = await sluice("gate", "off")
-    assert (code, output.count(": off\n")) == (0, 4)
+    assert (code, output.count(": off\n")) == (0, 5)
     await create(client, "a")
     assert not (await client.get(f"{JOBS}/a"))["spec"].get("suspend")
     await sluice("gate", "on")
