@@ -141,7 +141,7 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         namespaces,
         operations=["UPDATE"],
         # So an API server makes no CEL values of what had a queue label and keeps it: of nearly all updates.
-        objects={"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in _queue_labels(kinds)]},
+        objects=without_label(kinds[0]),
         conditions=[
             not_by(scope.own_usernames),
             is_queued("object", kinds),
@@ -175,9 +175,16 @@ def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] 
         kinds,
         scope.managed_namespaces(),
         operations=["CREATE"],
+        objects=without_label(kinds[0]),
         conditions=[unlabelled(*kinds)],
         spec=_suspends({QUEUE_NAME: DEFAULT_QUEUE}, kinds, owners),
     )
+
+
+def without_label(kind: Kind) -> Object:
+    """The LabelSelector of what has no queue label, or of an update, had or has none."""
+    keys = kind.conventions.queue_labels
+    return {"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in keys]}
 
 
 def unlabelled(*kinds: Kind) -> str:

@@ -3,7 +3,7 @@
 Only objects with a queue label (at their creation also with one that is misspelled) are sent, so that an outage of
 Sluice stops nobody else; those are refused meanwhile (failurePolicy Fail), because a Job that slipped through would run
 beside all quotas. Each creation is sent once, and an update only if it touches what the webhook looks at. In managed
-namespaces a second entry is for Jobs without the label.
+namespaces another entry is for Jobs without the label.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webhooks.expressions import (
     shows_odd_queue_label,
     shows_queue_label,
 )
-from webhooks.policies import unlabelled
+from webhooks.policies import unlabelled, without_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,23 +60,28 @@ class Registration:
 
     def configuration(self, ca_bundle: bytes) -> Object:
         """The MutatingWebhookConfiguration. It is the one that refuses, too: a second call would cost as much again."""
-        # One entry for each kind: a kind whose objects fail to be matched must not stop the others.
-        webhooks = [
-            self._webhook(kind, "mutate", ca_bundle, self.scope.namespaces(), [_has_or_had_a_queue_label(kind)])
-            for kind in self.kinds
-        ]
-        # After the others: what it gives a queue label to need not be sent to them as well.
+        # Entries for each kind: a kind whose objects fail to be matched must not stop the others.
+        webhooks = [webhook for kind in self.kinds for webhook in self._labelled(kind, ca_bundle)]
+        # After the others: what one gives a queue label to need not be sent to them as well.
+        unlabelled_kinds = [kind for kind in self.kinds if not kind.is_always_queued]
         webhooks += [
-            self._webhook(kind, "ruled", ca_bundle, self.scope.namespaces(), conditions)
-            for kind in self.kinds
-            if not kind.is_always_queued and (conditions := _ruled(kind, self.scope.rules))
+            self._webhook(
+                kind,
+                "ruled",
+                ca_bundle,
+                [made_by_users(self.kinds) if kind.ends_by_deletion else "", *conditions],
+                operations=["CREATE"],
+                objects=without_label(kind),
+            )
+            for kind in unlabelled_kinds
+            if (conditions := _ruled(kind, self.scope.rules))
         ]
         if self.scope.managed is not None:
-            # After the others: what it gives a queue label to need not be sent to them as well.
             webhooks += [
-                self._webhook(kind, "managed", ca_bundle, self.scope.managed_namespaces(), [unlabelled(kind)])
-                for kind in self.kinds
-                if not kind.is_always_queued
+                self._webhook(
+                    kind, "managed", ca_bundle, self._deciding(kind, unlabelled(kind)), objects=without_label(kind)
+                )
+                for kind in unlabelled_kinds
             ]
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -85,34 +90,80 @@ class Registration:
             "webhooks": webhooks,
         }
 
-    def _webhook(
-        self, kind: Kind, verb: str, ca_bundle: bytes, namespaces: Object, conditions: Sequence[str]
-    ) -> Object:
+    def _labelled(self, kind: Kind, ca_bundle: bytes) -> list[Object]:
+        """For what has a queue label, or had one.
+
+        What is created is found by the label alone where that is enough: an API server makes CEL values of the whole
+        object for each entry with a match condition, and once more when anything has mutated the object.
+        """
+        changed = self._deciding(kind, _has_or_had_a_queue_label(kind))
+        if kind.ends_by_deletion or kind.is_always_queued or kind.more_labels:
+            return [self._webhook(kind, "mutate", ca_bundle, changed)]
+        keys = kind.conventions.queue_labels
+        # An object with several of them is sent once.
+        selectors = [
+            [{"key": key, "operator": "Exists"}, *({"key": each, "operator": "DoesNotExist"} for each in keys[:number])]
+            for number, key in enumerate(keys)
+        ]
+        return [
+            *(
+                self._webhook(
+                    kind, f"new-{number}", ca_bundle, [], operations=["CREATE"], objects={"matchExpressions": selector}
+                )
+                for number, selector in enumerate(selectors, 1)
+            ),
+            # A Job that its user thinks is queued gets a warning.
+            self._webhook(
+                kind,
+                "misspelled",
+                ca_bundle,
+                [shows_odd_queue_label("object", kind)],
+                operations=["CREATE"],
+                objects=without_label(kind),
+            ),
+            self._webhook(kind, "mutate", ca_bundle, changed, operations=["UPDATE"]),
+        ]
+
+    def _deciding(self, kind: Kind, *conditions: str) -> list[str]:
+        """These, and that an update touches what the webhook looks at."""
         # A pod that was ungated is not gated again: its changes are not sent, there would be too many of them.
-        only_new = kind.ends_by_deletion
-        conditions = (
-            [made_by_users(self.kinds), *conditions]
-            if only_new
-            # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
-            else [not_by(self.scope.own_usernames), *conditions, ALIVE, decisive(kind)]
-        )
+        if kind.ends_by_deletion:
+            return [made_by_users(self.kinds), *conditions]
+        # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
+        return [not_by(self.scope.own_usernames), *conditions, ALIVE, decisive(kind)]
+
+    def _webhook(
+        self,
+        kind: Kind,
+        verb: str,
+        ca_bundle: bytes,
+        conditions: Sequence[str],
+        *,
+        operations: Sequence[str] = ("CREATE", "UPDATE"),
+        objects: Object | None = None,
+    ) -> Object:
+        managed = verb == "managed"
+        if kind.ends_by_deletion:
+            operations = ["CREATE"]
+        # Labels and annotations are writable through the status; other writes of it are not sent.
+        through_status = [f"{kind.plural}/status"] if "UPDATE" in operations else []
         return {
             "name": f"{kind.plural}.{kind.group}.{verb}.sluice.dev"
             if kind.is_custom
             else f"{kind.plural}.{verb}.sluice.dev",
             "admissionReviewVersions": ["v1"],
-            "clientConfig": self._client_config("/managed" if verb == "managed" else "/mutate", ca_bundle),
+            "clientConfig": self._client_config("/managed" if managed else "/mutate", ca_bundle),
             "failurePolicy": "Fail",
-            "matchConditions": [condition("queued", *conditions)],
+            **({"matchConditions": [condition("queued", *conditions)]} if conditions else {}),
             "matchPolicy": "Equivalent",
-            "namespaceSelector": namespaces,
+            "namespaceSelector": self.scope.managed_namespaces() if managed else self.scope.namespaces(),
+            "objectSelector": objects or {},
             "rules": [
                 {
                     "apiGroups": [kind.group],
                     "apiVersions": list(kind.versions),
-                    "operations": ["CREATE"] if only_new else ["CREATE", "UPDATE"],
-                    # Labels and annotations are writable through the status; other writes of it are not sent.
-                    "resources": [kind.plural] if only_new else [kind.plural, f"{kind.plural}/status"],
+                    "operations": list(operations),
+                    "resources": [kind.plural, *through_status],
                     "scope": "Namespaced",
                 }
             ],
@@ -143,7 +194,7 @@ def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> list[str]:
         for rule in rules
         if rule.is_for(kind)
     )
-    return ["request.operation == 'CREATE'", unlabelled(kind), matches] if matches else []
+    return [unlabelled(kind), matches] if matches else []
 
 
 def _quoted(value: object) -> str:

@@ -82,9 +82,12 @@ def test_the_gate_knows_them_and_writes_none():
     assert stored["spec"]["suspend"] is True
     assert stored["metadata"]["labels"] == {KAI: "a"}
     scope = Scope(("sluice",))
-    (entry,) = Registration(tuple(KINDS), "https://192.0.2.1:9443", scope).configuration(b"")["webhooks"]
-    queued = next(each["expression"] for each in entry["matchConditions"] if each["name"] == "queued")
+    entries = Registration(tuple(KINDS), "https://192.0.2.1:9443", scope).configuration(b"")["webhooks"]
+    queued = next(each["expression"] for each in entries[-1]["matchConditions"] if each["name"] == "queued")
     assert f"'{KAI}' in object.metadata.labels" in queued
+    assert any(
+        {"key": KAI, "operator": "Exists"} in each["objectSelector"]["matchExpressions"] for each in entries[:-1]
+    )
 
 
 async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(world):

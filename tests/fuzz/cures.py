@@ -106,7 +106,7 @@ CURES: tuple[Cure, ...] = (
     Cure(
         "labels and submitted-by through jobs/status",
         "",
-        (("webhooks/registration.py", '[kind.plural, f"{kind.plural}/status"]', "[kind.plural]"),),
+        (("webhooks/registration.py", '[f"{kind.plural}/status"] if "UPDATE" in operations else []', "[]"),),
     ),
     Cure(
         "other pods of a running RayCluster",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_examples import SLUICE
+from policy_examples import KUEUE_QUEUE, QUEUE, SLUICE
 
 from admission.cluster.errors import Invalid, NotFound
 from admission.kinds import all_kinds
+from admission.kinds.rules import QueueRule
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
 from admission.sandbox.apiserver.requests import User
+from admission.sandbox.apiserver.selectors import requirements_of
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
@@ -88,15 +90,17 @@ async def test_registering_again_changes_nothing(sluice, registration, certifica
 
 
 async def test_what_was_changed_by_hand_is_put_right(sluice, registration, certificates, registered):
-    (hook,) = (await sluice.get(MUTATING))["webhooks"]
-    await sluice.patch(MUTATING, {"webhooks": [{**hook, "failurePolicy": "Ignore"}, {**hook, "name": "x.y.z"}]})
-    assert await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
-    assert (await sluice.get(MUTATING))["webhooks"] == [hook]
+    hook, *others = hooks = (await sluice.get(MUTATING))["webhooks"]
+    added = {**hook, "name": "x.y.z"}
+    for changed in ([{**hook, "failurePolicy": "Ignore"}, *others], [*hooks, added], others):
+        await sluice.patch(MUTATING, {"webhooks": changed})
+        assert await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
+        assert (await sluice.get(MUTATING))["webhooks"] == hooks
 
 
 async def test_the_second_webhook_of_earlier_versions_is_taken_away(sluice, connect, registration, certificates):
     configuration = registration.configuration(certificates.ca_bundle)
-    (hook,) = configuration["webhooks"]
+    hook = configuration["webhooks"][0]
     outdated = {key: value for key, value in hook.items() if key != "reinvocationPolicy"}
     outdated["clientConfig"] = {"caBundle": hook["clientConfig"]["caBundle"], "url": "https://127.0.0.1:1/validate"}
     body = {**configuration, "kind": "ValidatingWebhookConfiguration", "webhooks": [outdated]}
@@ -135,9 +139,10 @@ async def test_registration_is_kept_up_for_ever(sluice, registration, certificat
     kept = Standing(sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
     with pytest.raises(Stopped):
         await kept.keep(refresh=refresh, sleep=sleep)
-    assert rounds == [[], ["jobs.mutate.sluice.dev"], ["jobs.mutate.sluice.dev"]]
-    (hook,) = await configured(sluice)
-    assert hook["clientConfig"] == registration.configuration(certificates.ca_bundle)["webhooks"][0]["clientConfig"]
+    names = [f"jobs.{verb}.sluice.dev" for verb in ("new-1", "new-2", "misspelled", "mutate")]
+    assert rounds == [[], names, names]
+    wanted = registration.configuration(certificates.ca_bundle)["webhooks"][0]["clientConfig"]
+    assert [hook["clientConfig"] for hook in await configured(sluice)] == [wanted] * len(names)
 
 
 async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(sluice, registration, certificates, caplog):
@@ -224,6 +229,33 @@ async def test_a_misspelled_queue_label_is_told_at_creation_and_of_another_owner
     assert "kueue[.]" not in str(alone.configuration(b""))
 
 
+@pytest.mark.parametrize("labels", [[QUEUE], [KUEUE_QUEUE], [QUEUE, KUEUE_QUEUE], [QUEUE, "sluice.dev/queue-nam"]])
+@pytest.mark.parametrize("value", ["main", ""])
+async def test_a_creation_is_one_call_with_whatever_queue_labels(connect, registered, reviewer, labels, value):
+    async with connect("alice") as alice:
+        manifest = make_job("j", queue="")
+        manifest["metadata"]["labels"] = dict.fromkeys(labels, value)
+        if value:
+            assert (await alice.create(JOBS, manifest))["spec"]["suspend"] is True
+        else:
+            with pytest.raises(Invalid, match="is empty: name what it is for"):
+                await alice.create(JOBS, manifest)
+        assert reviewer.asked == 1
+
+
+def test_no_expression_is_evaluated_of_what_is_created_with_a_queue_label():
+    """An API server makes CEL values of the whole object for each entry that has one."""
+    hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
+    for labels in ({QUEUE: "q"}, {KUEUE_QUEUE: "q"}, {QUEUE: "", KUEUE_QUEUE: "q"}):
+        (asked,) = (
+            hook
+            for hook in hooks
+            if "CREATE" in hook["rules"][0]["operations"]
+            and all(each.holds(labels) for each in requirements_of(hook["objectSelector"]))
+        )
+        assert "matchConditions" not in asked
+
+
 async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, sluice, registered, reviewer):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
@@ -236,10 +268,13 @@ async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(co
         assert reviewer.asked == 2
 
 
-CONDITIONS = [
-    compile_expression(condition["expression"], MATCH_VARIABLES)
+(OF_UPDATES,) = (
+    hook
     for hook in Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
-    for condition in hook["matchConditions"]
+    if "UPDATE" in hook["rules"][0]["operations"]
+)
+CONDITIONS = [
+    compile_expression(condition["expression"], MATCH_VARIABLES) for condition in OF_UPDATES["matchConditions"]
 ]
 LABELS = st.none() | st.dictionaries(
     st.sampled_from(["sluice.dev/queue-name", "kueue.x-k8s.io/queue-name", "sluice.dev/max-exec-time-seconds", "x"]),
@@ -317,6 +352,18 @@ def test_pods_of_a_job_are_sent_only_if_they_are_in_a_group_with_others(maker, l
     assert evaluate(condition, {"object": pod, "oldObject": None, "request": request}) is sent
 
 
+def test_pods_of_a_daemon_set_are_sent_by_no_entry_at_all():
+    scope = Scope((SLUICE,), managed=(), rules=(QueueRule("main"),))
+    hooks = Registration(all_kinds(frameworks=("pod",)), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
+    assert [hook["name"].split(".")[1] for hook in hooks] == ["mutate", "ruled", "managed"]
+    user = {"username": "system:serviceaccount:kube-system:daemon-set-controller"}
+    values = {"object": {"metadata": {"name": "p"}}, "oldObject": None}
+    for hook in hooks:
+        (condition,) = hook["matchConditions"]
+        program = compile_expression(condition["expression"], MATCH_VARIABLES)
+        assert not evaluate(program, {**values, "request": {"operation": "CREATE", "userInfo": user}})
+
+
 async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_down(connect, sluice, certificates):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
@@ -343,7 +390,7 @@ async def test_nobody_else_notices_an_outage(connect, sluice, certificates):
 def test_inside_a_cluster_a_service_is_named():
     scope = Scope((), ("kube-system", "sluice"))
     registration = Registration(all_kinds(), ServiceReference("sluice", "sluice-webhook"), scope)
-    (hook,) = registration.configuration(b"PEM")["webhooks"]
+    hook = registration.configuration(b"PEM")["webhooks"][0]
     assert hook["clientConfig"] == {
         "caBundle": "UEVN",
         "service": {"namespace": "sluice", "name": "sluice-webhook", "port": 443, "path": "/mutate"},
