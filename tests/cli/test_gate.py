@@ -1,4 +1,4 @@
-"""The gate is a process of its own: supervised by `sluice serve`, delayed by nothing that happens there; or alone."""
+"""The gate is a process of its own: supervised by `sluice serve`, delayed by nothing that happens there."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import os
 import re
 import signal
 import socket
-import ssl
 import sys
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import aiohttp
 import pytest
+from gate_callers import Caller, alone
 from ports import free_port
 from serve_processes import QUEUES, Replica, job, serving, sluice
 
@@ -35,68 +34,6 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     async with Sandbox(controllers=False) as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
         yield sandbox
-
-
-class Caller:
-    """Calls the webhook as an API server does."""
-
-    def __init__(self, port: int, certificates: Path) -> None:
-        self.url = f"https://127.0.0.1:{port}"
-        self._certificates = certificates
-
-    async def review(self, queue: str = "lq", seconds: float = 20) -> Any:
-        """The response to the creation of a Job; None if there is none in this time."""
-        answered = await self._post(queue, seconds)
-        return answered and answered[0]
-
-    async def closes(self) -> bool:
-        """Whether the connection ends with an answer."""
-        answered = await self._post("lq", 20)
-        assert answered is not None
-        return answered[1].get("Connection") == "close"
-
-    async def refused(self) -> int:
-        """The status of the answer to what is no review; 0 without an answer."""
-        context = ssl.create_default_context(cafile=str(self._certificates / "ca.crt"))
-        try:
-            async with (
-                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
-                session.post(f"{self.url}/mutate", data=b"{") as answer,
-            ):
-                return answer.status
-        except aiohttp.ClientError:
-            return 0
-
-    async def _post(self, queue: str, seconds: float) -> tuple[Any, Any] | None:
-        """The response in the review, and the headers of the answer."""
-        request = {
-            "uid": "r-1",
-            "operation": "CREATE",
-            "namespace": "default",
-            "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
-            "userInfo": {"username": "alice"},
-            "object": {"metadata": {"labels": {"sluice.dev/queue-name": queue}}, **without_metadata(job("j"))},
-        }
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        timeout = aiohttp.ClientTimeout(total=seconds)
-        try:
-            context = ssl.create_default_context(cafile=str(self._certificates / "ca.crt"))
-            async with (
-                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session,
-                session.post(f"{self.url}/mutate", json=body) as answer,
-            ):
-                return (await answer.json())["response"], answer.headers
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return None
-
-    async def until_answered(self, queue: str = "lq") -> Any:
-        while (response := await self.review(queue)) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        return response
-
-
-def without_metadata(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key != "metadata"}
 
 
 @asynccontextmanager
@@ -274,121 +211,6 @@ async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
     unwanted = ("admission.api.", "admission.cli", "admission.cluster", "admission.controller", "admission.engine")
     unwanted += ("admission.store", "cryptography", "kubernetes_asyncio", "pydantic", "sqlalchemy", "yaml")
     assert not [name for name in loaded if name.startswith(unwanted)]
-
-
-async def test_alone_it_says_what_is_wrong_with_the_kinds_in_its_file(tmp_path):
-    (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [jobset]}\n")
-    process = await sluice("webhook", "--username=sluice", f"--config={tmp_path / 'sluice.yaml'}")
-    _, errors = await process.communicate()
-    assert process.returncode == 1
-    assert f"error: integrations in {tmp_path / 'sluice.yaml'}: " in errors.decode()
-    assert '"jobset" is no kind that Sluice knows' in errors.decode()
-
-
-@asynccontextmanager
-async def alone(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await sluice(
-        "webhook",
-        "--username=sluice",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={folder}",
-    )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGINT)  # by SIGTERM it would still answer for a while
-        await process.communicate()
-
-
-async def test_alone_it_waits_for_its_certificate_and_follows_it(tmp_path):
-    now = datetime.now(UTC)
-    folder, port = tmp_path / "certificates", free_port()
-    caller = Caller(port, folder)
-    async with alone(folder, port) as process:
-        assert process.stderr is not None
-        assert b"cannot answer yet" in await process.stderr.readline()
-        Certificates(folder, ["127.0.0.1"], now=lambda: now).renew()
-        response = await caller.until_answered("nobody-knows-which-there-are")
-        assert (response["allowed"], "warnings" in response) == (True, False)
-        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
-        Certificates(folder, ["localhost", "127.0.0.1"], now=lambda: now).renew()
-        while await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port)) == shown:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        assert (await caller.review())["allowed"] is True
-
-
-async def test_alone_it_tells_of_a_certificate_that_has_expired(tmp_path):
-    """The API server refuses Jobs then, and no connection gets as far as a request, which might be logged."""
-    port = free_port()
-    old = datetime.now(UTC) - timedelta(days=365)
-    Certificates(tmp_path, ["127.0.0.1"], now=lambda: old).renew()
-    metric = "sluice_webhook_certificate_end_timestamp_seconds"
-    async with alone(tmp_path, port) as process:
-        said = (await until_said(process, b"has expired")).decode()
-        assert f"({old + timedelta(days=90):%Y-%m-%d %H:%M:%S} UTC)" in said
-        status, text = await unchecked(port, "/readyz")
-        assert (status, text.splitlines()[1].partition(" (")[0]) == (
-            503,
-            "[-]certificate failed: the certificate of the webhook has expired",
-        )
-        assert (await unchecked(port, "/livez"))[0] == 200
-        Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC)).renew()
-        while (await unchecked(port, "/readyz"))[0] != 200:
-            pass
-        _, text = await unchecked(port, "/metrics")
-        (ends,) = (float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{metric} "))
-        assert ends == pytest.approx((datetime.now(UTC) + timedelta(days=90)).timestamp(), abs=3600)
-
-
-async def unchecked(port: int, path: str) -> tuple[int, str]:
-    """As probes ask, which look at no certificate."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"https://127.0.0.1:{port}{path}", ssl=False) as answer,
-    ):
-        return answer.status, await answer.text()
-
-
-async def test_alone_and_asked_to_end_it_answers_until_the_cluster_knows(tmp_path):
-    """New connections, too: nodes send Jobs there until they know that the pod is going."""
-    Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC)).renew()
-    port = free_port()
-    caller = Caller(port, tmp_path)
-    async with alone(tmp_path, port) as process:
-        assert await caller.until_answered() is not None
-        assert not await caller.closes()
-        process.terminate()
-        assert b"answers for another 5 s" in await until_said(process, b"shutting down")
-        answers = 0
-        while (response := await caller.review()) is not None:
-            assert response["allowed"] is True
-            answers += 1
-            if answers == 1:
-                assert await caller.closes(), "who keeps a connection must look for another one"
-        assert answers > 1
-        assert await process.wait() == 0
-
-
-async def until_said(process, text: bytes) -> bytes:
-    while text not in (line := await process.stderr.readline()):
-        assert line, "it ended"
-    return line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--username=x", "--webhook-address=nowhere"], '--webhook-address: "nowhere" is no address'),
-        (["--username=x", "--webhook-address=192.0.2.1:9443"], "choose another --webhook-address"),
-        ([], "Missing option '--username'"),
-    ],
-)
-async def test_alone_it_says_what_it_cannot_do(arguments, sentence):
-    process = await sluice("webhook", *arguments)
-    _, errors = await process.communicate()
-    assert process.returncode != 0
-    assert sentence in errors.decode()
-    assert "Traceback" not in errors.decode()
 
 
 async def test_a_serve_without_it_registers_who_answers_elsewhere(sandbox, tmp_path):
