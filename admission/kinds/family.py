@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
-from admission.kinds import appwrapper, argo, mcad, ray, spark, trainjob
+from admission.kinds import appwrapper, argo, kubeflow, mcad, ray, spark, trainjob
 from admission.kinds.forms import parse_form
 
 _JOBSET: Final = {
@@ -71,8 +71,9 @@ _APP_WRAPPER: Final = {
 }
 
 
-def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], *managers: str) -> dict[str, Any]:
+def _kubeflow(kind: str, versions: list[str], *managers: str) -> dict[str, Any]:
     """A kind of the training operator, or of the MPI operator: a replica spec for each role."""
+    field, roles = _ROLES[kind]
     return {
         "group": "kubeflow.org",
         "kind": kind,
@@ -87,7 +88,7 @@ def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], *man
                 "template": "template",
                 "replicas": "replicas",
             }
-            for name in types
+            for name in roles
         ],
         "active": [{"path": "status.replicaStatuses[*].active", "above": 0}],
         "ready": [{"condition": "Running"}],
@@ -96,6 +97,15 @@ def _kubeflow(kind: str, field: str, types: list[str], versions: list[str], *man
     }
 
 
+_ROLES: Final = {
+    "PyTorchJob": ("pytorchReplicaSpecs", ["Master", "Worker"]),
+    "TFJob": ("tfReplicaSpecs", ["Chief", "Master", "PS", "Worker", "Evaluator"]),
+    "XGBoostJob": ("xgbReplicaSpecs", ["Master", "Worker"]),
+    "PaddleJob": ("paddleReplicaSpecs", ["Master", "Worker"]),
+    "JAXJob": ("jaxReplicaSpecs", ["Worker"]),
+    "MPIJob": ("mpiReplicaSpecs", ["Launcher", "Worker"]),
+}
+"""By kind: the field that has the roles, and which there are."""
 _TRAINING: Final = "kubeflow.org/training-operator"
 _MPI: Final = "kubeflow.org/mpi-operator"
 _RAY_STATUS: Final = "status.jobDeploymentStatus"
@@ -103,14 +113,14 @@ _RAY_STATUS: Final = "status.jobDeploymentStatus"
 DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
     _JOBSET,
     trainjob.DOCUMENT,
-    _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
-    _kubeflow("TFJob", "tfReplicaSpecs", ["Chief", "Master", "PS", "Worker", "Evaluator"], ["v1"], _TRAINING),
-    _kubeflow("XGBoostJob", "xgbReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
-    _kubeflow("PaddleJob", "paddleReplicaSpecs", ["Master", "Worker"], ["v1"], _TRAINING),
-    _kubeflow("JAXJob", "jaxReplicaSpecs", ["Worker"], ["v1"], _TRAINING),
+    _kubeflow("PyTorchJob", ["v1"], _TRAINING),
+    _kubeflow("TFJob", ["v1"], _TRAINING),
+    _kubeflow("XGBoostJob", ["v1"], _TRAINING),
+    _kubeflow("PaddleJob", ["v1"], _TRAINING),
+    _kubeflow("JAXJob", ["v1"], _TRAINING),
     {
         # The training operator has v1.
-        **_kubeflow("MPIJob", "mpiReplicaSpecs", ["Launcher", "Worker"], ["v2beta1", "v1"], _MPI, _TRAINING),
+        **_kubeflow("MPIJob", ["v2beta1", "v1"], _MPI, _TRAINING),
         "children": [{"group": "batch", "kind": "Job", "name": "{owner}-launcher", "podSet": "launcher"}],
     },
     {
@@ -200,6 +210,7 @@ _OF_APP_WRAPPERS: Final = {
     "annotations": (mcad.DISPATCH,),
 }
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
+    **{f"kubeflow.org/{kind.lower()}": {"faults": partial(kubeflow.faults, *of)} for kind, of in _ROLES.items()},
     "ray.io/raycluster": {"places": ray.cluster_places, "remarks": ray.remarks},
     "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults, "remarks": ray.remarks},
     "ray.io/rayservice": {"places": ray.service_places, "remarks": ray.remarks},

@@ -51,6 +51,8 @@ def places(obj: Object) -> list[Place]:
 def faults(obj: Object) -> list[tuple[str, str]]:
     """What cannot be counted, or would not be where a start has it be."""
     spec, found = obj["spec"], list[tuple[str, str]]()
+    if spec.get("mode") not in (None, "", "cluster"):
+        found.append(("spec.mode", "must be cluster: in another one the driver is no pod of its own"))
     if (spec.get("dynamicAllocation") or {}).get("enabled") is True:
         found.append(
             ("spec.dynamicAllocation.enabled", "executors that come and go cannot be queued; set their number")

@@ -1,0 +1,25 @@
+"""What paths cannot say of the kinds of Kubeflow's operators: that no other roles have pods than those that are counted.
+
+The training operator takes the name of a role in any case (`setTypeNameToCamelCase`, v1.9), so that `worker` makes
+pods, too; which of two it takes where both are there is left to chance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.kinds import paths
+from admission.kinds.common import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.kinds.base import Object
+
+
+def faults(field: str, roles: Sequence[str], obj: Object) -> list[tuple[str, str]]:
+    """The roles below `spec.FIELD` that are none of these."""
+    given = paths.at(obj, ("spec", field))
+    told = f"is no role that is counted: write {' or '.join(roles)}"
+    names = given if isinstance(given, dict) else ()
+    return [(f"spec.{field}[{quote(name)}]", told) for name in names if name not in roles]
