@@ -1,4 +1,4 @@
-"""What paths cannot say of the kinds of Kubeflow's operators: that no other roles have pods than those that are counted.
+"""What paths cannot say of the kinds of Kubeflow's operators: that no other roles have pods than those counted.
 
 The training operator takes the name of a role in any case (`setTypeNameToCamelCase`, v1.9), so that `worker` makes
 pods, too; which of two it takes where both are there is left to chance.
