@@ -71,6 +71,8 @@ class Form:
     managed_by: Path = ()
     manager: tuple[str, ...] = ()
     """The field that names another controller, and the value by which it is the kind's own."""
+    priority_class: Path = ()
+    """The field that names the PriorityClass of its pods before their templates do."""
     children: tuple[ChildForm, ...] = ()
     """What its controller makes of other kinds than Pod."""
     places: Callable[[Object], list[Place]] | None = None
@@ -197,7 +199,6 @@ class DeclaredKind(CommonKind):
         counts = tuple(
             PodCount(place.name, place.pods, place.left, UNLIMITED, wished.get(place.name, 0)) for place in places
         )
-        spec = (places[0].template.get("spec") or {}) if places else {}
         return KindStatus(
             suspended=suspended,
             active=running or (finished is None and not deleting and not suspended),
@@ -207,8 +208,14 @@ class DeclaredKind(CommonKind):
             finished=finished,
             ready=first(obj, form.ready) is not None,
             ending=deleting and suspended,
-            pod_priority_class=spec.get("priorityClassName") or "",
+            pod_priority_class=self._priority_class(obj, places),
         )
+
+    def _priority_class(self, obj: Object, places: Iterable[Place]) -> str:
+        """That of the object, else of the first pod set that has one, as in Kueue."""
+        own = paths.value(obj, self.form.priority_class) if self.form.priority_class else ""
+        named = (own, *((place.template.get("spec") or {}).get("priorityClassName") for place in places))
+        return next(filter(None, named), "")
 
     def _outcome(self, obj: Object) -> Outcome | None:
         for succeeded, predicates in ((True, self.form.succeeded), (False, self.form.failed)):

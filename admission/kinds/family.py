@@ -81,6 +81,7 @@ def _kubeflow(kind: str, versions: list[str], *managers: str) -> dict[str, Any]:
         "versions": versions,
         "suspend": "spec.runPolicy.suspend",
         "managedBy": {"path": "spec.runPolicy.managedBy", "value": list(managers)},
+        "priorityClass": "spec.runPolicy.schedulingPolicy.priorityClass",
         "podSets": [
             {
                 "path": f"spec.{field}.{name}",
@@ -180,6 +181,7 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "plural": "sparkapplications",
         "versions": ["v1beta2"],
         "suspend": "spec.suspend",
+        "priorityClass": "spec.batchSchedulerOptions.priorityClassName",
         "podSets": [{"path": "spec.driver", "name": "driver", "template": "template"}],
         "active": [
             {"path": "status.applicationState.state", "notIn": ["", "NEW", "SUSPENDED", "COMPLETED", "FAILED"]},

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _FORM = (
     "group", "kind", "plural", "versions", "suspend", "managedBy", "podSets", "active", "ready", "succeeded", "failed",
-    "children", "scales",
+    "children", "scales", "priorityClass",
 )  # fmt: skip
 _CHILD = ("group", "kind", "name", "nameFrom", "podSet")
 _POD_SET = (
@@ -75,6 +75,7 @@ class _Reader:
             scales=self._scales(body),
             managed_by=self._path(managed, "path", of="managedBy.", needed=bool(managed)),
             manager=self._values(managed),
+            priority_class=self._path(body, "priorityClass", needed=False),
             children=tuple(self._children(body.get("children", []))),
         )
 

@@ -147,6 +147,7 @@ class EveryKind:
         await self.world.apply(flavor())
         for number in range(6):
             await self.user.create("nodes", "", node(number))
+        await self.user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
         for each in KINDS:
             if each.is_custom and each.kind != "TrainJob":
                 version = "v1beta2" if (each.group, each.kind) == ("workload.codeflare.dev", "AppWrapper") else None

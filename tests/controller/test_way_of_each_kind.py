@@ -169,6 +169,7 @@ async def test_its_whole_way(world, name):
     group, _, version = obj["apiVersion"].rpartition("/")
     kind, user, plural = KINDS.get(group, obj["kind"]), world.user, KINDS.get(group, obj["kind"]).plural
     key, amounts, steps = obj["metadata"]["name"], total(name), []
+    await user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
     for number in range(2):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
