@@ -178,7 +178,7 @@ async def test_a_misconfigured_job_waits_with_the_field_and_stops_nobody(sluice)
     await sluice.submit(job("fine"))
     await sluice.job("fine", runs)
     waiting = await sluice.record("broken", "pending", reason="Misconfigured")
-    assert "spec.template.spec.priorityClassName" in waiting.message
+    assert 'priorityClassName: PriorityClass "nowhere" does not exist' in waiting.message
     await sluice.user.create("priorityclasses", "", {"metadata": {"name": "nowhere"}, "value": 7})
     await sluice.job("broken", runs)
     assert (await sluice.record("broken", "admitted")).workload.priority == 7

@@ -118,8 +118,7 @@ class Context:
         if pod_class:
             if pod_class not in classes:
                 raise Misconfigured(
-                    f'spec.template.spec.priorityClassName: PriorityClass "{pod_class}" does not exist, so that '
-                    "its pods would be refused: create it"
+                    f'priorityClassName: PriorityClass "{pod_class}" does not exist: create it, or name another one'
                 )
             return int(classes[pod_class]["value"])
         return next((int(c["value"]) for c in classes.values() if c.get("globalDefault")), 0)
