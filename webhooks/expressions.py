@@ -123,6 +123,27 @@ def patch_of(path: str, value: str) -> str:
     return f"JSONPatch{{op: 'add', path: '{path}', value: {value}}}"
 
 
+def there_is(variable: str, places: Iterable[Sequence[str]]) -> str:
+    """Whether there is anything at one of these paths. The last step may be any key."""
+    return f"({' || '.join(_holds(variable, path) for path in places)})"
+
+
+def first_of(variable: str, places: Iterable[Sequence[str]]) -> str:
+    """The first value at one of these paths that is not empty; else empty."""
+    result = "''"
+    for path in reversed(list(places)):
+        parent, key = ".".join((variable, *path[:-1])), path[-1]
+        value = f"{parent}.{key}" if key.isidentifier() else f"{parent}['{key}']"
+        result = f"({_holds(variable, path)} && {value} != '' ? {value} : {result})"
+    return result
+
+
+def _holds(variable: str, path: Sequence[str]) -> str:
+    if path[-1].isidentifier():
+        return _has(variable, path)
+    return f"({_has(variable, path[:-1])} && '{path[-1]}' in {'.'.join((variable, *path[:-1]))})"
+
+
 def claims_owner(kind: Kind, kinds: Iterable[Kind]) -> str:
     """Whether an object names as its controller one of a kind that may be queued, and that makes such objects."""
     owners = [

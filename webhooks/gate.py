@@ -95,11 +95,13 @@ class Order:
         content: dict[str, Any] = orjson.loads(text)
         labels = ("queue_labels", "priority_labels", "group_labels")
         sequences = ("own_usernames", "descriptors", "frameworks", "kinds", *labels)
-        content["rules"] = tuple(
-            QueueRule(**rule | {field: tuple(rule[field]) for field in ("namespaces", "kinds", "group_name_from")})
-            for rule in content["rules"]
-        )
+        content["rules"] = tuple(map(_rule, content["rules"]))
         return cls(**content | {field: tuple(content[field]) for field in sequences})
+
+
+def _rule(fields: dict[str, Any]) -> QueueRule:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return QueueRule(**values)
 
 
 class KnownQueues:

@@ -20,6 +20,7 @@ from webhooks.expressions import (
     claims_owner,
     condition,
     decisive,
+    first_of,
     is_own,
     is_queued,
     is_suspended,
@@ -33,10 +34,11 @@ from webhooks.expressions import (
     shows_queue_label,
     submitter,
     suspending,
+    there_is,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.rules import QueueRule
@@ -123,7 +125,7 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
     `kinds`: those of one of the `sorts`; `owners`: all that are on, of whose objects one of these may be a part.
     """
     namespaces = scope.namespaces()
-    mutation = _suspends({}, kinds, owners)
+    named, queue = _named(kinds, scope)
     created = _policy(
         MUTATING,
         f"{_name(kinds)}.gate.sluice.dev",
@@ -131,8 +133,8 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         namespaces,
         operations=["CREATE"],
         # What is mutated goes through all policies once more, and needs nothing then.
-        conditions=[is_queued("object", kinds), f"!{_is_gated(kinds)}"],
-        spec=mutation,
+        conditions=[f"({is_queued('object', kinds)} && !{_is_gated(kinds)})" + (f" || {named}" if named else "")],
+        spec=_suspends(queue, kinds, owners, where=named),
     )
     joining = _policy(
         MUTATING,
@@ -147,7 +149,7 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
             is_queued("object", kinds),
             f"{_suspended('oldObject', kinds)} && !{is_queued('oldObject', kinds)}",
         ],
-        spec=mutation,
+        spec=_suspends("", kinds, owners),
     )
     keeping = _policy(
         VALIDATING,
@@ -169,6 +171,7 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
 
 def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
     """What gates what has no queue label in managed namespaces: it is given the one of the default LocalQueue."""
+    named, _ = _named(kinds, scope)
     return _policy(
         MUTATING,
         f"{_name(kinds)}.managed.gate.sluice.dev",
@@ -176,8 +179,8 @@ def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] 
         scope.managed_namespaces(),
         operations=["CREATE"],
         objects=without_label(kinds[0]),
-        conditions=[unlabelled(*kinds)],
-        spec=_suspends({QUEUE_NAME: DEFAULT_QUEUE}, kinds, owners),
+        conditions=[unlabelled(*kinds), f"!{named}" if named else ""],
+        spec=_suspends(f"'{DEFAULT_QUEUE}'", kinds, owners),
     )
 
 
@@ -185,6 +188,19 @@ def without_label(kind: Kind) -> Object:
     """The LabelSelector of what has no queue label, or of an update, had or has none."""
     keys = kind.conventions.queue_labels
     return {"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in keys]}
+
+
+def _named(kinds: Sequence[Kind], scope: Scope) -> tuple[str, str]:
+    """Whether what is created names its queue elsewhere than in a label, and the expression for its name; or empty."""
+    rule = next((rule for rule in scope.rules if not rule.queue), None)
+    if rule is None:
+        return "", ""
+
+    def there(kind: Kind) -> str:
+        return there_is("object", rule.places(kind)) if rule.places(kind) else "false"
+
+    named = f"({by_kind(kinds, there)} && {unlabelled(*kinds)})"
+    return named, by_kind(kinds, lambda kind: first_of("object", rule.places(kind)))
 
 
 def unlabelled(*kinds: Kind) -> str:
@@ -316,16 +332,18 @@ def _validation(expression: str, *, message: str = "", message_expression: str =
     return {"expression": expression, **says, "reason": "Forbidden"}
 
 
-def _suspends(labels: Mapping[str, str], kinds: Sequence[Kind], owners: Sequence[Kind]) -> Object:
-    """The mutation that suspends an object and notes who asked, beside giving it labels.
+def _suspends(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind], *, where: str = "true") -> Object:
+    """The mutation that suspends an object and notes who asked.
+
+    `queue`: the expression for the queue label that it is given, `where` that holds; empty: it is given none.
 
     What would run at once, and claims an owner that may be queued, gets the mark by which the controller starts it.
     """
     submitted = pointer("metadata", "annotations", SUBMITTED_BY)
     parts = [_parent("annotations"), f"[{patch_of(submitted, _REQUESTER)}]"]
-    if labels:
-        given = (patch_of(pointer("metadata", "labels", key), f"'{value}'") for key, value in labels.items())
-        parts += [_parent("labels"), f"[{', '.join(given)}]"]
+    if queue:
+        given = f"{_parent('labels')} + [{patch_of(pointer('metadata', 'labels', QUEUE_NAME), queue)}]"
+        parts.append(given if where == "true" else f"({where} ? {given} : [])")
     claims = by_kind(kinds, lambda kind: claims_owner(kind, owners))
     if claims != "false":
         mark = patch_of(pointer("metadata", "annotations", START_WITH_OWNER), "'true'")

@@ -23,6 +23,7 @@ from webhooks.expressions import (
     not_by,
     shows_odd_queue_label,
     shows_queue_label,
+    there_is,
 )
 from webhooks.policies import unlabelled, without_label
 
@@ -188,11 +189,12 @@ def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> list[str]:
             [
                 *([f"request.namespace in {_quoted(list(rule.namespaces))}"] if rule.namespaces else []),
                 *(f"{label('object', key)} == {_quoted(value)}" for key, value in rule.labels.items()),
+                *([] if rule.queue else [there_is("object", rule.places(kind))]),
             ]
         )
         or "true"
         for rule in rules
-        if rule.is_for(kind)
+        if rule.is_for(kind) and (rule.queue or rule.places(kind))
     )
     return [unlabelled(kind), matches] if matches else []
 

@@ -122,7 +122,7 @@ class Reviewer:
         answer = _Answer()
         new, old = request.new, request.old
         is_child = claimed_owner(kind, new, self._kinds) is not None
-        ruled = first_match(self._rules, kind, request.namespace, *map(_labels, filter(None, (new, old))))
+        ruled = first_match(self._rules, kind, request.namespace, *filter(None, (new, old)))
         if ruled is not None:
             new = _keep_queued_by_rule(new, old, kind, answer, *ruled)
         elif request.managed:
@@ -143,7 +143,8 @@ class Reviewer:
         elif kind.queue_name(new):
             _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
             _note_submitter(new, request.username, answer)
-        self._judge(new, request, kind, answer)
+        if not answer.faults:
+            self._judge(new, request, kind, answer)
         return answer
 
     def _judge(self, new: Object, request: _Request, kind: Kind, answer: _Answer) -> None:
@@ -185,14 +186,20 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 def _keep_queued_by_rule(
     new: Object, old: Object | None, kind: Kind, answer: _Answer, number: int, rule: QueueRule
 ) -> Object:
-    """What names no queue is for the one that it was for, or for that of the rule. The object with its labels."""
-    by = f"rule {number + 1} of integrations.rules"
+    """What has no queue label is for the queue that it was for, or for that of the rule. The object with its labels."""
+    queue, by = rule.queue, f"rule {number} of integrations.rules"
+    named = None if queue else next(filter(None, (rule.named(kind, each) for each in (new, old) if each)))
+    if named is not None:
+        queue, by = DEFAULT_QUEUE if named.fault else named.queue, named.where
     if old is None and not kind.queue_name(new) and (given := rule.group_labels(kind, _labels(new))):
         answer.patch += [_set("labels", label, value) for label, value in given.items()]
         new = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **given}}}
-    queued = _keep_queued(new, old, kind, answer, queue=rule.queue, why=f"it is queued by {by}")
-    if old is None and queued is not new:
-        answer.warnings.append(f'it has no queue label, and is queued in LocalQueue "{rule.queue}" by {by}')
+    queued = _keep_queued(new, old, kind, answer, queue=queue, why=f"it is queued by {by}")
+    if queued is not new and (old is None or not kind.queue_name(old)):
+        if named is not None and named.fault:
+            answer.faults.append((named.where, named.fault))
+            return queued
+        answer.warnings.append(f'it has no queue label, and is queued in LocalQueue "{queue}" by {by}')
     return queued
 
 

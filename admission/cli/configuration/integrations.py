@@ -60,6 +60,14 @@ class IntegrationsSettings(Model):
     queue_labels: tuple[QualifiedName, ...] = Field(
         (), description="Labels of other systems that name the queue where Sluice's and Kueue's do not, in this order."
     )
+    queue_annotations: tuple[QualifiedName, ...] = Field(
+        (), description="Annotations of other systems that name the queue where no label does, in this order."
+    )
+    queue_fields: tuple[str, ...] = Field(
+        (),
+        description="Fields of custom resources that name the queue where no label and no annotation does, in this "
+        "order, such as spec.runPolicy.schedulingPolicy.queue.",
+    )
     priority_labels: tuple[QualifiedName, ...] = Field(
         (), description="Labels of other systems that name a WorkloadPriorityClass, in this order."
     )
@@ -98,12 +106,22 @@ class IntegrationsSettings(Model):
                 raise FieldFaultsError([("groupLabels", "groups are made of pods: add pod to frameworks")])
         for name, read, given in (
             ("queueLabels", known.queue_labels, self.queue_labels),
+            ("queueAnnotations", (), self.queue_annotations),
+            ("queueFields", (), self.queue_fields),
             ("priorityLabels", known.priority_labels, self.priority_labels),
             ("groupLabels", (), self.group_labels),
         ):
             for position, label in enumerate(given):
                 if label in (*read, *given[:position]):
                     raise FieldFaultsError([(f"{name}[{position}]", f'"{label}" is read already: leave it out')])
+        return self
+
+    @model_validator(mode="after")
+    def _fields_are_paths(self) -> IntegrationsSettings:
+        for position, field in enumerate(self.queue_fields):
+            if not (field.isascii() and "." in field and all(part.isidentifier() for part in field.split("."))):
+                message = f'"{field}" is no path of one field; write names with dots: spec.runPolicy.queue'
+                raise FieldFaultsError([(f"queueFields[{position}]", message)])
         return self
 
     @model_validator(mode="after")
@@ -129,8 +147,10 @@ class IntegrationsSettings(Model):
         return self
 
     def queue_rules(self) -> tuple[QueueRule, ...]:
-        """The rules, for those who apply them."""
-        return tuple(
+        """The rules, for those who apply them; before them what an object says itself, beside labels."""
+        annotations, fields = self.queue_annotations, self.queue_fields
+        named = [QueueRule(queue_annotations=annotations, queue_fields=fields)] if annotations or fields else []
+        return *named, *(
             QueueRule(
                 each.queue,
                 each.namespaces,

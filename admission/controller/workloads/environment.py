@@ -39,8 +39,7 @@ class Environment:
         except Misconfigured:
             return False
         for template in templates:
-            labels = (template.get("metadata") or {}).get("labels") or {}
-            pod = {"metadata": {"namespace": namespace, "labels": labels}, "spec": {}}
-            if not pod_kind.queue_name(pod) and first_match(self.unlabelled.rules, pod_kind, namespace, labels) is None:
+            pod = {"metadata": {**(template.get("metadata") or {}), "namespace": namespace}, "spec": {}}
+            if not pod_kind.queue_name(pod) and first_match(self.unlabelled.rules, pod_kind, namespace, pod) is None:
                 return False
         return True

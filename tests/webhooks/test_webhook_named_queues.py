@@ -1,0 +1,243 @@
+"""Queues that annotations and fields of other systems name: a real API server gates by webhooks, or by policies."""
+
+from __future__ import annotations
+
+import pytest
+from kind_manifests import document
+from policy_examples import SLUICE
+
+from admission.cli.configuration.integrations import IntegrationsSettings
+from admission.cli.configuration.settings import load_settings
+from admission.cli.errors import InvalidSettings
+from admission.cluster.errors import Forbidden, Invalid
+from admission.kinds import all_kinds
+from admission.sandbox.operators import definition
+from admission.serving.listener import open_sockets
+from admission.serving.tls import DoorContext
+from webhooks.gate import Order
+from webhooks.policies import Scope
+from webhooks.registration import Registration
+from webhooks.review import Reviewer
+from webhooks.server import answering
+from webhooks.standing import Standing
+
+QUEUE, KUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
+YUNIKORN, VOLCANO = "yunikorn.apache.org/queue", "scheduling.volcano.sh/queue-name"
+PYTORCH, SPARK = "kubeflow.org/pytorchjob", "sparkoperator.k8s.io/sparkapplication"
+INTEGRATIONS = IntegrationsSettings(
+    frameworks=("batch/job", "pod", "statefulset", PYTORCH, SPARK),
+    queue_annotations=(YUNIKORN, VOLCANO, KUEUE),
+    queue_fields=("spec.runPolicy.schedulingPolicy.queue", "spec.batchSchedulerOptions.queue"),
+)
+KINDS = INTEGRATIONS.registry()
+TEAM = {"key": "team", "operator": "Exists"}
+SCOPE = Scope((SLUICE,), managed=(TEAM,), rules=INTEGRATIONS.queue_rules())
+BOTH = pytest.mark.parametrize("gate", ["webhooks", "policies"], indirect=True)
+WEBHOOKS = pytest.mark.parametrize("gate", ["webhooks"], indirect=True)
+
+
+class Counting(Reviewer):
+    """Keeps what it has warned of."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.warned = []
+
+    def review(self, review, *, managed=False):
+        answer = super().review(review, managed=managed)
+        self.warned.append(answer["response"].get("warnings", []))
+        return answer
+
+
+@pytest.fixture
+async def gate(request, tmp_path, certificates, sandbox, sluice):
+    """The gate stands; the namespace team-a is a managed one."""
+    for name in (PYTORCH, SPARK):
+        (kind,) = all_kinds(frameworks=(name,))
+        await sandbox.local("alice").create("customresourcedefinitions", "", definition(kind, None))
+    (socket,) = await open_sockets("127.0.0.1", 0)
+    reviewer = Counting(KINDS, own_usernames=[SLUICE], rules=SCOPE.rules)
+    context = DoorContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
+    async with answering(reviewer, [socket], ssl_context=context):
+        registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
+        configuration = registration.configuration(certificates.ca_bundle)
+        assert await Standing(sluice, request.param, tuple(KINDS), SCOPE, lambda: configuration).ensure()
+        yield reviewer
+
+
+def path(plural, namespace="default", root="/apis/batch/v1"):
+    return f"{root}/namespaces/{namespace}/{plural}"
+
+
+POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+
+
+def job(annotations=None, labels=None, name="j", **spec):
+    metadata = {"name": name, "annotations": annotations or {}, **({"labels": labels} if labels else {})}
+    return {"metadata": metadata, "spec": {"template": {"spec": POD}, **spec}}
+
+
+def is_gated(obj, queue, user="alice"):
+    """Whether it waits in that queue, in its user's name."""
+    metadata = obj["metadata"]
+    assert metadata["labels"][QUEUE] == queue
+    assert metadata["annotations"]["sluice.dev/submitted-by"] == user
+    return obj["spec"].get("suspend") is True
+
+
+@BOTH
+@pytest.mark.parametrize("namespace", ["default", "team-a"])
+async def test_a_job_with_such_an_annotation_is_gated_and_keeps_it(alice, gate, namespace):
+    created = await alice.create(path("jobs", namespace), job({YUNIKORN: "root.a", "team": "x"}))
+    assert is_gated(created, "root.a")
+    assert created["metadata"]["labels"] == {QUEUE: "root.a"}
+    assert {key: created["metadata"]["annotations"][key] for key in (YUNIKORN, "team")} == {
+        YUNIKORN: "root.a",
+        "team": "x",
+    }
+
+
+@BOTH
+async def test_what_looks_as_if_it_were_gated_is_queued_too(alice, gate):
+    forged = job({YUNIKORN: "y", "sluice.dev/submitted-by": "alice"}, suspend=True)
+    assert is_gated(await alice.create(path("jobs"), forged), "y")
+
+
+@BOTH
+async def test_the_first_that_is_there_counts_and_any_label_before_it(alice, gate):
+    both = job({VOLCANO: "v", YUNIKORN: "y"}, {"app": "train"})
+    assert is_gated(await alice.create(path("jobs"), both), "y")
+    third = job({KUEUE: "k", YUNIKORN: ""}, name="third")
+    assert is_gated(await alice.create(path("jobs"), third), "k")
+    labelled = await alice.create(path("jobs"), job({YUNIKORN: "y"}, {KUEUE: "k"}, name="labelled"))
+    assert labelled["metadata"]["labels"] == {KUEUE: "k"}
+    assert labelled["spec"]["suspend"] is True
+
+
+@BOTH
+async def test_what_has_none_is_left_alone_but_in_managed_namespaces(alice, gate):
+    free = await alice.create(path("jobs"), job({"volcano.sh/queue-name": "not-configured"}))
+    assert QUEUE not in free["metadata"]["labels"]
+    assert not free["spec"]["suspend"]
+    assert gate.warned == []
+    assert is_gated(await alice.create(path("jobs", "team-a"), job({"a": "b"})), "default")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("manifest", "plural", "spec"),
+    [
+        ("pytorchjob-v1", "pytorchjobs", {"runPolicy": {"schedulingPolicy": {"queue": "v"}}}),
+        ("sparkapplication", "sparkapplications", {"batchSchedulerOptions": {"queue": "v"}}),
+    ],
+)
+async def test_fields_of_custom_resources_are_read_behind_annotations(alice, gate, manifest, plural, spec):
+    obj = document(manifest)
+    kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
+    where = path(plural, root=f"/apis/{obj['apiVersion']}")
+    for name, annotated, queue in (("field", {}, "v"), ("annotation", {VOLCANO: "a"}, "a")):
+        metadata = {"name": name, "annotations": annotated}
+        created = await alice.create(where, {**obj, "metadata": metadata, "spec": {**obj["spec"], **spec}})
+        assert created["metadata"]["labels"] == {QUEUE: queue}
+        assert kind.observe(created).suspended
+
+
+@WEBHOOKS
+async def test_pods_and_the_templates_of_stateful_sets_are_gated_by_them(alice, gate):
+    root = "/api/v1"
+    pod = await alice.create(
+        path("pods", root=root), {"metadata": {"name": "p", "annotations": {VOLCANO: "v"}}, "spec": POD}
+    )
+    assert pod["spec"]["schedulingGates"] == [{"name": "sluice.dev/admission"}]
+    assert pod["metadata"]["labels"] == {QUEUE: "v", "sluice.dev/managed": "true"}
+    template = {"metadata": {"labels": {"app": "s"}, "annotations": {YUNIKORN: "y"}},
+                "spec": {"containers": POD["containers"]}}  # fmt: skip
+    spec = {"replicas": 2, "serviceName": "s", "selector": {"matchLabels": {"app": "s"}}, "template": template}
+    created = await alice.create(path("statefulsets", root="/apis/apps/v1"), {"metadata": {"name": "s"}, "spec": spec})
+    assert created["metadata"]["labels"] == {QUEUE: "y"}
+    assert created["spec"]["template"]["metadata"]["labels"] == {"app": "s", QUEUE: "y"}
+
+
+@BOTH
+@pytest.mark.parametrize("suspend", [True, False])
+async def test_to_change_it_or_to_take_it_away_changes_nothing(alice, gate, sluice, suspend):
+    """`suspend`: it waits; otherwise Sluice has started it."""
+    await alice.create(path("jobs", "team-a"), job({YUNIKORN: "y"}))
+    one = f"{path('jobs', 'team-a')}/j"
+    if not suspend:
+        await sluice.patch(one, {"spec": {"suspend": False}})
+    for value in ("other", "Not A Name", "", None):
+        changed = await alice.patch(one, {"metadata": {"annotations": {YUNIKORN: value}}})
+        assert changed["metadata"]["labels"] == {QUEUE: "y"}
+        assert changed["spec"]["suspend"] is suspend
+
+
+@WEBHOOKS
+async def test_nobody_leaves_by_taking_label_and_annotation_away_at_once(alice, gate):
+    await alice.create(path("jobs"), job({YUNIKORN: "y"}))
+    assert gate.warned[-1] == [
+        f'it has no queue label, and is queued in LocalQueue "y" by metadata.annotations[{YUNIKORN}]'
+    ]
+    gone = {"metadata": {"labels": {QUEUE: None}, "annotations": {YUNIKORN: None}}, "spec": {"suspend": False}}
+    kept = await alice.patch(f"{path('jobs')}/j", gone)
+    assert is_gated(kept, "y")
+    assert f"it is queued by metadata.annotations[{YUNIKORN}]: the queue label was kept" in gate.warned[-1][0]
+    moved = await alice.patch(f"{path('jobs')}/j", {"metadata": {"labels": {QUEUE: "other"}}})
+    assert is_gated(moved, "other")
+
+
+LARGE = "q" * 200_000
+
+
+@BOTH
+@pytest.mark.parametrize("value", ["", "No Name", "a/b", "q" * 64, LARGE, "ключ"])
+async def test_what_names_no_queue_is_refused(alice, gate, value):
+    with pytest.raises((Invalid, Forbidden)) as refused:
+        await alice.create(path("jobs"), job({YUNIKORN: value}))
+    if gate.warned:
+        assert f"metadata.annotations[{YUNIKORN}]: " in str(refused.value)
+        assert len(str(refused.value)) < 500
+    assert (await alice.get(path("jobs")))["items"] == []
+
+
+@WEBHOOKS
+async def test_a_field_that_is_no_text_is_refused(alice, gate):
+    obj = document("pytorchjob-v1")
+    spec = {**obj["spec"], "runPolicy": {"schedulingPolicy": {"queue": {"name": "v"}}}}
+    with pytest.raises(Invalid, match=r"spec.runPolicy.schedulingPolicy.queue: .* is no LocalQueue"):
+        await alice.create(
+            path("pytorchjobs", root="/apis/kubeflow.org/v1"), {**obj, "metadata": {"name": "j"}, "spec": spec}
+        )
+
+
+def test_what_is_not_configured_costs_nothing_and_the_gate_is_told_the_rest():
+    plain, scope = all_kinds(frameworks=INTEGRATIONS.frameworks), Scope((SLUICE,))
+    entries = Registration(tuple(plain), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
+    assert [each["name"] for each in entries if ".ruled." in each["name"]] == []
+    assert IntegrationsSettings().queue_rules() == ()
+    order = Order("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=SCOPE.rules)
+    assert Order.load(order.dump()) == order
+
+
+@pytest.mark.parametrize(
+    ("integrations", "message"),
+    [
+        ("{queueAnnotations: [a b]}", "queueAnnotations[0] in {file}:1: "),
+        (
+            "{queueAnnotations: [a.b/c, a.b/c]}",
+            'queueAnnotations[1] in {file}:1: "a.b/c" is read already: leave it out',
+        ),
+        (
+            "{queueFields: ['spec.tasks[*].queue']}",
+            'queueFields[0] in {file}:1: "spec.tasks[*].queue" is no path of one',
+        ),
+        ("{queueFields: [spec.a-queue]}", 'queueFields[0] in {file}:1: "spec.a-queue" is no path of one field'),
+        ("{queueFields: [spec..queue]}", 'queueFields[0] in {file}:1: "spec..queue" is no path of one field'),
+    ],
+)
+def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):
+    file = tmp_path / "sluice.yaml"
+    file.write_text(f"integrations: {integrations}\n")
+    with pytest.raises(InvalidSettings) as told:
+        load_settings({}, config=file)
+    assert f"integrations.{message.replace('{file}', str(file))}" in str(told.value)
