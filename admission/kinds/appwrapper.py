@@ -61,21 +61,31 @@ def wrapped(obj: Object) -> Iterator[Child]:
 
 def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
     """(path of the template, number of pods), as declared or as the wrapped object's kind has it."""
-    declared = component.get("podSets")
-    if declared is not None:
-        for pod_set in declared:
-            replicas = pod_set.get("replicas", 1)
-            yield str(pod_set.get("path", "")), replicas if isinstance(replicas, int) else 1
-        return
-    wrapped = component.get("template") or {}
+    wrapped, at = component.get("template") or {}, f"spec.components[{number}].podSets"
     known = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))))
-    if known is None:
+    has = 0 if known is None else _pods(wrapped.get("spec") or {}, known[1])
+    if component.get("podSets") is not None:
+        found = [(str(each.get("path", "")), each.get("replicas", 1)) for each in component["podSets"]]
+        counts = [replicas if isinstance(replicas, int) else 1 for _, replicas in found]
+        if known is not None and any(path != known[0] for path, _ in found):
+            raise Misconfigured(f"{at}: a {wrapped.get('kind')} has its pods at {known[0]}; correct the path")
+        if sum(counts) < has:
+            said = f"ask for quota of {sum(counts)} pods, but the {wrapped.get('kind')} has {has}"
+            raise Misconfigured(f"{at}: {said}; correct them, or leave them out")
+        yield from ((path, count) for (path, _), count in zip(found, counts, strict=True))
+    elif known is not None:
+        yield known[0], has
+    else:
         raise Misconfigured(
-            f"spec.components[{number}].podSets: is missing, and it is not known where a {wrapped.get('kind')} has its "
-            "pods; give replicas and path of each pod template, or an empty list"
+            f"{at}: is missing, and it is not known where a {wrapped.get('kind')} has its pods; give replicas and path "
+            "of each pod template, or an empty list"
         )
-    path, count = known
-    yield path, paths.number(wrapped.get("spec") or {}, count, 1) if count else 1
+
+
+def _pods(spec: Object, field: tuple[str, ...]) -> int:
+    """Of a Job no more run at a time than are to end well."""
+    count = paths.number(spec, field, 1) if field else 1
+    return min(count, paths.number(spec, ("completions",), count))
 
 
 def _keys(path: str, number: int) -> tuple[str, ...]:

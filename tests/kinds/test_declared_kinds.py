@@ -299,7 +299,15 @@ def test_a_gate_whose_parent_is_missing():
             {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}},
             "spec.executor.template.spec.containers: quota is not counted by this",
         ),
-        ("appwrapper-v1beta2", ("spec", "components", 0, "podSets", 0, "path"), "a.b", "a.b leads to no pod template"),
+        ("appwrapper-v1beta2", ("spec", "components", 1, "podSets"), [{"path": "a.b"}], "a.b leads to no pod template"),
+        (
+            "appwrapper-v1beta2",
+            ("spec", "components", 0, "podSets", 0, "path"),
+            "template.metadata",
+            "a Job has its pods",
+        ),
+        ("appwrapper-v1beta2", ("spec", "components", 0, "podSets", 0, "replicas"), 1, "1 pods, but the Job has 2"),
+        ("appwrapper-v1beta2", ("spec", "components", 0, "podSets"), [], "0 pods, but the Job has 2"),
     ],
 )
 def test_what_cannot_be_queued_is_told_by_its_path(name, path, value, message):
