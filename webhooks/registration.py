@@ -25,7 +25,7 @@ from webhooks.expressions import (
     shows_queue_label,
     there_is,
 )
-from webhooks.policies import unlabelled, without_label
+from webhooks.policies import is_job, unlabelled, without_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,11 +94,12 @@ class Registration:
     def _labelled(self, kind: Kind, ca_bundle: bytes) -> list[Object]:
         """For what has a queue label, or had one.
 
-        What is created is found by the label alone where that is enough: an API server makes CEL values of the whole
-        object for each entry with a match condition, and once more when anything has mutated the object.
+        New Jobs, which come in thousands, are found by the label alone: an API server makes CEL values of the whole
+        object for each entry with a match condition, and once more when anything has mutated the object. Other kinds
+        have one entry each, because each of them is looked at for whatever is written in the cluster.
         """
         changed = self._deciding(kind, _has_or_had_a_queue_label(kind))
-        if kind.ends_by_deletion or kind.is_always_queued or kind.more_labels:
+        if not is_job(kind):
             return [self._webhook(kind, "mutate", ca_bundle, changed)]
         keys = kind.conventions.queue_labels
         # An object with several of them is sent once.

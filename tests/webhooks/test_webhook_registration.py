@@ -256,6 +256,13 @@ def test_no_expression_is_evaluated_of_what_is_created_with_a_queue_label():
         assert "matchConditions" not in asked
 
 
+def test_only_jobs_have_more_than_one_entry():
+    """An API server looks at each entry for whatever is written in the cluster, up to its selectors and rules."""
+    kinds = all_kinds(frameworks=("jobset.x-k8s.io/jobset", "statefulset"))
+    hooks = Registration(kinds, "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
+    assert len(hooks) == 2
+
+
 async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, sluice, registered, reviewer):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
