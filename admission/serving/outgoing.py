@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from asyncio import sslproto
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 
 _LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8)
 """Newer ones are spared the clean-up by aiohttp, which warns where it is asked for."""
+
+if sys.version_info < (3, 11, 7):  # Debian 12 has 3.11.2
+    _abort = sslproto._SSLProtocolTransport.abort
+
+    def _abort_if_open(transport: sslproto._SSLProtocolTransport) -> None:
+        """As newer ones do: that of a connection which the peer has closed raised AttributeError in the clean-up."""
+        if transport._ssl_protocol is not None:
+            _abort(transport)
+
+    sslproto._SSLProtocolTransport.abort = _abort_if_open  # type: ignore[assignment]
 
 
 def client_connector(

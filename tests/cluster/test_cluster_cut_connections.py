@@ -10,6 +10,7 @@ import threading
 import warnings
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from scripted_server import issue
@@ -76,3 +77,30 @@ def test_it_is_closed_with_the_client(authority, tmp_path, kubeconfig, answer, u
         asyncio.run(session(url))
         gc.collect()
     assert [str(warning.message) for warning in told] == []
+
+
+class Told(asyncio.Protocol):
+    """Tells when its connection has ended."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.ended.set()
+
+
+def test_one_that_is_closed_already_can_be_aborted(authority, tmp_path):
+    """As aiohttp does when a client is closed; asyncio before Python 3.11.7, which Debian 12 has, raised an error."""
+
+    async def session() -> None:
+        context = ssl.create_default_context(cadata=authority.pem.decode())
+        loop = asyncio.get_running_loop()
+        with silent_server(authority, tmp_path, b"") as url:
+            address = urlsplit(url)
+            transport, told = await loop.create_connection(Told, address.hostname, address.port, ssl=context)
+            transport.close()
+            transport.close()
+            transport.abort()
+        await told.ended.wait()
+
+    asyncio.run(session())
