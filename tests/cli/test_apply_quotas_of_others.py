@@ -121,6 +121,18 @@ async def test_a_dry_run_needs_no_capacity_and_says_what_is_missing(sluice, how)
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
 
+@pytest.mark.parametrize("command", [("apply", "-n", "ns"), ("import", "volcano", "--yes")])
+async def test_queues_that_come_one_by_one_are_told_of_for_each_gets_the_whole_capacity(sluice, command):
+    await sluice("apply", "-f", "-", "-n", "ns", *CAPACITY, stdin=volcano("a"))
+    both = await sluice(*command, "-f", "-", *CAPACITY, stdin=volcano("a") + "\n---\n" + volcano("b"))
+    assert (both.exit_code, both.stderr) == (0, "")
+    alone = await sluice(*command, "-f", "-", *CAPACITY, stdin=volcano("b"))
+    assert alone.stderr == (
+        'note: clusterqueue/a: is in Cohort "volcano-root" and not in the files, so that its quota comes on top of '
+        "--capacity: give all queues at once, or delete it\n"
+    )
+
+
 OWN = "\n---\n{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: a}, spec: {namespaceSelector: {}}}\n"
 WRONG = "\n---\n{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: b}, spec: {cohort: 3}}\n"
 AT = "standard input: document"

@@ -71,6 +71,7 @@ def apply(
         async with connect(connection) as sluice:
             objects = manifests.read(paths, namespace=namespace or sluice.namespace)
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
+            await manifests.tell_of_others(sluice)
             for item in objects:
                 if await manifests.is_there(sluice, item):
                     print_outcome(shown(item.kind.lower(), item.name), "unchanged", writing)

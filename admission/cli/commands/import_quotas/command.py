@@ -15,7 +15,7 @@ from admission.cli.commands.import_kueue.destination import opened
 from admission.cli.commands.import_kueue.plan import Action, Line, action, lines, summary, title
 from admission.cli.commands.import_quotas.quota_tree import translate
 from admission.cli.commands.import_quotas.systems import SYSTEMS
-from admission.cli.commands.import_quotas.telling import NOTHING_WRITTEN, tell, unbounded
+from admission.cli.commands.import_quotas.telling import NOTHING_WRITTEN, left_out, tell, unbounded
 from admission.cli.errors import BadFlag, CommandError, Unreadable
 from admission.cli.output.printing import print_line, serialized
 from admission.model.manifests import to_manifest
@@ -103,7 +103,7 @@ async def _import(
         for text in lines(plan):
             print_line(text)
         missing = unbounded(made)
-        for note in missing:
+        for note in (*missing, *left_out(made, present.values())):
             print_line(f"note: {note}", err=True)
         if yes and missing:
             raise CommandError(NOTHING_WRITTEN)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
-
-import click
 
 from admission.cli.arguments.files import read_objects
 from admission.cli.errors import BadFlag, CommandError, Unreadable
+from admission.cli.output.printing import print_line
 from admission.model.queues import LocalQueue, ResourceFlavor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.cli.arguments.translation import TranslationFlags
+    from admission.cli.commands.import_quotas.quota_tree import Translation
     from admission.client import Sluice
     from admission.model.manifests import Document
     from admission.model.queues import QueueObject
@@ -29,6 +30,7 @@ class Manifests:
     flags: TranslationFlags
     writes: bool = False
     """Whether they are to be written, for which nothing may be missing that a translation needs."""
+    _made: Translation | None = None
     _flavor: QueueObject | None = None
 
     def read(self, paths: Sequence[str], *, namespace: str) -> list[QueueObject]:
@@ -40,6 +42,16 @@ class Manifests:
         if self.flags.capacity and self._flavor is None:
             raise BadFlag("--capacity is for quota objects of other schedulers, and there is none in the files")
         return objects
+
+    async def tell_of_others(self, sluice: Sluice) -> None:
+        """Note what the server has in the Cohorts of a translation, and the files have not."""
+        if self._made is None:
+            return
+        from admission.cli.commands.import_quotas.telling import left_out
+
+        present = [item async for item in sluice.cohorts.list()], [item async for item in sluice.cluster_queues.list()]
+        for note in left_out(self._made, chain(*present)):
+            print_line(f"note: {note}", err=True)
 
     async def is_there(self, sluice: Sluice, item: QueueObject) -> bool:
         """Whether it is the flavor of a translation, and the server has one of that name, which stays as it is."""
@@ -64,11 +76,11 @@ class Manifests:
         found = system.read(documents, (self.namespace,) if self.namespace else ())
         if not found.queues:
             raise Unreadable(f"{documents[0].source}: there is no {system.reads} to take over")
-        made = translate(found.queues, flavor=self.flags.flavor, capacity=self.flags.capacity)
+        made = self._made = translate(found.queues, flavor=self.flags.flavor, capacity=self.flags.capacity)
         tell(found, made)
         if self.writes and unbounded(made):
             raise CommandError(NOTHING_WRITTEN)
         if not any(isinstance(each.item, LocalQueue) for each in made.made):
-            click.echo(f"note: no LocalQueue leads to the {system.what} of {system.name}: give -n", err=True)
+            print_line(f"note: no LocalQueue leads to the {system.what} of {system.name}: give -n", err=True)
         self._flavor = next(each.item for each in made.made if isinstance(each.item, ResourceFlavor))
         return [(each.title, each.item) for each in made.made]

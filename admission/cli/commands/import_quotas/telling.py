@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Final
 from admission.cli.commands.import_kueue.plan import title
 from admission.cli.output.printing import print_line
 from admission.model.names import listed
+from admission.model.queues import ClusterQueue, Cohort
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from admission.cli.commands.import_quotas.quota_tree import Translation
     from admission.cli.commands.import_quotas.system import Found
+    from admission.model.queues import QueueObject
 
 NOTHING_WRITTEN: Final = "nothing was written, as queues could use less than before; give --capacity"
 
@@ -34,3 +38,27 @@ def unbounded(made: Translation) -> list[str]:
         f"--capacity {example}"
     )
     return [note]
+
+
+def left_out(made: Translation, present: Iterable[QueueObject]) -> list[str]:
+    """A sentence for each queue that is there in a Cohort of the translation, and not among what it was made of.
+
+    What nobody is guaranteed of the capacity becomes quota of the Cohort at the top: its guarantee is not taken off.
+    """
+    known = {(each.item.kind, each.item.name) for each in made.made}
+    notes = []
+    for item in present:
+        above = _parent_of(item)
+        if above and ("Cohort", above) in known and (item.kind, item.name) not in known:
+            notes.append(
+                f'{title(item)}: is in Cohort "{above}" and not in the files, so that its quota comes on top of '
+                "--capacity: give all queues at once, or delete it"
+            )
+    return notes
+
+
+def _parent_of(item: QueueObject) -> str:
+    """The Cohort that it is in; empty: in none."""
+    if isinstance(item, ClusterQueue):
+        return item.spec.cohort_name or ""
+    return (item.spec.parent_name or "") if isinstance(item, Cohort) else ""
