@@ -7,7 +7,7 @@ import copy
 import ssl
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 from aiohttp import web
@@ -59,6 +59,9 @@ SYSTEM_PRIORITIES = (
         "Used for system critical pods that must not be moved from their current node.",
     ),
 )
+
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""libyaml's, where it is there: it takes a tenth of the time."""
 
 
 class Sandbox:
@@ -207,7 +210,7 @@ class Sandbox:
     def write_kubeconfig(self, path: Path, user: str = "admin") -> None:
         """Write a user's kubeconfig to a file that only this account can read."""
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(self.kubeconfig(user), sort_keys=False))
+        path.write_text(yaml.dump(self.kubeconfig(user), Dumper=_Dumper, sort_keys=False))
 
     def expire_history(self) -> None:
         """Forget every past version: watches and lists that go on from one are answered 410."""
