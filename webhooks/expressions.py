@@ -9,6 +9,7 @@ import orjson
 from admission.kinds.base import KUEUE, SUBMITTED_BY
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.patches import pointer
+from admission.kinds.rules import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp)"
 """Whether an object is not being deleted."""
+
+_NAME: Final = "^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
+"""What the name of a LocalQueue looks like that a label can have."""
 
 _DOMAINS: Final = {"sluice.dev/": "^sluice[.]dev/.*[Qq]ue", KUEUE: "^kueue[.]x-k8s[.]io/.*[Qq]ue"}
 """What keys of labels look like by which somebody wants a Job queued, in the syntax of RE2 and of Python."""
@@ -128,13 +132,14 @@ def there_is(variable: str, places: Iterable[Sequence[str]]) -> str:
     return f"({' || '.join(_holds(variable, path) for path in places)})"
 
 
-def first_of(variable: str, places: Iterable[Sequence[str]]) -> str:
-    """The first value at one of these paths that is not empty; else empty."""
+def queue_of(variable: str, places: Iterable[Sequence[str]]) -> str:
+    """The first name at one of these paths, else empty; for what is no name, a sentence that no label can have."""
     result = "''"
     for path in reversed(list(places)):
         parent, key = ".".join((variable, *path[:-1])), path[-1]
         value = f"{parent}.{key}" if key.isidentifier() else f"{parent}['{key}']"
-        result = f"({_holds(variable, path)} && {value} != '' ? {value} : {result})"
+        name = f"({value}.matches('{_NAME}') ? {value} : '{dotted(path)} names no LocalQueue')"
+        result = f"({_holds(variable, path)} && {value} != '' ? {name} : {result})"
     return result
 
 

@@ -20,7 +20,6 @@ from webhooks.expressions import (
     claims_owner,
     condition,
     decisive,
-    first_of,
     is_own,
     is_queued,
     is_suspended,
@@ -30,6 +29,7 @@ from webhooks.expressions import (
     not_by,
     patch_of,
     pods,
+    queue_of,
     replaces_failed,
     shows_queue_label,
     submitter,
@@ -200,7 +200,7 @@ def _named(kinds: Sequence[Kind], scope: Scope) -> tuple[str, str]:
         return there_is("object", rule.places(kind)) if rule.places(kind) else "false"
 
     named = f"({by_kind(kinds, there)} && {unlabelled(*kinds)})"
-    return named, by_kind(kinds, lambda kind: first_of("object", rule.places(kind)))
+    return named, by_kind(kinds, lambda kind: queue_of("object", rule.places(kind)))
 
 
 def unlabelled(*kinds: Kind) -> str:

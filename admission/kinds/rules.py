@@ -15,7 +15,7 @@ from admission.kinds.grouping import GROUP_NAME
 from admission.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.paths import Path
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 63
 """Characters of the value of a label."""
+
+
+def dotted(path: Sequence[str]) -> str:
+    """As people write it, the key of an annotation in brackets."""
+    *parents, key = path
+    return ".".join(parents) + (f"[{key}]" if parents[-1] == "annotations" else f".{key}")
 
 
 class Named(NamedTuple):
@@ -36,7 +42,7 @@ class Named(NamedTuple):
     @property
     def where(self) -> str:
         """The path, as people write it."""
-        return ".".join(self.path[:-1]) + (f"[{self.path[-1]}]" if "annotations" in self.path else f".{self.path[-1]}")
+        return dotted(self.path)
 
     @property
     def fault(self) -> str:

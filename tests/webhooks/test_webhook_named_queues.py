@@ -190,13 +190,13 @@ LARGE = "q" * 200_000
 
 
 @BOTH
-@pytest.mark.parametrize("value", ["", "No Name", "a/b", "q" * 64, LARGE, "ключ"])
+@pytest.mark.parametrize("value", ["", "No Name", "Name", "a/b", "q" * 64, LARGE, "ключ"])
 async def test_what_names_no_queue_is_refused(alice, gate, value):
     with pytest.raises((Invalid, Forbidden)) as refused:
         await alice.create(path("jobs"), job({YUNIKORN: value}))
-    if gate.warned:
-        assert f"metadata.annotations[{YUNIKORN}]: " in str(refused.value)
-        assert len(str(refused.value)) < 500
+    # A policy has no word for what is empty but that of the label that it becomes.
+    assert f"metadata.annotations[{YUNIKORN}]" in str(refused.value) or (not value and not gate.warned)
+    assert len(str(refused.value)) < 600
     assert (await alice.get(path("jobs")))["items"] == []
 
 
