@@ -217,6 +217,7 @@ async def _install(sandbox: Sandbox, folder: Path) -> User:
         namespace = document["metadata"].get("namespace", "")
         await admin.create(f"{document['kind'].lower()}s", namespace, copy.deepcopy(document))
     await admin.create("nodes", "", copy.deepcopy(NODE))
+    await admin.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 1000})  # a PyTorchJob names it
     for kind in DEFINED:
         await admin.create("customresourcedefinitions", "", definition(kind))
     user = User(SLUICE, "1", GROUPS)
