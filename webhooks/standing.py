@@ -85,7 +85,9 @@ class Standing:
         """Write what should be there. Whether anything had to be done. Raises ClusterError, PoliciesNotOffered."""
         wanted = self._wanted(await self._offered())
         found = {
-            f"{obj['kind']} {obj['metadata']['name']}": await bring(self.client, _collection(obj["kind"]), obj)
+            f"{obj['kind']} {obj['metadata']['name']}": await bring(
+                self.client, _collection(obj["kind"]), obj, is_ours=is_ours
+            )
             for obj in wanted
         }
         self._tell_of_switch({name for name, how in found.items() if how is Found.OFF})
@@ -218,11 +220,19 @@ class Standing:
     async def _remove(self, kind: str, name: str) -> bool:
         path = f"{_collection(kind)}/{name}"
         try:
-            await self.client.get(path)
-            await self.client.delete(path)
+            found = await self.client.get(path)
+            if not is_ours(found):
+                return False
+            await self.client.delete(path, {"preconditions": {"uid": found["metadata"]["uid"]}})
         except NotFound:
             return False
         return True
+
+
+def is_ours(obj: Object) -> bool:
+    """Whether Sluice has made it, and not somebody who likes its name: our webhooks have our domain in theirs."""
+    names = [webhook["name"] for webhook in obj.get("webhooks") or ()]
+    return not names or any(name.endswith(".sluice.dev") for name in names)
 
 
 def _collection(kind: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.cluster.errors import AlreadyExists, NotFound
+from admission.cluster.errors import AlreadyExists, NameTaken, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission.cluster.client import Client, Object
 
 SWITCHED_OFF: Final = "sluice.dev/gate-off"
@@ -27,10 +29,12 @@ async def ensure(client: Client, collection: str, wanted: Object) -> bool:
     return await bring(client, collection, wanted) is Found.DIFFERENT
 
 
-async def bring(client: Client, collection: str, wanted: Object) -> Found:
+async def bring(
+    client: Client, collection: str, wanted: Object, *, is_ours: Callable[[Object], bool] = lambda _: True
+) -> Found:
     """Create the object `wanted` in `collection`, or patch the one of its name where it differs. Raises ClusterError.
 
-    What is switched off is left so.
+    What is switched off is left so. Raises NameTaken if one of its name is not ours.
     """
     path = f"{collection}/{wanted['metadata']['name']}"
     try:
@@ -42,6 +46,10 @@ async def bring(client: Client, collection: str, wanted: Object) -> Found:
             present = await client.get(path)
         else:
             return Found.DIFFERENT
+    if not is_ours(present):
+        raise NameTaken(
+            f"{wanted['kind']} {wanted['metadata']['name']} is there already, and is not Sluice's: delete it"
+        )
     if SWITCHED_OFF in (present["metadata"].get("annotations") or {}):
         return Found.OFF
     if _covers(present, wanted):

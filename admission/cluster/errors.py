@@ -8,6 +8,7 @@ ClusterError
     NotPermitted            not sent: the sender is no longer sure to lead
     LeaseLost               leadership has ended, or is about to
     RefusedByCluster        another database decides for the cluster
+    NameTaken               an object of the name that ours has is somebody else's
     BadAnswer               an answer that is not what a Kubernetes API server says
     StatusError             the server answered with a failure
         Unauthorized            401
@@ -64,6 +65,10 @@ class LeaseLost(ClusterError):
 
 class RefusedByCluster(ClusterError):
     """The database may not decide for this cluster: another one does, or the cluster is another one."""
+
+
+class NameTaken(ClusterError):
+    """An object is to be written, and one of its name is there that is somebody else's."""
 
 
 class BadAnswer(ClusterError):

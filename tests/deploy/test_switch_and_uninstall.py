@@ -16,7 +16,7 @@ from custom_kinds import TRAINING_RUN_FORM, definition
 from admission.cli.main import main
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
-from admission.cluster.errors import ClusterError
+from admission.cluster.errors import ClusterError, NameTaken
 from admission.kinds import all_kinds, parse_form
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
@@ -109,6 +109,29 @@ async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_l
     assert await sluice("gate", "on") == (0, "MutatingWebhookConfiguration sluice: on\n")
     assert "failed calling webhook" in await create(client, "third", labels=queued)
     assert await standing.ensure() is False, "it is as Sluice would have it"
+
+
+async def test_a_configuration_of_the_same_name_that_is_another_s_is_neither_changed_nor_deleted(client):
+    webhook = {
+        "name": "doors.water.example",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [],
+    }
+    paths = []
+    for kind in ("Mutating", "Validating"):
+        collection = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations"
+        body = {"kind": f"{kind}WebhookConfiguration", "metadata": {"name": "sluice"}, "webhooks": [webhook]}
+        await client.create(collection, body)
+        paths.append(f"{collection}/sluice")
+    theirs = [await client.get(path) for path in paths]
+    with pytest.raises(NameTaken, match="MutatingWebhookConfiguration sluice is there already, and is not Sluice's"):
+        await registered(client, managed=None, ca=b"CA").ensure()
+    policies = registered(client, "policies")
+    await policies.ensure()
+    assert await policies.clear() == []
+    assert [await client.get(path) for path in paths] == theirs
 
 
 async def test_the_log_says_once_that_the_gate_is_off_and_once_that_it_is_on_again(client, sluice, caplog):

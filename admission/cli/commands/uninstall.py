@@ -53,8 +53,8 @@ _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NA
 class Plan:
     """What an uninstall takes away, and which Jobs it gives back."""
 
-    objects: list[str] = field(default_factory=list)
-    """Paths, in the order in which they go."""
+    objects: list[tuple[str, str]] = field(default_factory=list)
+    """Paths, in the order in which they go, and uids."""
     marked: list[Marked] = field(default_factory=list)
     """Objects with an annotation of Sluice's."""
 
@@ -163,14 +163,15 @@ async def _refuse_while_it_is_gated(client: Client, kind: Kind, name: str) -> No
         raise CommandError(f"{name} is still queued: take it out of integrations.frameworks, and restart Sluice first")
 
 
-async def _own_objects(client: Client, namespace: str) -> list[str]:
-    """The paths of what Sluice has registered, in the order in which they go."""
-    paths = []
+async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
+    """Path and uid of what Sluice has registered, in the order in which it goes."""
+    objects = []
     offered = {resource["name"] for resource in (await client.get(_ADMISSION))["resources"]}
     for plural in _GATES:
         if plural in offered:
             found = await client.get(f"{_ADMISSION}/{plural}", params={"labelSelector": OURS})
-            paths += [f"{_ADMISSION}/{plural}/{obj['metadata']['name']}" for obj in found["items"]]
+            metadata = [obj["metadata"] for obj in found["items"]]
+            objects += [(f"{_ADMISSION}/{plural}/{each['name']}", each["uid"]) for each in metadata]
     for path in (
         "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev",
         f"/api/v1/namespaces/{namespace}/services/{EXTERNAL_SERVICE.partition('/')[2]}",
@@ -179,11 +180,10 @@ async def _own_objects(client: Client, namespace: str) -> list[str]:
         _CLAIM,
     ):
         try:
-            await client.get(path)
+            objects.append((path, (await client.get(path))["metadata"]["uid"]))
         except NotFound:
             continue
-        paths.append(path)
-    return paths
+    return objects
 
 
 async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
@@ -224,7 +224,7 @@ def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
 
 
 def _lines(plan: Plan, *, restore: bool) -> list[str]:
-    lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path in plan.objects]
+    lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path, _ in plan.objects]
     lines.append(f"take what Sluice has noted from {_objects(len(plan.marked))}")
     left = "start" if restore else "leave as it is"
     lines.append(f"{left} what waits: {_objects(plan.waiting)}")
@@ -236,9 +236,9 @@ def _objects(number: int) -> str:
 
 
 async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
-    for path in plan.objects:
+    for path, uid in plan.objects:
         try:
-            await client.delete(path)
+            await client.delete(path, {"preconditions": {"uid": uid}})
         except NotFound:
             continue
     for each in plan.marked:
