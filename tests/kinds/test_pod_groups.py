@@ -119,3 +119,17 @@ def _declaring(text, pod_set="a"):
 def test_a_mistake_in_what_a_pod_declares_is_told_by_its_place(text, message):
     (fault,) = group_faults(_declaring(text), Conventions())
     assert message in ": ".join(fault)
+
+
+@pytest.mark.parametrize(
+    ("phase", "succeeded"), [("Running", None), ("Unknown", None), ("Failed", False), ("Succeeded", True)]
+)
+@pytest.mark.parametrize("terminated", [{}, {"exitCode": 0}, {"reason": "Error"}])
+def test_the_phase_alone_says_how_a_pod_has_ended_whatever_its_containers_say(phase, succeeded, terminated):
+    """A container may be told to have terminated without an exit code, which is no success."""
+    status = {"phase": phase, "containerStatuses": [{"name": "main", "state": {"terminated": terminated}}]}
+    metadata = {"name": "p", "namespace": "a", "uid": "u", "resourceVersion": "1"}
+    metadata["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": status}
+    outcome = all_kinds(frameworks=("pod",)).get("", "Pod").observe(pod).finished
+    assert (None if outcome is None else outcome.succeeded) is succeeded
