@@ -211,6 +211,15 @@ async def test_killed_in_each_state(cluster, state):
         assert await usage(cluster) == {"p": 3000}
 
 
+async def test_it_runs_on_though_the_watch_tells_of_its_start_before_the_request_is_answered(cluster):
+    match = {"user": "sluice", "verb": "patch", "resource": "pods"}
+    cluster.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "when": "after", "seconds": 600}]})
+    for name in ("first", "second"):
+        await cluster.user.create("pods", "team-a", pod(name))
+        await seen(cluster, name, runs)
+    assert {each.state for each in (await cluster.store.workloads.list()).workloads} == {"admitted"}
+
+
 async def test_deleted_while_sluice_is_down(cluster):
     await cluster.user.create("pods", "team-a", pod("p", cpu="4"))
     await seen(cluster, "p", runs)

@@ -279,12 +279,15 @@ def _is_same(kind: Kind, before: Object, obj: Object, original: Object, environm
     had, has = (_pods(kind, each, original, context) for each in (before, obj))
     if has is None:  # where its pods are another object's, that may be made anew
         return had is None or kind.rendered_by is not None
-    return had is None or (
-        len(had) == len(has)
-        and all(
-            replace(new, count=old.count, min_count=old.min_count) == old for old, new in zip(had, has, strict=True)
-        )
-    )
+    # What the start of a pod has put in is not taken out again: where it may run has changed.
+    started = kind.ends_by_deletion and kind.observe(before).suspended
+
+    def is_same(old: PodSet, new: PodSet) -> bool:
+        if started:
+            new = replace(new, node_selector=old.node_selector, tolerations=old.tolerations, affinity=old.affinity)
+        return replace(new, count=old.count, min_count=old.min_count) == old
+
+    return had is None or (len(had) == len(has) and all(map(is_same, had, has)))
 
 
 def _pods(kind: Kind, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
