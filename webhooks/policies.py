@@ -7,7 +7,6 @@ told by the controller. The forms are those that were tried at a Kubernetes 1.36
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from admission.kinds.base import Kind, Object
-    from admission.kinds.rules import QueueRule
+    from webhooks.scope import Scope
 
 API: Final = "admissionregistration.k8s.io/v1"
 MUTATING: Final = "MutatingAdmissionPolicy"
@@ -91,32 +90,6 @@ def _fields(kind: Kind) -> tuple[tuple[str, ...], ...]:
 
 def _suspended(variable: str, kinds: Sequence[Kind]) -> str:
     return by_kind(kinds, lambda kind: is_suspended(variable, _fields(kind)))
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Whom the gate is about, be it webhooks or policies."""
-
-    own_usernames: tuple[str, ...]
-    """Those of Sluice itself, which alone may start what is queued."""
-    excluded_namespaces: tuple[str, ...] = ("kube-system",)
-    managed: tuple[Object, ...] | None = None
-    """The `matchExpressions` of the namespaces in which Jobs are queued without a label, too; None: nowhere."""
-
-    rules: tuple[QueueRule, ...] = ()
-    """Which queue what has no queue label is for."""
-
-    def namespaces(self) -> Object:
-        """The LabelSelector of all namespaces in which Jobs with a queue label are gated."""
-        return {"matchExpressions": [self._not_excluded()]}
-
-    def managed_namespaces(self) -> Object:
-        """The LabelSelector of the namespaces in which all Jobs are."""
-        return {"matchExpressions": [*(self.managed or ()), self._not_excluded()]}
-
-    def _not_excluded(self) -> Object:
-        values = list(self.excluded_namespaces)
-        return {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values}
 
 
 def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from admission.kinds.base import Kind, Object
     from admission.kinds.rules import QueueRule
-    from webhooks.policies import Scope
+    from webhooks.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client
     from admission.kinds.base import Kind, Object
-    from webhooks.policies import Scope
+    from webhooks.scope import Scope
 
 log = logging.getLogger(__name__)
 

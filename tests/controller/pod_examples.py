@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
 from webhooks.certificates import Certificates
-from webhooks.policies import Scope
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
+from webhooks.scope import Scope
 from webhooks.server import answering
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.kinds import all_kinds
 from webhooks.gate import Order
-from webhooks.policies import Scope
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
+from webhooks.scope import Scope
 
 KAI, YUNIKORN, GENERIC = "kai.scheduler/queue", "yunikorn.apache.org/queue", "queue"
 KINDS = all_kinds(queue_labels=(KAI, YUNIKORN), priority_labels=("priorityClassName",))

@@ -22,8 +22,8 @@ from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
 from tests.api.pki import Authority, Pair
 from tests.ports import free_port
-from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
+from webhooks.scope import Scope
 from webhooks.standing import Standing
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from webhooks.certificates import Certificates
-from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
+from webhooks.scope import Scope
 from webhooks.sharing import refresh_shared
 from webhooks.standing import Standing
 

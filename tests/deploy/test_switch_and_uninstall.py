@@ -21,8 +21,8 @@ from admission.kinds import all_kinds, parse_form
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from webhooks.certificates import Certificates
-from webhooks.policies import Scope
 from webhooks.registration import Registration
+from webhooks.scope import Scope
 from webhooks.sharing import refresh_shared
 from webhooks.standing import Mode, Standing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from admission.kinds import all_kinds
-from webhooks.policies import Scope
+from webhooks.scope import Scope
 from webhooks.standing import Standing
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

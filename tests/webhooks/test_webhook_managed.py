@@ -10,9 +10,9 @@ from admission.kinds import all_kinds
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
-from webhooks.policies import Scope
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
+from webhooks.scope import Scope
 from webhooks.server import answering
 from webhooks.standing import Standing
 

@@ -15,9 +15,9 @@ from admission.sandbox.operators import definition
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
 from webhooks.gate import Order
-from webhooks.policies import Scope
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
+from webhooks.scope import Scope
 from webhooks.server import answering
 from webhooks.standing import Standing
 

@@ -11,8 +11,9 @@ from admission.sandbox import User
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
 from admission.sandbox.apiserver.selectors import requirements_of
 from webhooks.expressions import not_by
-from webhooks.policies import MUTATING, VALIDATING, Scope, gate, sorts
+from webhooks.policies import MUTATING, VALIDATING, gate, sorts
 from webhooks.registration import Registration
+from webhooks.scope import Scope
 from webhooks.standing import Standing
 
 

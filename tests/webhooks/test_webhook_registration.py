@@ -17,9 +17,9 @@ from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
 from webhooks.expressions import made_by_users
-from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
+from webhooks.scope import Scope
 from webhooks.server import answering
 from webhooks.standing import CONTESTED, Standing
 

@@ -10,8 +10,8 @@ from policy_examples import GROUP, SLUICE, TEAMS, standing
 from admission.kinds import all_kinds
 from admission.sandbox import Sandbox
 from webhooks.errors import PoliciesNotOffered
-from webhooks.policies import Scope
 from webhooks.registration import Registration
+from webhooks.scope import Scope
 from webhooks.standing import OVERLAP
 
 WEBHOOK = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"a bundle")

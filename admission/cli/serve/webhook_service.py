@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from admission.cli.configuration.addresses import split_address
 from admission.cli.serve.gate_process import supervised, webhook_sockets
 from webhooks.gate import Order
-from webhooks.policies import Scope
 from webhooks.registration import Registration, ServiceReference
+from webhooks.scope import Scope
 from webhooks.standing import Standing
 
 if TYPE_CHECKING:
