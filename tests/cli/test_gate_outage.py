@@ -40,7 +40,7 @@ async def test_after_an_outage_and_the_emergency_switch_all_is_put_right(sandbox
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with serving(tmp_path, url, *flags) as replica:
         await replica.until_ready()
-    with pytest.raises(ApiError, match=r'failed calling webhook "jobs\.mutate\.sluice\.dev"'):
+    with pytest.raises(ApiError, match=r'failed calling webhook "jobs\.new-[12]\.sluice\.dev"'):
         await sandbox.local("alice").create("jobs", "default", job("refused"))
     unlabelled = job("unlabelled")
     del unlabelled["metadata"]["labels"]
