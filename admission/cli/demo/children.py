@@ -96,21 +96,26 @@ async def guarded(child: Child) -> AsyncIterator[None]:
 
 
 def cancel_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end the current task as Ctrl-C does, so that no child outlives it.
+    """Let SIGTERM, SIGHUP and Ctrl-C end the current task, so that no child outlives it.
 
     Once: a second signal, as `timeout` sends it to the whole process group, must not cut short how the children are
-    ended.
+    ended; only a second Ctrl-C does. asyncio's own handler of Ctrl-C cancels in the middle of whatever runs, so that a
+    callback of the loop may find its future cancelled, and is reported as a fault.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     ends = task
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
 
     def cancel() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, lambda: None)
+        loop.remove_signal_handler(signal.SIGINT)
         ends.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in numbers:
         loop.add_signal_handler(number, cancel)
 
 
