@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from admission.kinds import paths
 from admission.kinds.base import EMPTY, HOLD, POD, SUBMITTED_BY, Conventions, Observed
 from admission.kinds.children import find_pod_set
 from admission.model import names
@@ -54,10 +55,7 @@ class CommonKind(ABC):
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether another controller than the kind's own makes its pods: whether the field for it names one."""
         path, own = self.manager
-        value: Any = obj
-        for key in path:
-            value = (value or NOTHING).get(key)
-        return bool(path) and bool(value) and value not in own
+        return bool(path) and bool(named := paths.value(obj, path)) and named not in own
 
     @abstractmethod
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:

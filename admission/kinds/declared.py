@@ -70,7 +70,7 @@ class Form:
     """Whether its controller makes and ends pods while it runs, as the numbers of them are changed."""
     managed_by: Path = ()
     manager: tuple[str, ...] = ()
-    """The field that names another controller, and the value by which it is the kind's own."""
+    """The field that names another controller, and the values by which it is the kind's own."""
     priority_class: Path = ()
     """The field that names the PriorityClass of its pods before their templates do."""
     children: tuple[ChildForm, ...] = ()
@@ -161,11 +161,6 @@ class DeclaredKind(CommonKind):
         """Its suspend field, or what takes its place."""
         field = SuspendField(self.form.suspend, self.form.suspend_older)
         return field if self.form.gate is None else self.form.gate(field)
-
-    def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Whether the field for another controller names one."""
-        path = self.form.managed_by
-        return bool(path) and bool(named := paths.value(obj, path)) and named not in self.form.manager
 
     def places(self, obj: Object) -> list[Place]:
         """Its pod sets. Raises Misconfigured if they cannot be told, or are too many."""
