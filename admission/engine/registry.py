@@ -367,6 +367,8 @@ class Registry:
             for item in queue.pending.items():
                 if queue.inactive or inactive.get(queue, "") or not item.accepted:
                     self.unreviewed[item.uid] = None
+                if queue.inactive:
+                    self._unreported[item.uid] = item
         for domain in rebuilt:
             domain.usage_of = self.policies.victims_key if self.policies.ordering else None
             for queue in domain.queues:
@@ -376,9 +378,6 @@ class Registry:
                     if not item.accepted:
                         self.unreviewed[item.uid] = None
                 queue.pending.reconsider(self.now)
-        for queue in self.forest.queues.values():
-            if queue.inactive:
-                self._unreported.update((item.uid, item) for item in queue.pending.items())
 
     # --- what is
 
