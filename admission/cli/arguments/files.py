@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from admission.model.manifests import Document
     from admission.model.queues import QueueObject
 
+    Translated = Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]]
+
 _SUFFIXES = (".yaml", ".yml", ".json")
 _ORDER = {model.kind: position for position, model in enumerate(QUEUE_OBJECTS)}
 
@@ -36,7 +38,7 @@ def read_objects(
     paths: Iterable[str],
     *,
     namespace: str,
-    translated: Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]] | None = None,
+    translated: Translated | None = None,
 ) -> list[QueueObject]:
     """All objects of the files, each behind those that it names. Raises Unreadable with every fault found.
 
@@ -74,7 +76,7 @@ def read_objects(
 
 def _of_others(
     foreign: Mapping[str, list[Document]],
-    translated: Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]] | None,
+    translated: Translated | None,
     faults: list[str],
 ) -> Iterable[tuple[str, QueueObject]]:
     """What quota objects of other schedulers become; what is wrong with them is added to `faults`."""
