@@ -118,6 +118,17 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
             'groupLabels[0] in {file}:1: "team" is not known to name a group;',
         ),
         ("{groupLabels: [applicationId]}", "groupLabels in {file}:1: groups are made of pods: add pod to frameworks"),
+        ("{queueAnnotations: [a b]}", "queueAnnotations[0] in {file}:1: "),
+        (
+            "{queueAnnotations: [a.b/c, a.b/c]}",
+            'queueAnnotations[1] in {file}:1: "a.b/c" is read already: leave it out',
+        ),
+        (
+            "{queueFields: ['spec.tasks[*].queue']}",
+            'queueFields[0] in {file}:1: "spec.tasks[*].queue" is no path of one',
+        ),
+        ("{queueFields: [spec.a-queue]}", 'queueFields[0] in {file}:1: "spec.a-queue" is no path of one field'),
+        ("{queueFields: [spec..queue]}", 'queueFields[0] in {file}:1: "spec..queue" is no path of one field'),
     ],
 )
 def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):

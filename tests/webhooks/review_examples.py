@@ -15,6 +15,19 @@ SLUICE = "system:serviceaccount:sluice:sluice"
 QUEUES = {("team-a", "main"), ("team-a", "other")}
 
 
+class WarningsKept(Reviewer):
+    """Keeps what it has warned of."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.warned = []
+
+    def review(self, review, *, managed=False):
+        answer = super().review(review, managed=managed)
+        self.warned.append(answer["response"].get("warnings", []))
+        return answer
+
+
 def make_reviewer(**options):
     return Reviewer(
         all_kinds(), own_usernames=[SLUICE], queue_exists=lambda namespace, name: (namespace, name) in QUEUES, **options

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from kind_manifests import document
 from policy_examples import SLUICE
+from review_examples import WarningsKept
 
 from admission.cli.configuration.integrations import IntegrationsSettings
-from admission.cli.configuration.settings import load_settings
-from admission.cli.errors import InvalidSettings
 from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
 from admission.sandbox.operators import definition
@@ -16,7 +15,6 @@ from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
 from webhooks.gate import Order
 from webhooks.registration import Registration
-from webhooks.review import Reviewer
 from webhooks.scope import Scope
 from webhooks.server import answering
 from webhooks.standing import Standing
@@ -36,19 +34,6 @@ BOTH = pytest.mark.parametrize("gate", ["webhooks", "policies"], indirect=True)
 WEBHOOKS = pytest.mark.parametrize("gate", ["webhooks"], indirect=True)
 
 
-class Counting(Reviewer):
-    """Keeps what it has warned of."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.warned = []
-
-    def review(self, review, *, managed=False):
-        answer = super().review(review, managed=managed)
-        self.warned.append(answer["response"].get("warnings", []))
-        return answer
-
-
 @pytest.fixture
 async def gate(request, tmp_path, certificates, sandbox, sluice):
     """The gate stands; the namespace team-a is a managed one."""
@@ -56,7 +41,7 @@ async def gate(request, tmp_path, certificates, sandbox, sluice):
         (kind,) = all_kinds(frameworks=(name,))
         await sandbox.local("alice").create("customresourcedefinitions", "", definition(kind, None))
     (socket,) = await open_sockets("127.0.0.1", 0)
-    reviewer = Counting(KINDS, own_usernames=[SLUICE], rules=SCOPE.rules)
+    reviewer = WarningsKept(KINDS, own_usernames=[SLUICE], rules=SCOPE.rules)
     context = DoorContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
@@ -217,27 +202,3 @@ def test_what_is_not_configured_costs_nothing_and_the_gate_is_told_the_rest():
     assert IntegrationsSettings().queue_rules() == ()
     order = Order("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=SCOPE.rules)
     assert Order.load(order.dump()) == order
-
-
-@pytest.mark.parametrize(
-    ("integrations", "message"),
-    [
-        ("{queueAnnotations: [a b]}", "queueAnnotations[0] in {file}:1: "),
-        (
-            "{queueAnnotations: [a.b/c, a.b/c]}",
-            'queueAnnotations[1] in {file}:1: "a.b/c" is read already: leave it out',
-        ),
-        (
-            "{queueFields: ['spec.tasks[*].queue']}",
-            'queueFields[0] in {file}:1: "spec.tasks[*].queue" is no path of one',
-        ),
-        ("{queueFields: [spec.a-queue]}", 'queueFields[0] in {file}:1: "spec.a-queue" is no path of one field'),
-        ("{queueFields: [spec..queue]}", 'queueFields[0] in {file}:1: "spec..queue" is no path of one field'),
-    ],
-)
-def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):
-    file = tmp_path / "sluice.yaml"
-    file.write_text(f"integrations: {integrations}\n")
-    with pytest.raises(InvalidSettings) as told:
-        load_settings({}, config=file)
-    assert f"integrations.{message.replace('{file}', str(file))}" in str(told.value)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from policy_examples import KUEUE_QUEUE, QUEUE, SLUICE
 
 from admission.cluster.errors import Invalid, NotFound
 from admission.kinds import all_kinds
-from admission.kinds.rules import QueueRule
-from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.apiserver.selectors import requirements_of
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import DoorContext
-from webhooks.expressions import made_by_users
 from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
@@ -273,102 +268,6 @@ async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(co
         assert reviewer.asked == 1
         await alice.patch(f"{JOBS}/j", {"spec": {"parallelism": 2}})
         assert reviewer.asked == 2
-
-
-(OF_UPDATES,) = (
-    hook
-    for hook in Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
-    if "UPDATE" in hook["rules"][0]["operations"]
-)
-CONDITIONS = [
-    compile_expression(condition["expression"], MATCH_VARIABLES) for condition in OF_UPDATES["matchConditions"]
-]
-LABELS = st.none() | st.dictionaries(
-    st.sampled_from(["sluice.dev/queue-name", "kueue.x-k8s.io/queue-name", "sluice.dev/max-exec-time-seconds", "x"]),
-    st.sampled_from(["main", "other", "", "60"]),
-)
-ANNOTATIONS = st.none() | st.dictionaries(
-    st.sampled_from(["sluice.dev/submitted-by", "sluice.dev/hold", "kueue.x-k8s.io/job-min-parallelism", "x"]),
-    st.sampled_from(["alice", "true", "1", ""]),
-)
-OWNERS = st.none() | st.lists(
-    st.fixed_dictionaries(
-        {"apiVersion": st.just("batch/v1"), "kind": st.sampled_from(["Job", "CronJob"]), "uid": st.just("u")},
-        optional={"controller": st.booleans()},
-    ),
-    max_size=2,
-)
-SPECS = st.fixed_dictionaries(
-    {"template": st.sampled_from([{"spec": {"containers": [{"name": "c"}]}}, {"spec": {"containers": []}}])},
-    optional={"suspend": st.booleans(), "parallelism": st.integers(0, 3), "managedBy": st.just("example.com/other")},
-)
-
-
-@st.composite
-def jobs(draw):
-    metadata = {
-        "labels": draw(LABELS),
-        "annotations": draw(ANNOTATIONS),
-        "ownerReferences": draw(OWNERS),
-        "deletionTimestamp": draw(st.none() | st.just("2026-01-02T03:04:05Z")),
-    }
-    return {
-        "metadata": {"name": "j"} | {field: value for field, value in metadata.items() if value is not None},
-        "spec": draw(SPECS),
-    }
-
-
-METADATA = ["labels", "annotations", "ownerReferences", "deletionTimestamp"]
-
-
-@given(old=jobs(), changed=jobs(), fields=st.sets(st.sampled_from([*METADATA, "spec"])))
-def test_what_the_api_server_does_not_send_would_have_been_left_alone(old, changed, fields):
-    new = {"metadata": dict(old["metadata"]), "spec": changed["spec"] if "spec" in fields else old["spec"]}
-    for field in fields - {"spec"}:
-        new["metadata"].pop(field, None)
-        if field in changed["metadata"]:
-            new["metadata"][field] = changed["metadata"][field]
-    request = {
-        "uid": "r-1",
-        "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
-        "operation": "UPDATE",
-        "userInfo": {"username": "alice"},
-    }
-    values = {"object": new, "oldObject": old, "request": request}
-    if not all(evaluate(condition, values) for condition in CONDITIONS):
-        review = {"request": request | {"object": new, "oldObject": old}}
-        answer = Reviewer(all_kinds(), own_usernames=[SLUICE]).review(review)
-        assert answer["response"] == {"uid": "r-1", "allowed": True}
-
-
-@pytest.mark.parametrize(
-    ("maker", "labels", "sent"),
-    [
-        ("alice", {}, True),
-        ("system:serviceaccount:kube-system:statefulset-controller", {}, True),
-        ("system:serviceaccount:kube-system:job-controller", {}, False),
-        ("system:serviceaccount:kube-system:job-controller", {"sluice.dev/pod-group-name": "g"}, True),
-        ("system:serviceaccount:kube-system:job-controller", {"kueue.x-k8s.io/pod-group-name": "g"}, True),
-        ("system:serviceaccount:kube-system:daemon-set-controller", {"sluice.dev/pod-group-name": "g"}, False),
-    ],
-)
-def test_pods_of_a_job_are_sent_only_if_they_are_in_a_group_with_others(maker, labels, sent):
-    condition = compile_expression(made_by_users(all_kinds(frameworks=("batch/job", "pod"))), MATCH_VARIABLES)
-    request = {"operation": "CREATE", "userInfo": {"username": maker}}
-    pod = {"metadata": {"name": "p", "labels": labels} if labels else {"name": "p"}}
-    assert evaluate(condition, {"object": pod, "oldObject": None, "request": request}) is sent
-
-
-def test_pods_of_a_daemon_set_are_sent_by_no_entry_at_all():
-    scope = Scope((SLUICE,), managed=(), rules=(QueueRule("main"),))
-    hooks = Registration(all_kinds(frameworks=("pod",)), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
-    assert [hook["name"].split(".")[1] for hook in hooks] == ["mutate", "ruled", "managed"]
-    user = {"username": "system:serviceaccount:kube-system:daemon-set-controller"}
-    values = {"object": {"metadata": {"name": "p"}}, "oldObject": None}
-    for hook in hooks:
-        (condition,) = hook["matchConditions"]
-        program = compile_expression(condition["expression"], MATCH_VARIABLES)
-        assert not evaluate(program, {**values, "request": {"operation": "CREATE", "userInfo": user}})
 
 
 async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_down(connect, sluice, certificates):

@@ -7,6 +7,7 @@ import base64
 import orjson
 import pytest
 from policy_examples import SLUICE
+from review_examples import WarningsKept
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
@@ -34,19 +35,6 @@ SCOPE = Scope((SLUICE,), rules=RULES)
 AREAL = {"app.kubernetes.io/managed-by": "areal-scheduler"}
 
 
-class Counting(Reviewer):
-    """Keeps what it has warned of."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.warned = []
-
-    def review(self, review, *, managed=False):
-        answer = super().review(review, managed=managed)
-        self.warned.append(answer["response"].get("warnings", []))
-        return answer
-
-
 @pytest.fixture
 async def sandbox():
     users = {f"{name}-token": User(name, groups=("system:masters",)) for name in (SLUICE, "alice")}
@@ -60,7 +48,7 @@ async def sandbox():
 async def reviewer(tmp_path, certificates, sluice):
     """What answers the webhook that is registered."""
     (socket,) = await open_sockets("127.0.0.1", 0)
-    reviewer = Counting(KINDS, own_usernames=[SLUICE], rules=RULES)
+    reviewer = WarningsKept(KINDS, own_usernames=[SLUICE], rules=RULES)
     directory = tmp_path / "certificates"
     context = DoorContext(directory / "tls.crt", directory / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):

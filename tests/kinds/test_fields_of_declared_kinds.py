@@ -1,0 +1,62 @@
+"""Fields of declared kinds beside gate and pod sets: which controller runs an object, and its PriorityClass."""
+
+from __future__ import annotations
+
+import pytest
+from kind_manifests import document
+
+from admission.apimachinery.patches import json_patch
+from admission.kinds import all_kinds, frameworks_known
+
+KINDS = all_kinds(frameworks=frameworks_known())
+
+
+def manifest(name):
+    """The kind of a file's first document, and that as the API server would store it."""
+    obj = document(name)
+    obj["metadata"] |= {"uid": "u-1", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z"}
+    return KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"]), obj
+
+
+def test_another_controller():
+    kind, obj = manifest("jobset")
+    obj["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert kind.queue_name(obj) == ""
+    obj["spec"]["managedBy"] = "jobset.sigs.k8s.io/jobset-controller"
+    assert kind.queue_name(obj) == "user-queue"
+
+
+@pytest.mark.parametrize("own", ["kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
+def test_either_operator_of_mpijobs_is_its_own(own):
+    """The training operator runs v1, and would run one that is not queued."""
+    kind, obj = manifest("mpijob-v1")
+    obj["spec"]["runPolicy"] = {"managedBy": own}
+    assert kind.queue_name(obj) == "user-queue"
+    obj["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    assert kind.queue_name(obj) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "roles", "expected"),
+    [
+        ("pytorchjob-v1", ("runPolicy", "schedulingPolicy", "priorityClass"), {"Master": "m"}, "own"),
+        ("pytorchjob-v1", (), {"Master": "m", "Worker": "w"}, "m"),
+        ("pytorchjob-v1", (), {"Worker": "w"}, "w"),
+        ("pytorchjob-v1", (), {}, ""),
+        ("mpijob-v2beta1", ("runPolicy", "schedulingPolicy", "priorityClass"), {}, "own"),
+        ("sparkapplication", ("batchSchedulerOptions", "priorityClassName"), {}, "own"),
+    ],
+)
+def test_the_priority_class_is_that_of_the_object_else_of_the_first_pod_set_that_has_one(name, own, roles, expected):
+    kind, obj = manifest(name)
+    if name == "pytorchjob-v1":
+        del obj["spec"]["runPolicy"]["schedulingPolicy"]
+    if own:
+        obj = json_patch(obj, [{"op": "add", "path": f"/spec/{own[0]}", "value": obj["spec"].get(own[0]) or {}}])
+        if own[1:-1]:
+            obj["spec"][own[0]][own[1]] = {}
+        parent = obj["spec"][own[0]][own[1]] if own[1:-1] else obj["spec"][own[0]]
+        parent[own[-1]] = "own"
+    for role, class_name in roles.items():
+        obj["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["priorityClassName"] = class_name
+    assert kind.observe(obj).pod_priority_class == expected
