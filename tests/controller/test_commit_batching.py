@@ -41,6 +41,11 @@ def test_after_a_burst_a_job_that_comes_alone_is_committed_at_once():
     assert commits([*burst, 4.0], each=0.01)[-1] == 4.0
 
 
+def test_the_last_ones_of_a_stream_do_not_wait_for_company_that_does_not_come():
+    stream = [1.0 + number / 300 for number in range(610)]
+    assert commits(stream, each=0.01)[-1] - stream[-1] < INTERVAL
+
+
 def test_free_quota_that_somebody_waits_for_is_not_kept_waiting():
     batching = CommitBatching()
     batching.committed_at = 100.0
