@@ -29,8 +29,9 @@ from admission.cluster.errors import BadKubeconfig
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigLoader
+    from kubernetes_asyncio.config.kube_config import ConfigNode
+
+    from admission.cluster.credential_loaders import Configuration, KubeConfigLoader
 
 Load: TypeAlias = "Callable[[], Awaitable[Configuration]]"
 
@@ -39,6 +40,9 @@ REFRESH_SECONDS = 60.0
 
 RENEW_SECONDS = 10.0
 """The least time between two attempts to renew credentials that the server refuses."""
+
+_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C, if it was built: a kubeconfig of hundreds of clusters takes seconds without it."""
 
 PLUGIN_SECONDS = 60.0
 """How long an exec plugin or an identity provider may take."""
@@ -118,17 +122,12 @@ def _load_client_certificate(context: ssl.SSLContext, cert_file: str, key_file: 
 
 async def load_in_cluster() -> Configuration:
     """The configuration that Kubernetes gives to a pod; its token is read again every minute."""
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import ConfigException
-    from kubernetes_asyncio.config.incluster_config import (
-        SERVICE_CERT_FILENAME,
-        SERVICE_TOKEN_FILENAME,
-        InClusterConfigLoader,
-    )
+    from admission.cluster.credential_loaders import ConfigException, Configuration, incluster_config
 
     configuration = Configuration()
     try:
-        InClusterConfigLoader(SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME).load_and_set(configuration)
+        files = incluster_config.SERVICE_TOKEN_FILENAME, incluster_config.SERVICE_CERT_FILENAME
+        incluster_config.InClusterConfigLoader(*files).load_and_set(configuration)
     except (ConfigException, OSError) as error:
         raise BadKubeconfig(
             f"this is no pod with a service account ({_text(error)}): name a kubeconfig instead"
@@ -143,9 +142,8 @@ async def load_kubeconfig(
 
     `path` may be several files joined by ":"; None: $KUBECONFIG, else ~/.kube/config. `context` None: the current one.
     """
-    # Here, not above: it takes a second, which the command line and the webhook need not pay.
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+    # Here, not above: most commands that ask the API need no kubeconfig.
+    from admission.cluster.credential_loaders import Configuration, KubeConfigLoader, KubeConfigMerger
 
     where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
     _check_kubeconfig(where, context)
@@ -240,7 +238,7 @@ def _check_kubeconfig(where: str, context: str | None) -> Mapping[str, Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = _parsed(path.read_bytes())
     except OSError as error:
         raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -250,6 +248,13 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise BadKubeconfig(f"{path} is no kubeconfig: it must be a mapping of kind Config")
     return document
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return yaml.load(text, _YAML)  # noqa: S506  it is the safe one
+    except yaml.YAMLError:
+        return yaml.safe_load(text)  # which says better what is wrong, and where
 
 
 def _named(documents: list[Mapping[str, Any]], section: str, name: str, where: str) -> Mapping[str, Any]:
@@ -263,7 +268,7 @@ def _named(documents: list[Mapping[str, Any]], section: str, name: str, where: s
 
 def _loader_failures() -> tuple[type[Exception], ...]:
     """What the library's loaders were seen to raise: its checks are partly assertions and lookups."""
-    from kubernetes_asyncio.config import ConfigException
+    from admission.cluster.credential_loaders import ConfigException
 
     return (
         ConfigException, aiohttp.ClientError, AssertionError, AttributeError, LookupError,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,22 @@ def test_certificates_inside_of_a_kubeconfig_leave_no_file_open_and_none_for_oth
     key = Path(configuration.key_file)
     assert key.read_bytes() == mine.key_pem
     assert key.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_kubeconfig_is_read_without_the_classes_of_all_of_kubernetes_which_are_there_for_others(kubeconfig):
+    code = (
+        "import asyncio, sys\n"
+        "from admission.cluster.credentials import load_kubeconfig\n"
+        "ours = asyncio.run(load_kubeconfig(sys.argv[1], None))\n"
+        "print('kubernetes_asyncio.client.models' in sys.modules)\n"
+        "from kubernetes_asyncio import client, config\n"
+        "async def others():\n"
+        "    await config.load_kube_config(sys.argv[1])\n"
+        "    async with client.ApiClient() as usual, await config.new_client_from_config(sys.argv[1]) as made:\n"
+        "        print(type(usual) is type(made), made.configuration.host == ours.host)\n"
+        "asyncio.run(others())\n"
+        "print(isinstance(ours, client.Configuration), client.V1Job(kind='Job').kind)\n"
+    )
+    command = [sys.executable, "-c", code, str(kubeconfig("https://127.0.0.1:1"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nTrue True\nTrue Job\n"
