@@ -16,6 +16,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +29,6 @@ from tests import compiled_statements, sluice_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
-    from pathlib import Path
 
     from postgresql_server import PostgreSQL
 
@@ -210,22 +210,23 @@ def own_postgresql(postgresql_files: Path) -> Iterator[PostgreSQL]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def warm_sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the server listens that runs `sluice` without importing it; started with the first who asks for it."""
-    place = tmp_path_factory.mktemp("sluice") / "socket"
-    with sluice_server.running_server(place):
-        yield place
+@pytest.fixture
+def warm_sluice() -> dict[str, str]:
+    """The environment in which the script `sluice_server.COMMAND` runs `sluice` without importing it."""
+    # First in the path is the interpreter itself: python3 may be a script, which takes longer than all the rest.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {"WARM_SLUICE": sluice_server.address(), "PATH": path}
 
 
 @pytest.fixture
-def warm_children(warm_sluice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm_children(warm_sluice: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `running_sandbox`, `running_sluice` and `apply` of the demo fork their processes.
 
     Not for tests that stop one of those: what gets the signal is the script in its place. When that is killed it dies
     some time later; `kill` of `chaos/kill_serve.py` waits for it.
     """
-    monkeypatch.setenv("WARM_SLUICE", str(warm_sluice))
+    for name, value in warm_sluice.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "executable", str(sluice_server.COMMAND))
 
 

@@ -35,9 +35,9 @@ async def demo(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 @pytest.fixture
-async def warm_demo(tmp_path: Path, warm_sluice: Path) -> AsyncIterator[Start]:
+async def warm_demo(tmp_path: Path, warm_sluice: dict[str, str]) -> AsyncIterator[Start]:
     """The same for three quarters less of processor time."""
-    environment = {"TMPDIR": str(tmp_path), "WARM_SLUICE": str(warm_sluice)}
+    environment = {"TMPDIR": str(tmp_path), **warm_sluice}
     async with _starting((str(sluice_server.COMMAND),), environment) as start:
         yield start
 

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -170,7 +169,7 @@ def _furnish(world: Path, page: Path, database_url: str) -> None:
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)
-async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, warm_sluice: Path):
+async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, warm_sluice: dict[str, str]):
     world = tmp_path / "world"
     _furnish(world, page, database_url)
     async with Sandbox(speed=60) as sandbox:
@@ -204,15 +203,15 @@ def database_kind() -> str:
     return "sqlite"  # the pages do not know
 
 
-async def _run(text: str, world: Path, warm_sluice: Path) -> str:
+async def _run(text: str, world: Path, warm_sluice: dict[str, str]) -> str:
     """What a shell prints, in an empty home, that is given these lines."""
     environment = {
         "HOME": str(world),
-        "PATH": f"{world / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{world / 'bin'}:{warm_sluice['PATH']}",
         "EDITOR": str(world / "editor"),
         "KUBECONFIG": str(world / ".kube/config"),
         "TOKEN": TOKEN,
-        "WARM_SLUICE": str(warm_sluice),
+        "WARM_SLUICE": warm_sluice["WARM_SLUICE"],
     }
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", text, cwd=world, env=environment, start_new_session=True,
