@@ -225,9 +225,8 @@ class Webhooks:
         """A session that trusts the bundle; it keeps its connections."""
         session = self._sessions.get(ca_bundle)
         if session is None:
-            context = ssl.create_default_context()
-            if ca_bundle:
-                context = ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
+            bundle = base64.b64decode(ca_bundle).decode() if ca_bundle else None
+            context = ssl.create_default_context(cadata=bundle)
             connector = client_connector(context, limit=64, keepalive=60)
             session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector)
         return session
