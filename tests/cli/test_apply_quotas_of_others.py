@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 CAPACITY = ("--capacity", "cpu=10,memory=10Gi")
 
@@ -131,6 +132,76 @@ async def test_queues_that_come_one_by_one_are_told_of_for_each_gets_the_whole_c
         'note: clusterqueue/a: is in Cohort "volcano-root" and not in the files, so that its quota comes on top of '
         "--capacity: give all queues at once, or delete it\n"
     )
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+@pytest.mark.parametrize("dry_run", ["none", "client", "server"])
+async def test_the_report_of_each_document_is_in_what_is_printed(sluice, output, dry_run):
+    own = "\n---\n" + OWN.strip("-\n").replace("name: a", "name: own")
+    text = volcano(reclaimable=False) + "\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: n}}" + own
+    flags = ("-n", "team-a", *CAPACITY, "--dry-run", dry_run, "-o", output)
+    applied = await sluice("apply", "-f", "-", *flags, stdin=text)
+    assert applied.exit_code == 0, applied.stderr
+    document = yaml.safe_load(applied.stdout)
+    made_of = 'standard input: document 1: Queue "a"'
+    note = (
+        "spec.reclaimable: what it borrows can be reclaimed all the same; set reclaimWithinCohort: Never in the other "
+        "ClusterQueues, or no borrowing in this one"
+    )
+    assert document["report"] == {
+        "dryRun": dry_run,
+        "objects": [
+            {"kind": "ResourceFlavor", "name": "default", "outcome": "created"},
+            {"kind": "Cohort", "name": "volcano-root", "outcome": "created", "madeOf": 'Queue "root"'},
+            {"kind": "ClusterQueue", "name": "own", "outcome": "created"},
+            {"kind": "ClusterQueue", "name": "a", "outcome": "created", "madeOf": made_of, "notes": [note]},
+            {"kind": "LocalQueue", "namespace": "team-a", "name": "a", "outcome": "created", "madeOf": made_of},
+        ],
+        "leftOut": [],
+        "notes": ["standard input: document 2: skipped a Namespace; the cluster has it"],
+    }
+    assert (document["kind"], [(item["kind"], item["metadata"]["name"]) for item in document["items"]]) == (
+        "List",
+        [(each["kind"], each["name"]) for each in document["report"]["objects"]],
+    )
+    assert ("uid" in document["items"][0]["metadata"]) == (dry_run != "client"), "as the server has them"
+    again = await sluice("apply", "-f", "-", "-n", "team-a", "-o", "jsonpath={.report.objects[*].outcome}", *CAPACITY,
+                         stdin=text)  # fmt: skip
+    assert again.stdout == " ".join(["unchanged" if dry_run == "none" else "created"] * 5)
+
+
+async def test_what_the_report_tells_of_all_is_what_standard_error_tells(sluice):
+    applied = await sluice("apply", "-f", "-", "--dry-run=client", "-o", "json", stdin=volcano())
+    notes = json.loads(applied.stdout)["report"]["notes"]
+    assert [f"note: {note}" for note in notes] == applied.stderr.splitlines()
+    assert [" ".join(note.split()[:4])[:19] for note in notes] == ["some queues may use", "no LocalQueue leads"]
+
+
+async def test_wide_tells_below_each_object_what_it_was_made_of(sluice):
+    applied = await sluice("apply", "-f", "-", *CAPACITY, "-n", "n", "-o", "wide", stdin=volcano(reclaimable=False))
+    assert applied.exit_code == 0, applied.stderr
+    lines = applied.stdout.splitlines()
+    place = lines.index("clusterqueue.sluice.dev/a created")
+    assert lines[place + 1] == '  made of standard input: Queue "a"'
+    assert lines[place + 2].startswith("  spec.reclaimable: what it borrows")
+    assert applied.stderr == ""
+    named = await sluice("apply", "-f", "-", *CAPACITY, "-n", "n", "-o", "name", stdin=volcano())
+    assert named.stdout.splitlines() == [line.split()[0] for line in lines if not line.startswith(" ")]
+
+
+async def test_of_what_is_refused_on_the_way_the_report_says_how_far_it_came(sluice):
+    parent = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: %s}, spec: {parentName: %s}}"
+    await sluice("apply", "-f", "-", stdin=parent % ("x", "y"))
+    refused = await sluice(
+        "apply", "-f", "-", *CAPACITY, "-o", "json", stdin=volcano() + "\n---\n" + parent % ("y", "x")
+    )
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[-1].startswith("error: ")
+    told = json.loads(refused.stdout)
+    written = [line.split()[0] for line in (await sluice("get", "cohorts", "--no-headers")).stdout.splitlines()]
+    assert {"ResourceFlavor"} <= {each["kind"] for each in told["report"]["objects"]}
+    assert {each["name"] for each in told["report"]["objects"] if each["kind"] == "Cohort"} == {*written} - {"x"}
+    assert "ClusterQueue" not in {each["kind"] for each in told["items"]}
 
 
 OWN = "\n---\n{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: a}, spec: {namespaceSelector: {}}}\n"

@@ -185,6 +185,7 @@ PRINTS = {
 """A use of each command that has `-o` and asks the API, or nobody."""
 
 OTHERS = {
+    "sluice apply": "tests/cli/test_apply_quotas_of_others.py",
     "sluice submit": "tests/cli/test_cli_jobs.py",
     "sluice audit": "tests/cli/test_cli_audit.py",
     "sluice simulate": "tests/simulate",

@@ -14,6 +14,7 @@ from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.model.queues import QUEUE_OBJECTS, Cohort, ResourceFlavor
+from admission.model.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,11 +40,12 @@ def read_objects(
     *,
     namespace: str,
     translated: Translated | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> list[QueueObject]:
     """All objects of the files, each behind those that it names. Raises Unreadable with every fault found.
 
     `translated` gives what quota objects of other schedulers become, by the name of their import, each with what opens
-    a message about it; None: they are faults.
+    a message about it; None: they are faults. `note` is told of what is skipped; None: it goes to standard error.
     """
     faults: list[str] = []
     objects: dict[tuple[str, str, str], QueueObject] = {}
@@ -51,7 +53,7 @@ def read_objects(
     for document in read_documents(paths):
         body = document.body
         if body.get("apiVersion") == "v1" and body.get("kind") == "Namespace":
-            click.echo(f"note: {document.source}: skipped a Namespace; the cluster has it", err=True)
+            (note or print_note)(f"{document.source}: skipped a Namespace; the cluster has it")
             continue
         if source := import_source(body):
             foreign.setdefault(source, []).append(document)
@@ -72,6 +74,11 @@ def read_objects(
     if faults:
         raise Unreadable("\n".join(faults))
     return in_order(objects.values())
+
+
+def print_note(text: str) -> None:
+    """To standard error."""
+    click.echo(f"note: {visible(text)}", err=True)
 
 
 def _of_others(

@@ -9,15 +9,17 @@ import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.files import filename_option
-from admission.cli.arguments.objects import namespace_option, shown
+from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.diff import comparable, present
 from admission.cli.commands.import_quotas.manifests import Manifests
-from admission.cli.output.printing import Writing, print_outcome, writing_options
+from admission.cli.output.outcomes import Outcomes
+from admission.cli.output.printing import Writing, output_option, writing_options
 from admission.model.manifests import to_manifest
 
 if TYPE_CHECKING:
     from admission.client import Sluice
+    from admission.client.transport import Document
     from admission.model.queues import QueueObject
 
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--force-conflicts", is_flag=True, help="Take fields from other owners, with --server-side.")
 @translation_options
 @writing_options
+@output_option()
 @click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until Sluice is ready.")
 @connection_options
 def apply(
@@ -40,6 +43,7 @@ def apply(
     force_conflicts: bool,
     translation: TranslationFlags,
     writing: Writing,
+    output: str | None,
     wait: float,
     connection: Connection,
 ) -> None:
@@ -55,52 +59,57 @@ def apply(
     ClusterQueues, Cohorts and LocalQueues (those only with -n), as with sluice import:
     give what the nodes have by --capacity. What has no equivalent is noted.
 
+    -o json and -o yaml print a List of the objects as they are now, with a report: what
+    became of each, what it was made of, and what of that was left out, and why. -o wide
+    tells the latter below each object.
+
     \b
     Examples:
       sluice apply -f queues.yaml
       sluice apply -f queues/ --dry-run
       sluice apply -f volcano.yaml -n team-a --capacity cpu=640,memory=2Ti
+      sluice apply -f volcano.yaml -n team-a --dry-run=client -o wide
       kubectl get clusterqueues,localqueues -A -o yaml | sluice apply -f -
     """
     if not server_side and force_conflicts:
         raise click.UsageError("--force-conflicts goes with --server-side")
 
-    manifests = Manifests(namespace, translation, writes=writing.dry_run == "none")
+    manifests = Manifests(namespace, translation, writes=writing.dry_run == "none", told_below=output == "wide")
 
     async def run() -> None:
         async with connect(connection) as sluice:
             objects = manifests.read(paths, namespace=namespace or sluice.namespace)
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
             await manifests.tell_of_others(sluice)
-            for item in objects:
-                if await manifests.is_there(sluice, item):
-                    print_outcome(shown(item.kind.lower(), item.name), "unchanged", writing)
-                elif server_side:
-                    await _own(sluice, item, field_manager, writing, force=force_conflicts)
-                else:
-                    await _put(sluice, item, writing)
+            outcomes = Outcomes(output, writing, manifests.origins)
+            try:
+                for item in objects:
+                    if (kept := await manifests.kept(sluice, item)) is not None:
+                        outcomes.add(item, "unchanged", kept)
+                    elif server_side:
+                        owned = await _own(sluice, item, field_manager, writing, force=force_conflicts)
+                        outcomes.add(item, "serverside-applied", owned)
+                    else:
+                        outcomes.add(item, *await _put(sluice, item, writing))
+            finally:  # those in front of one that is refused are written
+                outcomes.end(manifests.left_out, manifests.notes)
 
     asyncio.run(run())
 
 
-async def _put(sluice: Sluice, item: QueueObject, writing: Writing) -> None:
-    what, manifest = shown(item.kind.lower(), item.name), to_manifest(item)
-    if writing.dry_run == "client":
-        found = await present(sluice, item)
-        same = found is not None and comparable(found) == comparable(manifest)
-        print_outcome(what, "created" if found is None else "unchanged" if same else "configured", writing)
-    else:
-        outcome, document = await sluice.documents(item.plural).put(manifest, options=writing.options)
-        print_outcome(what, outcome, writing, document)
+async def _put(sluice: Sluice, item: QueueObject, writing: Writing) -> tuple[str, Document | None]:
+    manifest = to_manifest(item)
+    if writing.dry_run != "client":
+        return await sluice.documents(item.plural).put(manifest, options=writing.options)
+    found = await present(sluice, item)
+    same = found is not None and comparable(found) == comparable(manifest)
+    return "created" if found is None else "unchanged" if same else "configured", None
 
 
-async def _own(sluice: Sluice, item: QueueObject, manager: str, writing: Writing, *, force: bool) -> None:
+async def _own(sluice: Sluice, item: QueueObject, manager: str, writing: Writing, *, force: bool) -> Document | None:
     from admission.client.collections import as_set
 
-    document = None
-    if writing.dry_run != "client":
-        fields = as_set(item, item.metadata.namespace or None)
-        document = await sluice.documents(item.plural).apply(
-            fields, manager=manager, force=force, options=writing.options
-        )
-    print_outcome(shown(item.kind.lower(), item.name), "serverside-applied", writing, document)
+    if writing.dry_run == "client":
+        return None
+    fields = as_set(item, item.metadata.namespace or None)
+    return await sluice.documents(item.plural).apply(fields, manager=manager, force=force, options=writing.options)

@@ -57,7 +57,7 @@ async def _print_differences(connection: Connection, paths: Sequence[str], manif
     differs = False
     async with connect(connection) as sluice:
         for item in manifests.read(paths, namespace=manifests.namespace or sluice.namespace):
-            if await manifests.is_there(sluice, item):
+            if await manifests.kept(sluice, item) is not None:
                 continue
             what = shown(item.kind.lower(), item.name)
             found = await present(sluice, item)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from admission.cli.arguments.files import read_objects
+from admission.cli.arguments.files import print_note, read_objects
 from admission.cli.errors import BadFlag, CommandError, Unreadable
-from admission.cli.output.printing import print_line
+from admission.cli.output.outcomes import Origin
 from admission.model.queues import LocalQueue, ResourceFlavor
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from admission.cli.arguments.translation import TranslationFlags
     from admission.cli.commands.import_quotas.quota_tree import Translation
     from admission.client import Sluice
+    from admission.client.transport import Document as Answer
     from admission.model.manifests import Document
     from admission.model.queues import QueueObject
 
@@ -30,6 +31,14 @@ class Manifests:
     flags: TranslationFlags
     writes: bool = False
     """Whether they are to be written, for which nothing may be missing that a translation needs."""
+    told_below: bool = False
+    """Whether the notes on an object are told with it, and not here."""
+    origins: dict[tuple[str, str, str], Origin] = field(default_factory=dict)
+    """By key of an object of a translation."""
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """Documents that nothing was made of, and why."""
+    notes: list[str] = field(default_factory=list)
+    """What is to be said of the files as a whole; it is told on standard error, too."""
     _made: Translation | None = None
     _flavor: QueueObject | None = None
 
@@ -38,7 +47,7 @@ class Manifests:
 
         Raises Unreadable with every fault found; BadFlag, CommandError.
         """
-        objects = read_objects(paths, namespace=namespace, translated=self._translated)
+        objects = read_objects(paths, namespace=namespace, translated=self._translated, note=self._note)
         if self.flags.capacity and self._flavor is None:
             raise BadFlag("--capacity is for quota objects of other schedulers, and there is none in the files")
         return objects
@@ -51,13 +60,17 @@ class Manifests:
 
         present = [item async for item in sluice.cohorts.list()], [item async for item in sluice.cluster_queues.list()]
         for note in left_out(self._made, chain(*present)):
-            print_line(f"note: {note}", err=True)
+            self._note(note)
 
-    async def is_there(self, sluice: Sluice, item: QueueObject) -> bool:
-        """Whether it is the flavor of a translation, and the server has one of that name, which stays as it is."""
+    async def kept(self, sluice: Sluice, item: QueueObject) -> Answer | None:
+        """The one that the server has, if it is the flavor of a translation: that stays as it is."""
         from admission.cli.commands.diff import present
 
-        return item is self._flavor and await present(sluice, item) is not None
+        return await present(sluice, item) if item is self._flavor else None
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        print_note(text)
 
     def _translated(self, foreign: Mapping[str, Sequence[Document]]) -> list[tuple[str, QueueObject]]:
         """What becomes of documents, by the import that reads them, each with what opens a message about it.
@@ -77,10 +90,14 @@ class Manifests:
         if not found.queues:
             raise Unreadable(f"{documents[0].source}: there is no {system.reads} to take over")
         made = self._made = translate(found.queues, flavor=self.flags.flavor, capacity=self.flags.capacity)
-        tell(found, made)
-        if self.writes and unbounded(made):
+        tell(found, made, of_objects=not self.told_below)
+        missing = unbounded(made)
+        self.origins = {each.item.key: Origin(each.title, each.notes) for each in made.made}
+        self.left_out += found.skipped
+        self.notes += missing
+        if self.writes and missing:
             raise CommandError(NOTHING_WRITTEN)
         if not any(isinstance(each.item, LocalQueue) for each in made.made):
-            print_line(f"note: no LocalQueue leads to the {system.what} of {system.name}: give -n", err=True)
+            self._note(f"no LocalQueue leads to the {system.what} of {system.name}: give -n")
         self._flavor = next(each.item for each in made.made if isinstance(each.item, ResourceFlavor))
         return [(each.title, each.item) for each in made.made]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 NOTHING_WRITTEN: Final = "nothing was written, as queues could use less than before; give --capacity"
 
 
-def tell(found: Found, made: Translation) -> None:
-    """All of it as notes, to standard error."""
-    notes = [f"{title(each.item)}: {note}" for each in made.made for note in each.notes]
+def tell(found: Found, made: Translation, *, of_objects: bool = True) -> None:
+    """All of it as notes, to standard error; that of the objects made only with `of_objects`."""
+    notes = [f"{title(each.item)}: {note}" for each in made.made for note in each.notes if of_objects]
     notes += [f"{what}: {note}" for what, note in found.skipped]
     for note in (*notes, *unbounded(made)):
         print_line(f"note: {note}", err=True)
