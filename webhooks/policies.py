@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
 from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
+from admission.kinds.given import GIVEN_LABELS
 from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
 from webhooks.expressions import (
@@ -315,7 +316,9 @@ def _suspends(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind], *, wher
     submitted = pointer("metadata", "annotations", SUBMITTED_BY)
     parts = [_parent("annotations"), f"[{patch_of(submitted, _REQUESTER)}]"]
     if queue:
-        given = f"{_parent('labels')} + [{patch_of(pointer('metadata', 'labels', QUEUE_NAME), queue)}]"
+        noted_as = patch_of(pointer("metadata", "annotations", GIVEN_LABELS), f"'{QUEUE_NAME}=' + {queue}")
+        labelled = patch_of(pointer("metadata", "labels", QUEUE_NAME), queue)
+        given = f"{_parent('labels')} + [{labelled}, {noted_as}]"
         parts.append(given if where == "true" else f"({where} ? {given} : [])")
     claims = by_kind(kinds, lambda kind: claims_owner(kind, owners))
     if claims != "false":

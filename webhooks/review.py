@@ -18,6 +18,7 @@ import orjson
 
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
 from admission.kinds.children import claimed_owner
+from admission.kinds.given import GIVEN, GIVEN_LABELS, given_labels, noted
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
@@ -143,6 +144,7 @@ class Reviewer:
         elif kind.queue_name(new):
             _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
             _note_submitter(new, request.username, answer)
+        _note_given(new, request, answer)
         if not answer.faults:
             self._judge(new, request, kind, answer)
         return answer
@@ -306,6 +308,21 @@ def _note_submitter(new: Object, user: str | None, answer: _Answer) -> None:
     if given is not None:
         answer.warnings.append(f"only Sluice writes the annotation {SUBMITTED_BY}: the given value was not kept")
     _annotate(new, SUBMITTED_BY, user, answer)
+
+
+def _note_given(new: Object, request: _Request, answer: _Answer) -> None:
+    """Write down which labels of the object, as it is to be stored, are from Sluice and not from its user."""
+    before = {} if request.old is None else given_labels(request.old)
+    if new is request.new and not before:
+        return
+    has, asked, had = _labels(new), _labels(request.new), {} if request.old is None else _labels(request.old)
+
+    def is_given(key: str) -> bool:
+        return key in before if has[key] == had.get(key) else has[key] != asked.get(key)
+
+    note = noted({key: has[key] for key in GIVEN if key in has and is_given(key)})
+    if note and (new["metadata"].get("annotations") or {}).get(GIVEN_LABELS) != note:
+        _annotate(new, GIVEN_LABELS, note, answer)
 
 
 def _annotate(new: Object, key: str, value: str | None, answer: _Answer) -> None:

@@ -13,6 +13,7 @@ from chart import CHART, NAMESPACE, Object
 from click.testing import CliRunner
 from custom_kinds import TRAINING_RUN_FORM, definition
 
+from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.main import main
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
@@ -72,10 +73,12 @@ def registered(
     managed: tuple[Object, ...] | None = (),
     ca: bytes = b"",
     frameworks: tuple[str, ...] = ("batch/job",),
+    annotations: tuple[str, ...] = (),
 ) -> Standing:
     """A gate whose webhook nobody answers."""
     kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE), frameworks=frameworks)
-    scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed)
+    scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed,
+                  IntegrationsSettings(queue_annotations=annotations).queue_rules())  # fmt: skip
     registration = Registration(tuple(kinds), "https://127.0.0.1:9", scope)
     return Standing(client, mode, tuple(kinds), scope, lambda: registration.configuration(ca))
 
@@ -215,6 +218,37 @@ async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox
     assert after == before
     assert waiting["spec"]["suspend"] is False
     assert "sluice.dev/submitted-by" not in (waiting["metadata"].get("annotations") or {})
+
+
+GIVEN, QUEUE = "sluice.dev/given-labels", "sluice.dev/queue-name"
+
+
+@pytest.mark.parametrize("flags", [(), ("--restore",)])
+async def test_queue_labels_that_the_gate_gave_go_and_those_of_users_stay(client, sluice, flags):
+    yunikorn = {"yunikorn.apache.org/queue": "y"}
+    await registered(client, "policies", annotations=(*yunikorn,)).ensure()
+    gated = {
+        "given": ({}, yunikorn, {}),
+        "own": ({QUEUE: "y"}, yunikorn, {QUEUE: "y"}),
+        "moved": ({}, yunikorn, {QUEUE: "other"}),
+        "forged": ({QUEUE: "y", "app": "a"}, {GIVEN: f"app=a,{QUEUE}=x"}, {QUEUE: "y", "app": "a"}),
+        "odd": ({QUEUE: "y"}, {GIVEN: ",=,," + "x" * 1000}, {QUEUE: "y"}),
+    }
+    for name, (labels, noted, _) in gated.items():
+        body = job(name)
+        body["metadata"] |= {"labels": labels, "annotations": noted}
+        await client.create(JOBS, body)
+    await client.patch(f"{JOBS}/moved", {"metadata": {"labels": {QUEUE: "other"}}})
+    found = {each["metadata"]["name"]: each for each in (await client.get(JOBS))["items"]}
+    assert all(each["spec"]["suspend"] for each in found.values()), "a note lets nobody in"
+    assert found["given"]["metadata"]["annotations"][GIVEN] == f"{QUEUE}=y"
+    assert GIVEN not in found["own"]["metadata"]["annotations"]
+    assert (await sluice("uninstall", "--yes", *flags))[0] == 0
+    for name, (_, noted, labels) in gated.items():
+        left = await client.get(f"{JOBS}/{name}")
+        assert left["spec"]["suspend"] is not bool(flags)
+        assert {key: value for key, value in left["metadata"]["labels"].items() if key in (QUEUE, "app")} == labels
+        assert left["metadata"].get("annotations", {}) == {key: noted[key] for key in noted if key != GIVEN}
 
 
 def waiting(kind: str, name: str, spec: Object) -> Object:

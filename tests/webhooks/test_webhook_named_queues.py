@@ -19,6 +19,7 @@ from webhooks.scope import Scope
 from webhooks.server import answering
 from webhooks.standing import Standing
 
+GIVEN = "sluice.dev/given-labels"
 QUEUE, KUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
 YUNIKORN, VOLCANO = "yunikorn.apache.org/queue", "scheduling.volcano.sh/queue-name"
 PYTORCH, SPARK = "kubeflow.org/pytorchjob", "sparkoperator.k8s.io/sparkapplication"
@@ -76,6 +77,7 @@ async def test_a_job_with_such_an_annotation_is_gated_and_keeps_it(alice, gate, 
     created = await alice.create(path("jobs", namespace), job({YUNIKORN: "root.a", "team": "x"}))
     assert is_gated(created, "root.a")
     assert created["metadata"]["labels"] == {QUEUE: "root.a"}
+    assert created["metadata"]["annotations"][GIVEN] == f"{QUEUE}=root.a"
     assert {key: created["metadata"]["annotations"][key] for key in (YUNIKORN, "team")} == {
         YUNIKORN: "root.a",
         "team": "x",
@@ -97,6 +99,27 @@ async def test_the_first_that_is_there_counts_and_any_label_before_it(alice, gat
     labelled = await alice.create(path("jobs"), job({YUNIKORN: "y"}, {KUEUE: "k"}, name="labelled"))
     assert labelled["metadata"]["labels"] == {KUEUE: "k"}
     assert labelled["spec"]["suspend"] is True
+    assert GIVEN not in labelled["metadata"]["annotations"]
+
+
+@WEBHOOKS
+async def test_which_labels_are_given_is_known_as_long_as_they_are_there(alice, gate, sluice):
+    one = f"{path('jobs', 'team-a')}/j"
+
+    async def note(changes):
+        metadata = (await alice.patch(one, changes))["metadata"]
+        return metadata["labels"].get(QUEUE), metadata["annotations"].get(GIVEN)
+
+    await alice.create(path("jobs", "team-a"), job())
+    taken_away = {"metadata": {"labels": {QUEUE: None}, "annotations": {GIVEN: None}}}
+    assert await note(taken_away) == ("default", f"{QUEUE}=default")
+    await sluice.patch(one, {"spec": {"suspend": False}})
+    assert await note(taken_away) == ("default", f"{QUEUE}=default"), "nor while it runs"
+    forged = {"metadata": {"annotations": {GIVEN: "sluice.dev/queue-name=forged"}}, "spec": {"suspend": True}}
+    assert await note(forged) == ("default", f"{QUEUE}=default")
+    own = {"metadata": {"labels": {QUEUE: "own"}, "annotations": {GIVEN: None}}}
+    assert await note(own) == ("own", None)
+    assert await note(taken_away) == ("own", None), "what was kept of the user's is his"
 
 
 @BOTH
@@ -105,7 +128,9 @@ async def test_what_has_none_is_left_alone_but_in_managed_namespaces(alice, gate
     assert QUEUE not in free["metadata"]["labels"]
     assert not free["spec"]["suspend"]
     assert gate.warned == []
-    assert is_gated(await alice.create(path("jobs", "team-a"), job({"a": "b"})), "default")
+    managed = await alice.create(path("jobs", "team-a"), job({"a": "b"}))
+    assert is_gated(managed, "default")
+    assert managed["metadata"]["annotations"][GIVEN] == f"{QUEUE}=default"
 
 
 @BOTH
@@ -124,6 +149,7 @@ async def test_fields_of_custom_resources_are_read_behind_annotations(alice, gat
         metadata = {"name": name, "annotations": annotated}
         created = await alice.create(where, {**obj, "metadata": metadata, "spec": {**obj["spec"], **spec}})
         assert created["metadata"]["labels"] == {QUEUE: queue}
+        assert created["metadata"]["annotations"][GIVEN] == f"{QUEUE}={queue}"
         assert kind.observe(created).suspended
 
 

@@ -23,6 +23,7 @@ from webhooks.scope import Scope
 from webhooks.server import answering
 from webhooks.standing import Standing
 
+GIVEN = "sluice.dev/given-labels"
 QUEUE = "sluice.dev/queue-name"
 RULES = (
     QueueRule("gpu", namespaces=("team-a", "team-b"), labels={"app.kubernetes.io/managed-by": "areal-scheduler"}),
@@ -82,7 +83,7 @@ async def test_the_first_rule_that_matches_names_the_queue_and_the_user_is_told(
     created = await alice.create(jobs(namespace), job(labels=labels))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: queue}
-    assert created["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
+    assert created["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice", GIVEN: f"{QUEUE}={queue}"}
     told = f'it has no queue label, and is queued in LocalQueue "{queue}" by rule {number} of integrations.rules'
     assert reviewer.warned == [[told]]
 
@@ -132,6 +133,10 @@ def test_a_rule_puts_pods_into_groups_by_their_labels(labels, given):
     answer = Reviewer(kinds, own_usernames=[SLUICE], rules=[rule]).review({"request": request})["response"]
     patch = {each["path"]: each["value"] for each in orjson.loads(base64.b64decode(answer.get("patch", "")) or b"[]")}
     assert patch[f"/metadata/labels/{QUEUE.replace('/', '~1')}"] == "q"
+    noted = patch[f"/metadata/annotations/{GIVEN.replace('/', '~1')}"]
+    written = {path.removeprefix("/metadata/labels/").replace("~1", "/"): value for path, value in patch.items()
+               if path.startswith("/metadata/labels/") and "managed" not in path}  # fmt: skip
+    assert dict(each.split("=") for each in noted.split(",")) == written
     has = {**labels, **{path.split("/")[-1].replace("~1", "/"): value for path, value in patch.items()}}
     assert (has.get("sluice.dev/pod-group-name"), has.get("sluice.dev/pod-set-name")) == given
 

@@ -22,6 +22,7 @@ from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
 from admission.kinds import all_kinds, scaling
 from admission.kinds.base import ASKS_FOR, MANAGED, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.given import GIVEN_LABELS, given_labels
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy
 from admission.kinds.patches import pointer
@@ -45,7 +46,7 @@ _GATES: Final = (
     "validatingadmissionpolicybindings",
     "validatingadmissionpolicies",
 )
-_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, ASKS_FOR, DISPATCH, ROLE, STARTED_WITH)
+_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, ASKS_FOR, DISPATCH, ROLE, STARTED_WITH, GIVEN_LABELS)
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
 
 
@@ -74,17 +75,22 @@ class Marked:
     """The JSON patch that unsuspends it, or gives it what it asks for; empty: it does not wait, or cannot be read."""
 
     def patch(self, *, restore: bool) -> list[Object]:
-        """The JSON patch that takes Sluice's annotations and label off and, to `restore` it, unsuspends it.
+        """The JSON patch that takes off what Sluice has written and, to `restore` it, unsuspends it.
 
-        It fails if the object has changed since.
+        That is its annotations, and the labels that it gave. It fails if the object has changed since.
         """
         resumed = self.resume if restore else []
+        metadata, given = self.object["metadata"], given_labels(self.object)
+        same = [{"op": "test", "path": pointer("metadata", "labels", key), "value": given[key]} for key in given]
         removed = [
             {"op": "remove", "path": pointer("metadata", where, key)}
-            for where, key in (*(("annotations", key) for key in _ANNOTATIONS), ("labels", MANAGED))
-            if key in (self.object["metadata"].get(where) or {})
+            for where, key in (
+                *(("annotations", key) for key in _ANNOTATIONS),
+                *(("labels", key) for key in (MANAGED, *given)),
+            )
+            if key in (metadata.get(where) or {})
         ]
-        return [*resumed, *(each for each in removed if each not in resumed)]
+        return [*resumed, *same, *(each for each in removed if each not in resumed)]
 
 
 @click.command()
@@ -97,7 +103,8 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     """Take away what Sluice has registered and written in a cluster, once it is stopped.
 
     Without --yes you see the plan, and nothing is changed. The gate goes first, then the
-    APIService, certificates and Leases; objects lose the annotations that Sluice gave them.
+    APIService, certificates and Leases; objects lose the annotations that Sluice gave them,
+    and the queue label if that is from Sluice and not from their user.
     What runs, runs on; what waits stays suspended, or gated, unless you say --restore.
     What pod templates of StatefulSets, LeaderWorkerSets and Volcano Jobs say of the queue
     stays there: without Sluice it means nothing, and to take it out would restart pods.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
 from admission.kinds.base import DEFAULT_QUEUE
+from admission.kinds.given import GIVEN_LABELS, noted
 from admission.kinds.grouped import GroupedKind
 from admission.model.errors import ClusterError
 
@@ -118,7 +119,9 @@ class Unqueued:
     async def _label_one(self, one: _Unqueued) -> bool:
         kinds, kind = self._watches.kinds, one.kind
         path = kinds.path(kind, one.namespace, one.name)
-        metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": _label(kind)}
+        labels = _label(kind)
+        metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": labels}
+        metadata["annotations"] = {GIVEN_LABELS: noted(labels)}
         try:
             await self._client.patch(path, {"metadata": metadata}, permitted=self._leads)
         except (Conflict, NotFound):
