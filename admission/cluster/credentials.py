@@ -15,6 +15,7 @@ import shutil
 import ssl
 import tempfile
 import time
+import weakref
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -151,7 +152,7 @@ async def load_kubeconfig(
     try:
         loader = KubeConfigLoader(KubeConfigMerger(where).config, active_context=context, config_base_path=None)
         for section in (loader._cluster, loader._user):
-            _embedded_as_files(section)
+            _embedded_as_files(section, configuration)
         async with asyncio.timeout(PLUGIN_SECONDS):
             await loader.load_and_set(configuration)
     except _loader_failures() as error:
@@ -161,17 +162,33 @@ async def load_kubeconfig(
     return configuration
 
 
-def _embedded_as_files(section: ConfigNode | None) -> None:
+def _embedded_as_files(section: ConfigNode | None, configuration: Configuration) -> None:
     """Name files instead of the base64 that a cluster or user of a kubeconfig holds, as `ssl` reads files only.
 
-    The library does the same, but leaves a file descriptor open for each (the one that `mkstemp` returns).
+    The library does the same, but by files in the temporary directory, which stay there if the process is killed.
     """
     for name in ("certificate-authority", "client-certificate", "client-key"):
         if section is not None and (encoded := section.value.pop(f"{name}-data", None)):
             content = base64.standard_b64decode(encoded)
-            file = _private_directory() / hashlib.sha256(content).hexdigest()
-            file.write_bytes(content)
-            section.value[name] = str(file)
+            section.value[name] = _in_memory(content, configuration) or _on_disk(content)
+
+
+def _in_memory(content: bytes, configuration: Configuration) -> str:
+    """The path of a file that is nowhere but in memory, as long as the configuration is; empty: not on this system."""
+    if not hasattr(os, "memfd_create"):
+        return ""
+    file = os.memfd_create("sluice-kubeconfig")
+    weakref.finalize(configuration, os.close, file)
+    with open(file, "wb", closefd=False) as opened:
+        opened.write(content)
+    path = f"/proc/self/fd/{file}"
+    return path if os.access(path, os.R_OK) else ""
+
+
+def _on_disk(content: bytes) -> str:
+    file = _private_directory() / hashlib.sha256(content).hexdigest()
+    file.write_bytes(content)
+    return str(file)
 
 
 @cache

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
+import ssl
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -126,19 +129,46 @@ async def test_no_pod_here(monkeypatch):
             pass
 
 
-def test_certificates_inside_of_a_kubeconfig_leave_no_file_open_and_none_for_others(kubeconfig, authority):
+@pytest.fixture
+def embedded(kubeconfig, authority):
+    """A kubeconfig with certificates and a key in it, and the key."""
     mine = issue("me", authority)
     inside = {"certificate-authority-data": base64.b64encode(authority.pem).decode()}
     user = {
         "client-certificate-data": base64.b64encode(mine.pem).decode(),
         "client-key-data": base64.b64encode(mine.key_pem).decode(),
     }
+    return str(kubeconfig(URL, cluster=inside, user=user)), mine.key_pem
+
+
+def test_a_key_inside_of_a_kubeconfig_is_on_no_disk_and_closed_with_its_configuration(embedded, tmp_path, monkeypatch):
+    """A process that is killed leaves nothing behind."""
+    file, key = embedded
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    configuration = asyncio.run(load_kubeconfig(str(kubeconfig(URL, cluster=inside, user=user)), None))
+    configuration = asyncio.run(load_kubeconfig(file, None))
+    for _ in range(2):
+        assert Path(configuration.key_file).read_bytes() == key
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    assert list(temporary.iterdir()) == []
+    del configuration
+    gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
-    key = Path(configuration.key_file)
-    assert key.read_bytes() == mine.key_pem
-    assert key.parent.stat().st_mode & 0o077 == 0
+
+
+def test_where_there_are_no_files_in_memory_a_key_is_in_one_that_nobody_else_reads(embedded, monkeypatch):
+    file, key = embedded
+    monkeypatch.delattr(os, "memfd_create")
+    before = len(os.listdir("/proc/self/fd"))
+    configuration = asyncio.run(load_kubeconfig(file, None))
+    assert len(os.listdir("/proc/self/fd")) == before
+    file = Path(configuration.key_file)
+    assert file.read_bytes() == key
+    assert file.parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_kubeconfig_is_read_without_the_classes_of_all_of_kubernetes_which_are_there_for_others(kubeconfig):
