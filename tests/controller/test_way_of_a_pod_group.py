@@ -110,6 +110,25 @@ async def test_evicted_all_its_pods_are_deleted_and_quota_is_held_until_the_last
     assert cluster.user.list("pods", "team-a") == []
 
 
+async def test_evicted_a_pod_that_waits_in_place_of_another_stays_and_queues_with_those_that_come(cluster):
+    stubborn = member("g-1", total=2, terminationGracePeriodSeconds=400)
+    stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
+    await create(cluster, member("g-0", total=2), stubborn)
+    await pods_until(cluster, run("g-0", "g-1"))
+    uid = (await cluster.record("g", "admitted")).workload.uid
+    await cluster.user.delete("pods", "team-a", "g-1")
+    await create(cluster, member("in-place", total=2))
+    await event_says(cluster, "in-place", "PodGroup g has quota for 2 pods like it")
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster, lambda found: set(found) == {"g-1", "in-place"})
+    await cluster.user.delete("pods", "team-a", "g-1", grace=0)
+    await says(cluster, "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.apply(cluster_queue())
+    await create(cluster, member("g-0", total=2))
+    await pods_until(cluster, run("g-0", "in-place"))
+    assert (await cluster.record("g", "admitted")).workload.uid == uid
+
+
 async def test_evicted_it_has_not_succeeded_because_its_pods_end_well_when_they_are_told_to_end(cluster):
     members = [member(f"g-{number}", total=2, cpu="1", terminationGracePeriodSeconds=4_000_000) for number in range(2)]
     for each in members:

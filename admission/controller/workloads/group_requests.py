@@ -96,14 +96,14 @@ class GroupRequests:
             yield self._deletion(tracked, member, note)
 
     def stop(self, tracked: Tracked) -> None:
-        """Delete its pods: all of an evicted one, of one that waits those that run without its having quota."""
+        """Delete those of its pods that run: it was evicted, or never had quota. As in Kueue, those that wait stay."""
         evicted = tracked.record.state is State.EVICTING
         note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # of an eviction the group tells
         members = self._groups.members(tracked)
         for each in members:
             if not each.is_alive:
                 self._conflicts.pop(each.uid, None)
-        told = (each for each in members if each.is_alive and not each.deleting and (evicted or not each.gated))
+        told = (each for each in members if each.runs and not each.deleting)
         self._send(tracked, Step.STOP, members, (self._deletion(tracked, each, note) for each in told))
         if tracked.in_flight is None:
             self._groups.touch(tracked)
