@@ -40,7 +40,7 @@ def places(obj: Object) -> list[Place]:
             info = ("spec", "components", str(number), "podSetInfos", str(index))
             numbers = (("spec", "components", str(number), "podSets", str(index), "replicas"),)
             name = f"component-{number}-{index}"
-            found.append(Place(name, f"{where}.{path}", template, max(replicas, 0), info, flat=True, numbers=numbers))
+            found.append(Place(name, f"{where}.{path}", template, replicas, info, flat=True, numbers=numbers))
     return found
 
 
@@ -62,17 +62,20 @@ def wrapped(obj: Object) -> Iterator[Child]:
 def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
     """(path of the template, number of pods), as declared or as the wrapped object's kind has it."""
     wrapped, at = component.get("template") or {}, f"spec.components[{number}].podSets"
+    keys = ("spec", "components", str(number))
     known = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))))
-    has = 0 if known is None else _pods(wrapped.get("spec") or {}, known[1])
+    has = 0 if known is None else _pods(wrapped, known[1], before=(*keys, "template"))
     if component.get("podSets") is not None:
-        found = [(str(each.get("path", "")), each.get("replicas", 1)) for each in component["podSets"]]
-        counts = [replicas if isinstance(replicas, int) else 1 for _, replicas in found]
+        found = [
+            (str(each.get("path", "")), paths.count(each, ("replicas",), 1, before=(*keys, "podSets", str(index))))
+            for index, each in enumerate(component["podSets"])
+        ]
         if known is not None and any(path != known[0] for path, _ in found):
             raise Misconfigured(f"{at}: a {wrapped.get('kind')} has its pods at {known[0]}; correct the path")
-        if sum(counts) < has:
-            said = f"ask for quota of {sum(counts)} pods, but the {wrapped.get('kind')} has {has}"
+        if (asked := sum(replicas for _, replicas in found)) < has:
+            said = f"ask for quota of {asked} pods, but the {wrapped.get('kind')} has {has}"
             raise Misconfigured(f"{at}: {said}; correct them, or leave them out")
-        yield from ((path, count) for (path, _), count in zip(found, counts, strict=True))
+        yield from found
     elif known is not None:
         yield known[0], has
     else:
@@ -82,10 +85,10 @@ def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
         )
 
 
-def _pods(spec: Object, field: tuple[str, ...]) -> int:
+def _pods(wrapped: Object, field: tuple[str, ...], *, before: tuple[str, ...]) -> int:
     """Of a Job no more run at a time than are to end well."""
-    count = paths.number(spec, field, 1) if field else 1
-    return min(count, paths.number(spec, ("completions",), count))
+    count = paths.count(wrapped, ("spec", *field), 1, before=before) if field else 1
+    return min(count, paths.count(wrapped, ("spec", "completions"), count, before=before))
 
 
 def _keys(path: str, number: int) -> tuple[str, ...]:

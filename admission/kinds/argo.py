@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 METADATA: Final = "podMetadata"
 """The field beside `nodeSelector` and `tolerations` that has the labels and annotations of all pods."""
+_PARALLELISM: Final = ("spec", "parallelism")
 _MAIN: Final = ("container", "script")
 _ALSO_OF_THE_WHOLE: Final = ("podSpecPatch", "podResources", "resourceClaims")
 _UNCOUNTED: Final = (
@@ -43,10 +44,10 @@ _REFERENCE: Final = "its pods are not in the Workflow itself: write the template
 def places(obj: Object) -> list[Place]:
     """The peak. Raises Misconfigured where it is not bounded."""
     spec = obj["spec"]
-    parallelism = spec.get("parallelism")
-    if not isinstance(parallelism, int) or parallelism < 1:
+    parallelism = paths.count(obj, _PARALLELISM, 0)
+    if not parallelism:
         raise Misconfigured(
-            "spec.parallelism: is missing; without the most pods that run at a time nothing can be counted"
+            "spec.parallelism: is missing or 0; without the most pods that run at a time nothing can be counted"
         )
     template = as_template(spec, metadata=METADATA)
     containers = [
@@ -57,10 +58,9 @@ def places(obj: Object) -> list[Place]:
     pod = {**template.get("spec", {}), "initContainers": containers, "containers": [{"name": "main"}]}
     pod |= {"affinity": spec["affinity"]} if spec.get("affinity") else {}
     pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
-    numbers = (("spec", "parallelism"),)
     return [
         Place("workflow", "spec.templates", {**template, "spec": pod}, parallelism, ("spec",), flat=True,
-              metadata=METADATA, numbers=numbers)
+              metadata=METADATA, numbers=(_PARALLELISM,))
     ]  # fmt: skip
 
 

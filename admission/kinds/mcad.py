@@ -99,7 +99,7 @@ def items(obj: Object) -> list[Item]:
             body["metadata"] |= {"name": name, "namespace": metadata["namespace"], "labels": labels}
             where = _TEMPLATES[kind]
             text = "" if where is None else paths.Found((*keys, *where), None).text
-            made.append(Item(body, text, 0 if where is None else _pods(template)))
+            made.append(Item(body, text, 0 if where is None else _pods(template, keys)))
             named = [(each.object["kind"], each.object["metadata"]["name"]) for each in made]
             if named[-1] in named[:-1]:
                 raise Misconfigured(
@@ -125,7 +125,7 @@ def places(obj: Object) -> list[Place]:
             (*keys[:-1], "replicas"),
             *((*keys, "spec", each) for each in ("parallelism", "completions") if where),
         ]
-        pods = _pods(template) * paths.number(item, ("replicas",), 1)
+        pods = _pods(template, keys) * paths.number(item, ("replicas",), 1)
         found.append(Place(f"item-{number}", path, pod, pods, (*keys, *where), numbers=tuple(counts)))
     return found
 
@@ -167,10 +167,9 @@ def _kind_of(template: Object, path: str) -> tuple[str, str]:
     return kind
 
 
-def _pods(template: Object) -> int:
+def _pods(template: Object, keys: tuple[str, ...]) -> int:
     """How many pods one copy has at a time."""
     if template["kind"] != "Job":
         return 1
-    spec = template.get("spec") or {}
-    parallelism = paths.number(spec, ("parallelism",), 1)
-    return max(min(parallelism, paths.number(spec, ("completions",), parallelism)), 0)
+    parallelism = paths.count(template, ("spec", "parallelism"), 1, before=keys)
+    return min(parallelism, paths.count(template, ("spec", "completions"), parallelism, before=keys))

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from admission.kinds.patches import pointer
+from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,3 +90,18 @@ def number(obj: Object, path: Path, default: int) -> int:
     """A whole number at a path, or the default where there is none."""
     found = value(obj, path)
     return found if isinstance(found, int) and not isinstance(found, bool) else default
+
+
+def count(obj: Any, path: Path, default: int, *, before: tuple[str, ...] = ()) -> int:
+    """How many there are to be, by the number at a path that a user has written; the default where there is none.
+
+    `before`: the keys that lead to `obj`. Raises Misconfigured for what is no whole number, or a negative one.
+    """
+    found = next(find(obj, path, before=before), None)
+    if found is None:
+        return default
+    is_number = isinstance(found.value, int | float) and not isinstance(found.value, bool)
+    if not is_number or found.value < 0 or not isinstance(found.value, int):
+        told = f", but is {found.value}" if is_number else ""
+        raise Misconfigured(f"{found.text}: must be a whole number that is not negative{told}")
+    return found.value

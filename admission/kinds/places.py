@@ -84,7 +84,7 @@ class PodSetForm:
     ended: Ended | None = None
 
     def places(self, obj: Object) -> Iterator[Place]:
-        """The pod sets of an object. Raises Misconfigured for one without a template or name."""
+        """The pod sets of an object. Raises Misconfigured for one without template or name, or a wrong number."""
         for found in paths.find(obj, self.path):
             name = self.name or paths.value(found.value, self.name_from)
             template = paths.value(found.value, self.template)
@@ -94,35 +94,33 @@ class PodSetForm:
             path = paths.Found(into, None).text
             if not isinstance(template, dict):
                 raise Misconfigured(f"{path}: is missing; without a pod template nothing can be counted")
-            each = self._each(found.value)
+            each = self._each(found)
             yield Place(
                 name=name,
                 path=path,
                 template=template,
-                pods=each * self._copies(found.value),
+                pods=each * self._copies(found),
                 into=into,
                 each=max(each, 1),
                 ended=each * self._ended(obj, name),
                 numbers=self._numbers(found),
             )
 
-    def _copies(self, item: Object) -> int:
-        if self.unless and paths.value(item, self.unless) is True:
-            return 0
-        copies = paths.number(item, self.replicas, 1) if self.replicas else 1
+    def _copies(self, found: Found) -> int:
+        copies = _count(found, self.replicas, 1) if self.replicas else 1
         if self.maximum:
-            copies = min(copies, paths.number(item, self.maximum, copies))
+            copies = min(copies, _count(found, self.maximum, copies))
         if self.minimum:
-            copies = max(copies, paths.number(item, self.minimum, 0))
-        return max(copies, 0)
+            copies = max(copies, _count(found, self.minimum, 0))
+        return 0 if self.unless and paths.value(found.value, self.unless) is True else copies
 
-    def _each(self, item: Object) -> int:
-        pods = paths.number(item, self.parallelism, 1) if self.parallelism else 1
+    def _each(self, found: Found) -> int:
+        pods = _count(found, self.parallelism, 1) if self.parallelism else 1
         if self.completions:
-            pods = min(pods, paths.number(item, self.completions, pods))
+            pods = min(pods, _count(found, self.completions, pods))
         for factor in self.times:
-            pods *= paths.number(item, factor, 1)
-        return max(pods, 0)
+            pods *= _count(found, factor, 1)
+        return pods
 
     def _ended(self, obj: Object, name: str) -> int:
         if self.ended is None:
@@ -143,6 +141,10 @@ class PodSetForm:
             self.unless,
         )
         return tuple((*found.keys, *path) for path in given if path)
+
+
+def _count(found: Found, path: Path, default: int) -> int:
+    return paths.count(found.value, path, default, before=found.keys)
 
 
 def as_template(info: Mapping[str, Any], *, metadata: str = "") -> Object:

@@ -34,16 +34,15 @@ _OF_TEMPLATES: Final = ("initContainers", "nodeSelector", "tolerations", "affini
 
 
 def places(obj: Object) -> list[Place]:
-    """Driver and executors. Raises Misconfigured for sizes that cannot be read."""
+    """Driver and executors. Raises Misconfigured for sizes and numbers that cannot be read."""
     spec = obj["spec"]
-    instances = (spec.get("executor") or {}).get("instances", 1)
-    executors = max(instances, 0) if isinstance(instances, int) else 1
-    numbers = (("spec", "executor", "instances"),)
+    instances = ("spec", "executor", "instances")
+    executors = paths.count(obj, instances, 1)
     return [
         Place("driver", "spec.driver", _template(spec, "driver"), 1, ("spec", "driver"), flat=True),
         Place(
             "executor", "spec.executor", _template(spec, "executor"), executors, ("spec", "executor"), flat=True,
-            numbers=numbers,
+            numbers=(instances,),
         ),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Fields of declared kinds beside gate and pod sets: which controller runs an object, and its PriorityClass."""
+"""Fields of declared kinds: numbers of pods, which controller runs an object, its PriorityClass."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pytest
 from kind_manifests import document
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds import all_kinds, frameworks_known
+from admission.kinds import NamespaceContext, all_kinds, frameworks_known
+from admission.model.errors import Misconfigured
 
 KINDS = all_kinds(frameworks=frameworks_known())
+CONTEXT = NamespaceContext()
 
 
 def manifest(name):
@@ -60,3 +62,42 @@ def test_the_priority_class_is_that_of_the_object_else_of_the_first_pod_set_that
     for role, class_name in roles.items():
         obj["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["priorityClassName"] = class_name
     assert kind.observe(obj).pod_priority_class == expected
+
+
+_GROUP = "spec.workerGroupSpecs[0]"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("jobset", "spec.replicatedJobs[0].replicas"),
+        ("jobset", "spec.replicatedJobs[1].template.spec.parallelism"),
+        ("jobset", "spec.replicatedJobs[1].template.spec.completions"),
+        ("pytorchjob-v1", "spec.pytorchReplicaSpecs.Worker.replicas"),
+        ("mpijob-v2beta1", "spec.mpiReplicaSpecs.Launcher.replicas"),
+        *(("raycluster", f"{_GROUP}.{field}") for field in ("replicas", "minReplicas", "maxReplicas", "numOfHosts")),
+        ("rayjob", "spec.rayClusterSpec.workerGroupSpecs[0].replicas"),
+        ("rayservice", "spec.rayClusterConfig.workerGroupSpecs[0].replicas"),
+        ("sparkapplication", "spec.executor.instances"),
+        ("argo-workflow", "spec.parallelism"),
+        ("appwrapper-v1beta2", "spec.components[0].podSets[0].replicas"),
+        ("appwrapper-v1beta2", "spec.components[0].template.spec.parallelism"),
+        ("mcad-appwrapper-v1beta1", "spec.resources.GenericItems[0].generictemplate.spec.parallelism"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("value", "told"), [(-1, "but is -1"), (1.5, "but is 1.5"), ("3", "not negative"), (True, "not negative")]
+)
+def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, told):
+    """Else some would be counted, and others would run."""
+    kind, obj = manifest(name)
+    *keys, last = path.replace("[", ".").replace("]", "").split(".")
+    target = obj
+    for key in keys:
+        target = target[int(key)] if isinstance(target, list) else target[key]
+    target[last] = value
+    with pytest.raises(Misconfigured) as refused:
+        kind.pod_sets(obj, CONTEXT)
+    assert str(refused.value).startswith(f"{path}: must be a whole number")
+    assert str(refused.value).endswith(told)
+    assert [where for where, _ in kind.faults(obj)] == [path]
