@@ -1,6 +1,7 @@
 """What paths cannot say of Ray: the autoscaler beside the head, and the pod that submits a job.
 
-Sources: KubeRay 1.7, `common/pod.go` (autoscaler container) and `common/job.go` (submitter).
+Sources: KubeRay 1.7, `common/pod.go` (autoscaler container), `common/job.go` (submitter) and `rayjob_controller.go`
+(the submitter beside the head, and which states of a RayJob are suspended).
 """
 
 from __future__ import annotations
@@ -23,17 +24,8 @@ _NATIVE_GANG: Final = ("ray.io/gang-scheduling-enabled", "ray.io/native-workload
 _MOST_GROUPS: Final = 8
 """Groups of pods of one Workload (`spec.podGroupTemplates`), Kubernetes 1.36 and 1.37."""
 _SUBMITTER: Final[dict[str, Any]] = {
-    "spec": {
-        "containers": [
-            {
-                "name": "ray-job-submitter",
-                "resources": {
-                    "limits": {"cpu": "1", "memory": "1Gi"},
-                    "requests": {"cpu": "500m", "memory": "200Mi"},
-                },
-            }
-        ]
-    }
+    "name": "ray-job-submitter",
+    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}},
 }
 
 
@@ -65,15 +57,19 @@ def service_places(obj: Object) -> list[Place]:
 
 
 def job_places(obj: Object) -> list[Place]:
-    """The pod sets of a RayJob: its cluster's, and the submitter where there is one. Raises Misconfigured."""
+    """The pod sets of a RayJob: its cluster's, and the submitter where it is a pod. Raises Misconfigured."""
     found = _cluster(obj, ("spec", "rayClusterSpec"))
     spec = obj["spec"]
-    if spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
+    mode = spec.get("submissionMode", "K8sJobMode")
+    if mode == "SidecarMode":
+        # KubeRay ignores submitterPodTemplate then.
+        return [_with_container(place, _SUBMITTER) if place.name == "head" else place for place in found]
+    if mode == "K8sJobMode":
         own = spec.get("submitterPodTemplate")
         path = "spec.submitterPodTemplate"
         # Into the default template nothing is put: it exists only in the operator.
         into = ("spec", "submitterPodTemplate") if own else ()
-        found.append(Place("submitter", path, own or _SUBMITTER, 1, into))
+        found.append(Place("submitter", path, own or {"spec": {"containers": [_SUBMITTER]}}, 1, into))
     return found
 
 
@@ -99,6 +95,12 @@ def remarks(obj: Object) -> list[str]:
     return [child_sentences.native_gang_too_large(groups, _MOST_GROUPS)] if groups > _MOST_GROUPS else []
 
 
+def job_remarks(obj: Object) -> list[str]:
+    """Those of its cluster, and that it may be one that KubeRay does not suspend."""
+    waits = obj["spec"].get("submissionMode") == "InteractiveMode" and not obj["spec"].get("jobId")
+    return [*remarks(obj), *([child_sentences.INTERACTIVE_RAY_JOB] if waits else [])]
+
+
 def _cluster(obj: Object, root: tuple[str, ...]) -> list[Place]:
     workers = PodSetForm(
         path=(*root, "workerGroupSpecs", paths.EACH),
@@ -117,10 +119,14 @@ def _cluster(obj: Object, root: tuple[str, ...]) -> list[Place]:
 
 
 def _with_autoscaler(head: Place, spec: Object) -> Place:
-    """With the container that KubeRay adds; it is counted, and nothing of it is patched."""
     if spec.get("enableInTreeAutoscaling") is not True:
         return head
     resources = (spec.get("autoscalerOptions") or {}).get("resources") or _AUTOSCALER
+    return _with_container(head, {"name": "autoscaler", "resources": resources})
+
+
+def _with_container(head: Place, container: Object) -> Place:
+    """With a container that KubeRay adds; it is counted, and nothing of it is patched."""
     pod = head.template.get("spec") or {}
-    containers = [*(pod.get("containers") or ()), {"name": "autoscaler", "resources": resources}]
+    containers = [*(pod.get("containers") or ()), container]
     return head._replace(template={**head.template, "spec": {**pod, "containers": containers}})

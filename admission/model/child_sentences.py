@@ -113,6 +113,13 @@ def native_gang_too_large(groups: int, most: int) -> str:
     )
 
 
+INTERACTIVE_RAY_JOB = (
+    "It is in InteractiveMode: until spec.jobId names a job, KubeRay does not suspend it: it cannot be evicted, and "
+    "holds its quota until a job is submitted or it is deleted."
+)
+"""What an admitted RayJob is told whose user is to submit the job."""
+
+
 def group_ended(succeeded: int, total: int) -> str:
     """How a group of pods has ended, in Kueue's words."""
     return f"Pods succeeded: {succeeded}/{total}."

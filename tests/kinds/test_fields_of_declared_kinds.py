@@ -1,12 +1,15 @@
-"""Fields of declared kinds: numbers of pods, which controller runs an object, its PriorityClass."""
+"""Fields of declared kinds: numbers of pods, which controller runs an object, its PriorityClass, modes of RayJobs."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 from kind_manifests import document
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import NamespaceContext, all_kinds, frameworks_known
+from admission.kinds.children import Part
 from admission.model.errors import Misconfigured
 
 KINDS = all_kinds(frameworks=frameworks_known())
@@ -101,3 +104,31 @@ def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, told):
     assert str(refused.value).startswith(f"{path}: must be a whole number")
     assert str(refused.value).endswith(told)
     assert [where for where, _ in kind.faults(obj)] == [path]
+
+
+def test_a_rayjob_that_is_submitted_beside_its_head_costs_that_container_there():
+    """KubeRay adds it to the head of the cluster that it makes, which is the RayJob's all the same."""
+    kind, obj = manifest("rayjob")
+    obj["spec"] |= {"submissionMode": "SidecarMode"}
+    obj["status"] = {"rayClusterName": "sample-rayjob-x7k2p"}
+    assert [(each.name, each.count, each.requests["cpu"]) for each in kind.pod_sets(obj, CONTEXT)] == [
+        ("head", 1, 1500),
+        ("workers", 2, 1000),
+    ]
+    spec = copy.deepcopy(obj["spec"]["rayClusterSpec"])
+    containers = spec["headGroupSpec"]["template"]["spec"]["containers"]
+    submitter = {"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}
+    containers.append(submitter)
+    cluster = {"metadata": {"namespace": "team-a", "name": "sample-rayjob-x7k2p"}, "spec": spec}
+    clusters = KINDS.get("ray.io", "RayCluster")
+    assert kind.part(obj, clusters, cluster, CONTEXT) is Part.CURRENT
+    submitter["resources"]["requests"]["cpu"] = "501m"
+    assert kind.part(obj, clusters, cluster, CONTEXT) is Part.NONE
+
+
+@pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"jobId": "train-1"}, 0)])
+def test_a_rayjob_whose_user_submits_the_job_says_that_it_cannot_be_stopped_until_then(given, warned):
+    kind, obj = manifest("rayjob")
+    obj["spec"] |= {"submissionMode": "InteractiveMode", **given}
+    assert [each.name for each in kind.pod_sets(obj, CONTEXT)] == ["head", "workers"]
+    assert len(kind.remarks(obj)) == warned
