@@ -97,7 +97,7 @@ def declared_faults(pod: Object, keys: Iterable[str]) -> Iterator[tuple[str, str
         form = FOREIGN[key]
         if form.numbers and declared(pod, (key,)) == Declared(name, 0, None):
             where = next((number for number in form.numbers if _value(pod, number)), form.numbers[-1])
-            yield _path(pod, where, like=key), "must say how many pods start together, from 1 to 99999"
+            yield _path(pod, where), "must say how many pods start together, from 1 to 99999"
         if not (form.numbers or form.told_by) and _value(pod, TASK_GROUPS) and not _of_task_groups(pod):
             yield _path(pod, TASK_GROUPS), "must be a JSON list of task groups, each with its minMember"
         return
@@ -121,9 +121,13 @@ def _value(pod: Object, key: str) -> str:
     return ""
 
 
-def _path(pod: Object, key: str, like: str = "") -> str:
-    labels = pod["metadata"].get("labels") or NOTHING
-    return f"metadata.{'labels' if key in labels or like in labels else 'annotations'}[{key}]"
+def _path(pod: Object, key: str) -> str:
+    """Where it is; of what is missing, where its system has it."""
+    metadata = pod["metadata"]
+    is_label = key in (metadata.get("labels") or NOTHING)
+    is_annotation = key in (metadata.get("annotations") or NOTHING)
+    in_labels = is_label or (not is_annotation and key.startswith(_LIGHT))
+    return f"metadata.{'labels' if in_labels else 'annotations'}[{key}]"
 
 
 def number_of_pods(value: object) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from admission.kinds import paths
 from admission.kinds.grouped import GroupedKind, GroupTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.kinds.base import Object, Outcome
+
+_REPLICAS: Final = ("spec", "replicas")
+_SIZE: Final = ("spec", "leaderWorkerTemplate", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class LeaderWorkerSetKind(GroupedKind):
 
     def pods_of_a_group(self, obj: Object) -> int:
         """A leader and its workers."""
-        return int(_template(obj).get("size") or 1)
+        return paths.number(obj, _SIZE, 1) or 1
 
     def starts_by_the_first(self, obj: Object) -> bool:
         """Where the leader has to be ready before its workers are made."""
@@ -43,9 +47,7 @@ class LeaderWorkerSetKind(GroupedKind):
 
     def has_group(self, obj: Object, group: str) -> bool:
         """Whether the number is one of its replicas."""
-        replicas = obj["spec"].get("replicas")
-        wanted = 1 if replicas is None else int(replicas)
-        return int(group.rpartition("-")[2]) < wanted
+        return int(group.rpartition("-")[2]) < paths.number(obj, _REPLICAS, 1)
 
     def outcome(self, obj: Object) -> Outcome | None:
         """It runs until it is deleted."""
@@ -56,7 +58,9 @@ class LeaderWorkerSetKind(GroupedKind):
         if self.starts_by_the_first(obj) and _template(obj).get("leaderTemplate"):
             told = "a leader and workers of another form start as a whole: use LeaderCreated"
             yield "spec.startupPolicy", told
-        if not 0 < self.pods_of_a_group(obj) < 100_000:
+        found = [fault for path in (_REPLICAS, _SIZE) for fault in paths.number_fault(obj, path)]
+        yield from found
+        if not found and not 0 < self.pods_of_a_group(obj) < 100_000:
             yield "spec.leaderWorkerTemplate.size", "must be from 1 to 99999: a group is queued as a whole"
 
 

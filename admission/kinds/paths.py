@@ -105,3 +105,12 @@ def count(obj: Any, path: Path, default: int, *, before: tuple[str, ...] = ()) -
         told = f", but is {found.value}" if is_number else ""
         raise Misconfigured(f"{found.text}: must be a whole number that is not negative{told}")
     return found.value
+
+
+def number_fault(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(field path, message) of what `count` raises."""
+    try:
+        count(obj, path, 0, before=before)
+    except Misconfigured as error:
+        where, _, message = str(error).partition(": ")
+        yield where, message

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
+from admission.kinds import paths
 from admission.kinds.base import Object, Outcome
 from admission.kinds.declared_pods import LONGEST_NAME, MOST_POD_SETS, POD_SET, POD_SETS
 from admission.kinds.grouped import GroupedKind, GroupTemplate
@@ -24,6 +25,7 @@ from admission.model.text import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_REPLICAS: Final = ("replicas",)
 _DEFAULT: Final = "default"
 """The queue that Volcano takes for a Job that names none."""
 _OVER: Final = {"Completed": True, "Failed": False, "Aborted": False, "Terminated": False}
@@ -56,7 +58,7 @@ class VolcanoJobKind(GroupedKind):
 
     def pods_of_a_group(self, obj: Object) -> int:
         """All of its pods, whatever `minAvailable` says: all of them are made, and cost."""
-        return sum(task.get("replicas", 1) for task in _tasks(obj))
+        return sum(_pods(task) for task in _tasks(obj))
 
     def starts_by_the_first(self, obj: Object) -> bool:
         """It does not: where tasks depend on others, its pods say which ones there will be."""
@@ -108,6 +110,8 @@ class VolcanoJobKind(GroupedKind):
             if ((task.get("template") or {}).get("spec") or {}).get("runtimeClassName"):
                 told = "must not be set where tasks depend on others: what it adds to pods that come later is not known"
                 yield f"spec.tasks[{number}].template.spec.runtimeClassName", told
+        for number, task in enumerate(tasks):
+            yield from paths.number_fault(task, _REPLICAS, before=("spec", "tasks", str(number)))
         if not 0 < self.pods_of_a_group(obj) < 100_000:
             yield "spec.tasks", "must ask for 1 to 99999 pods: they are queued as a whole"
 
@@ -115,6 +119,10 @@ class VolcanoJobKind(GroupedKind):
 def _tasks(obj: Object) -> list[Object]:
     tasks: list[Object] = obj["spec"].get("tasks") or []
     return tasks
+
+
+def _pods(task: Object) -> int:
+    return max(paths.number(task, _REPLICAS, 1), 0)
 
 
 def _waits_for_others(task: Object) -> bool:
@@ -132,7 +140,7 @@ def _declared(task: Object, number: int) -> Object:
     found = {
         # Volcano lets names be longer than those of pod sets.
         "name": name if names.is_dns_label(name) and len(name) <= LONGEST_NAME else f"task-{number}",
-        "count": task.get("replicas", 1),
+        "count": _pods(task),
         "requests": {resource: format_amount(resource, amount) for resource, amount in requests.items()},
         "nodeSelector": dict(spec.get("nodeSelector") or {}),
         "tolerations": tolerations,

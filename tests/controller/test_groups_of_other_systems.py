@@ -107,6 +107,9 @@ async def test_pods_that_waited_beside_a_group_queue_alone_when_it_has_started(c
     await pods_until(cluster.user, "team-a", ungated("k-0", "k-1", "k-2"))
     assert sum(each.count for each in (await cluster.record("gang", "admitted")).workload.pod_sets) == 2
     assert (await cluster.record("k-2", "admitted")).workload.kind == "Pod"
+    events = (await cluster.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+    told = [each["note"] for each in events if each["regarding"]["name"] == "k-2"]
+    assert not any("create the group anew" in note for note in told), told
     await end(cluster, "k-0", "Succeeded")
     await end(cluster, "k-1", "Failed")  # nobody makes it again
     over = await cluster.record("gang", "finished")

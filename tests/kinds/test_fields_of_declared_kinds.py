@@ -70,6 +70,13 @@ def test_the_priority_class_is_that_of_the_object_else_of_the_first_pod_set_that
 _GROUP = "spec.workerGroupSpecs[0]"
 
 
+def put(obj, path, value):
+    *keys, last = path.replace("[", ".").replace("]", "").split(".")
+    for key in keys:
+        obj = obj[int(key)] if isinstance(obj, list) else obj[key]
+    obj[last] = value
+
+
 @pytest.mark.parametrize(
     ("name", "path"),
     [
@@ -94,16 +101,28 @@ _GROUP = "spec.workerGroupSpecs[0]"
 def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, told):
     """Else some would be counted, and others would run."""
     kind, obj = manifest(name)
-    *keys, last = path.replace("[", ".").replace("]", "").split(".")
-    target = obj
-    for key in keys:
-        target = target[int(key)] if isinstance(target, list) else target[key]
-    target[last] = value
+    put(obj, path, value)
     with pytest.raises(Misconfigured) as refused:
         kind.pod_sets(obj, CONTEXT)
     assert str(refused.value).startswith(f"{path}: must be a whole number")
     assert str(refused.value).endswith(told)
     assert [where for where, _ in kind.faults(obj)] == [path]
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "3"])
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("volcano-torchx-ddp", "spec.tasks[1].replicas"),
+        ("leaderworkerset", "spec.replicas"),
+        ("leaderworkerset", "spec.leaderWorkerTemplate.size"),
+    ],
+)
+def test_so_must_that_of_what_has_its_pods_gated(name, path, value):
+    kind, obj = manifest(name)
+    put(obj, path, value)
+    assert [where for where, _ in kind.faults(obj)] == [path]
+    assert kind.gate(obj)  # which the webhook may ask for first
 
 
 def test_a_rayjob_that_is_submitted_beside_its_head_costs_that_container_there():

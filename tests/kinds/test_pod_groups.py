@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.kinds import Conventions, all_kinds
-from admission.kinds.foreign_groups import FOREIGN, TASK_GROUPS, declared
+from admission.kinds.foreign_groups import FOREIGN, TASK_GROUPS, declared, declared_faults
 from admission.kinds.grouping import group_faults, role_of
 
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
@@ -47,6 +47,21 @@ def test_a_group_of_another_system_is_named_and_counted_in_its_way(labels, annot
     found = declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, FOREIGN)
     assert (found and (found.name, found.needed)) == told
     assert declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "path"),
+    [
+        ({f"{KOORDINATOR}name": "g"}, {f"{KOORDINATOR}total-number": "-3"}, f"annotations[{KOORDINATOR}total-number]"),
+        ({f"{KOORDINATOR}name": "g"}, {}, f"annotations[{KOORDINATOR}min-available]"),
+        ({}, {f"{KOORDINATOR}name": "g", f"{KOORDINATOR}total-number": "x"}, f"annotations[{KOORDINATOR}total-number]"),
+        ({f"{LIGHT}/name": "g", f"{LIGHT}/min-available": "0"}, {}, f"labels[{LIGHT}/min-available]"),
+        ({f"{LIGHT}/name": "g"}, {}, f"labels[{LIGHT}/min-available]"),
+    ],
+)
+def test_a_number_of_pods_that_is_none_is_told_where_it_stands_or_should_stand(labels, annotations, path):
+    pod = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}
+    assert [where for where, _ in declared_faults(pod, FOREIGN)] == [f"metadata.{path}"]
 
 
 @pytest.mark.parametrize(

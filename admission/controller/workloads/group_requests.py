@@ -17,7 +17,7 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
 from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.group_plan import Member, admitted_counts, queue_of
+from admission.controller.workloads.group_plan import Member, admitted_counts, beyond, queue_of
 from admission.controller.workloads.lost_labels import deleted
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion, is_role
 from admission.kinds.patches import pointer
@@ -74,7 +74,10 @@ class GroupRequests:
         if tracked.start_patch is not None:  # else others of its group run already
             for member in _unlike(tracked, plan.started):
                 self._ungated(tracked, member)
+        alone = {member.uid for member in beyond(tracked, members, plan)}
         for member in plan.beside:
+            if member.uid in alone:
+                continue  # it queues by itself
             count = admitted_counts(tracked).get(member.role, 0)
             told = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
             note = told(tracked.record.workload.name, count)
