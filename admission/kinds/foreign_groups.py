@@ -64,10 +64,11 @@ FOREIGN: Final[Mapping[str, _Form]] = {
     f"{_LIGHT}/name": _Form((f"{_LIGHT}/min-available",)),
     _LIGHT: _Form(told_by=("scheduling.sigs.k8s.io", "PodGroup")),
     "scheduling.x-k8s.io/pod-group": _Form(told_by=("scheduling.x-k8s.io", "PodGroup")),
+    "scheduling.k8s.io/group-name": _Form(told_by=("scheduling.volcano.sh", "PodGroup")),
     f"{_YUNIKORN}app-id": _Form(),
     "applicationId": _Form(),
 }
-"""By the label or annotation that names a group, of Koordinator, scheduler-plugins, YuniKorn."""
+"""By the label or annotation that names a group, of Koordinator, scheduler-plugins, Volcano, YuniKorn."""
 
 
 def declared(pod: Object, keys: Iterable[str]) -> Declared | None:

@@ -36,6 +36,10 @@ class GroupSizeKind(GroupedKind):
             found = found.get(step) if isinstance(found, dict) else None
         return number_of_pods(found)
 
+    def priority_class(self, obj: Object) -> str:
+        """The PriorityClass of the group as a whole; empty: its pods say it."""
+        return str((obj.get("spec") or NOTHING).get("priorityClassName") or "")
+
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
         """None."""
         return []
@@ -89,6 +93,16 @@ class SigsPodGroup(GroupSizeKind):
     number = ("minMember",)
 
 
+class VolcanoPodGroup(GroupSizeKind):
+    """The PodGroup of Volcano."""
+
+    group = "scheduling.volcano.sh"
+    versions = ("v1beta1",)
+    plural = "podgroups"
+    kind = "PodGroup"
+    number = ("minMember",)
+
+
 class NativePodGroup(GroupSizeKind):
     """The PodGroup of Kubernetes from 1.36 on."""
 
@@ -110,7 +124,7 @@ class NativeWorkload(GroupSizeKind):
     parts = "podGroups"
 
 
-_ALL: Final = (NativePodGroup, NativeWorkload, SchedulerPluginsPodGroup, SigsPodGroup)
+_ALL: Final = (NativePodGroup, NativeWorkload, SchedulerPluginsPodGroup, SigsPodGroup, VolcanoPodGroup)
 
 
 def size_kinds(conventions: Conventions) -> list[GroupSizeKind]:

@@ -16,6 +16,7 @@
       pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: beyond what holds quota
       expected: {role: count}, what it is to have while none of its pods is there, where they are made again
       wanted: how many pods the object asks for by now whose pods they are; null: it is not told
+      priority: the PriorityClass of the group as a whole, where another system says it; empty: its pods have theirs
       over: how the object has ended whose pods they are, as {succeeded, message}; null: that is not so
 
 Pods that are alike have one role, and make up one pod set.
@@ -90,7 +91,7 @@ class PodGroupKind(UnchangedKind):
         )
         done = sum(succeeded.values())
         ready = done + sum(pod["ready"] for pod in runs)
-        pod_class = next((role["priority"] for role in spec["roles"].values() if role["priority"]), "")
+        of_pods = (role["priority"] for role in spec["roles"].values() if role["priority"])
         return KindStatus(
             # Its pods may all be deleted by others than Sluice, and made again: it runs on.
             suspended=all(pod["deleting"] for pod in runs) and (is_waiting or not spec["runs"]),
@@ -101,7 +102,7 @@ class PodGroupKind(UnchangedKind):
             finished=_outcome(spec, alive, done),
             ready=ready >= min(spec["total"], sum(spec["admitted"].values()) or spec["total"]) > 0,
             ending=False,
-            pod_priority_class=pod_class,
+            pod_priority_class=spec.get("priority") or next(of_pods, ""),
             waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive) + done),
             is_uneven=any((pod["gated"] or pod["excess"]) and not pod["deleting"] for pod in alive),
         )

@@ -15,7 +15,8 @@ from admission.kinds.foreign_groups import FOREIGN
 KINDS = all_kinds(frameworks=("batch/job", "pod"), group_labels=FOREIGN)
 PLUGINS = ("scheduling.x-k8s.io", "PodGroup")
 NATIVE = ("scheduling.k8s.io", "PodGroup")
-SERVED = {PLUGINS: "v1alpha1", NATIVE: "v1alpha2"}
+VOLCANO = ("scheduling.volcano.sh", "PodGroup")
+SERVED = {PLUGINS: "v1alpha1", NATIVE: "v1alpha2", VOLCANO: "v1beta1"}
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
 
 
@@ -34,6 +35,16 @@ def of_plugins(name, **options):
     each = pod(name, schedulerName="scheduler-plugins-scheduler", **options)
     each["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "pg"
     return each
+
+
+def of_volcano(name, **options):
+    each = pod(name, schedulerName="volcano", **options)
+    each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "vc"
+    return each
+
+
+def of_kubernetes(name, group, **options):
+    return pod(name, schedulingGroup={"podGroupName": group}, **options)
 
 
 def of_koordinator(name, **options):
@@ -117,20 +128,61 @@ async def test_pods_that_waited_beside_a_group_queue_alone_when_it_has_started(c
 
 
 async def test_a_native_pod_group_is_read_in_the_version_that_is_served(cluster):
-    def native(name, group):
-        return pod(name, schedulingGroup={"podGroupName": group})
-
     await size(cluster, NATIVE, "gang", {"schedulingPolicy": {"gang": {"minCount": 2}}})
-    await create(cluster, native("n-0", "gang"))
+    await create(cluster, of_kubernetes("n-0", "gang"))
     await says(cluster, "gang", "It starts as a whole, and 1 of its 2 pods are there.")
-    await create(cluster, native("b-0", "any"))
+    await create(cluster, of_kubernetes("b-0", "any"))
     await cluster.record("any", "pending")
     await size(cluster, NATIVE, "any", {"schedulingPolicy": {"basic": {}}})
     assert (await cluster.record("b-0", "admitted")).workload.kind == "Pod"
-    await create(cluster, native("n-1", "gang"))
+    await create(cluster, of_kubernetes("n-1", "gang"))
     found = await pods_until(cluster.user, "team-a", ungated("n-0", "n-1", "b-0"))
     assert found["n-0"]["spec"]["schedulingGroup"] == {"podGroupName": "gang"}
     assert (await cluster.record("gang", "admitted")).workload.kind == "PodGroup"
+
+
+@pytest.mark.parametrize("system", [VOLCANO, NATIVE])
+async def test_the_priority_of_a_pod_group_is_that_of_the_whole(cluster, system):
+    for name, value in (("low", 3), ("high", 7)):
+        await cluster.user.create("priorityclasses", "", {"metadata": {"name": name}, "value": value})
+    await create(cluster, pod("large", cpu="4"))
+    await cluster.record("large", "admitted")
+    if system == VOLCANO:
+        pods, name = [of_volcano(f"v-{number}", cpu="2") for number in range(2)], "vc"
+        spec = {"minMember": 2, "queue": "of-volcano"}
+    else:
+        pods, name = [of_kubernetes(f"v-{number}", "gang", cpu="2") for number in range(2)], "gang"
+        spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    await create(cluster, pod("elder", priorityClassName="low"), *pods)
+    await size(cluster, system, name, {**spec, "priorityClassName": "high"})
+    assert (await cluster.record(name, "pending", reason="WaitingForQuota")).workload.priority == 7
+    await cluster.user.delete("pods", "team-a", "large")
+    started = await pods_until(cluster.user, "team-a", ungated("v-0", "v-1"))
+    assert (await cluster.record("elder", "pending")).workload.priority == 3
+    assert all("priorityClassName" not in started[each]["spec"] for each in ("v-0", "v-1")), "nothing is written"
+    kind = KINDS.sizes[system]
+    await cluster.user.patch(f"{kind.plural}.{kind.group}", "team-a", name, {"spec": {"priorityClassName": "low"}})
+
+    async def lowered():
+        return (await cluster.record(name, "admitted")).workload.priority == 3
+
+    await cluster.eventually(lowered)
+
+
+async def test_a_pod_group_of_volcano_starts_when_its_minimum_is_there(cluster):
+    await create(cluster, of_volcano("v-0"))
+    await says(
+        cluster,
+        "vc",
+        "It starts as a whole. How many pods that takes, says PodGroup vc of scheduling.volcano.sh, "
+        "which is not there.",
+    )
+    await size(cluster, VOLCANO, "vc", {"minMember": 2})
+    await says(cluster, "vc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await create(cluster, of_volcano("v-1"), of_volcano("v-2"))
+    found = await pods_until(cluster.user, "team-a", ungated("v-0", "v-1", "v-2"))
+    assert {(await cluster.record(each, "admitted")).workload.kind for each in ("vc", "v-2")} == {"PodGroup", "Pod"}
+    assert {obj["spec"]["schedulerName"] for obj in found.values()} == {"volcano"}
 
 
 async def test_a_raycluster_with_more_groups_than_a_native_gang_holds_is_admitted_with_a_warning(world):

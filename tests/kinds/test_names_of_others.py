@@ -32,7 +32,7 @@ KEYS = {
         kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/podset-group-name""",
     "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """
         volcano.sh/job-name volcano.sh/queue-name volcano.sh/hierarchy volcano.sh/hierarchy-weights
-        scheduling.volcano.sh/queue-name""",
+        scheduling.volcano.sh/queue-name scheduling.k8s.io/group-name""",
     "volcano ed72c7c: pkg/controllers/job/helpers/helpers.go": "volcano.sh/controller-out-of-sync",
     "yunikorn-k8shim 23b6b47: pkg/common/constants/constants.go; yunikorn-scheduler-interface 2858f4d": """
         yunikorn.apache.org/app-id yunikorn.apache.org/queue yunikorn.apache.org/task-groups
@@ -85,6 +85,7 @@ KINDS = {
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaderworkersets", "v1"),
     ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", "v1alpha1"),
     ("scheduling.sigs.k8s.io", "PodGroup"): ("podgroups", "v1alpha1"),  # koordinator: apis/thirdparty
+    ("scheduling.volcano.sh", "PodGroup"): ("podgroups", "v1beta1"),
     ("scheduling.k8s.io", "PodGroup"): ("podgroups", "v1beta1 v1alpha2"),
     ("scheduling.k8s.io", "Workload"): ("workloads", "v1alpha1"),
 }

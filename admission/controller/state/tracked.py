@@ -98,6 +98,8 @@ class Tracked:
     """What an admin has ordered about it."""
     own_priority: int | None = None
     """Its priority without the order; None: not known now."""
+    pod_class: str | None = None
+    """The PriorityClass of its pods when that was found out; None: not known now."""
     checks: tuple[CheckRecord, ...] = ()
     """What admission checks say of it, by name."""
     reason_changes: int = 0

@@ -55,7 +55,9 @@ def assembled(
         members = in_pod_sets(members, known.pod_sets, context)
     owner, needed = owners.of(key), owners.needed(key[0], (each.declared for each in members))
     uids = {each.uid for each in excess}
-    return Assembled(_group(key, members, tracked, owner, uids, conventions, known, needed), excess)
+    group = _group(key, members, tracked, owner, uids, conventions, known, needed)
+    group["spec"]["priority"] = owners.priority_class(key[0], (each.declared for each in members))
+    return Assembled(group, excess)
 
 
 def _group(

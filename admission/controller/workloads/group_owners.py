@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.kinds.base import Object
-    from admission.kinds.foreign_groups import Declared
+    from admission.kinds.foreign_groups import Declared, GroupSize
+    from admission.kinds.group_sizes import GroupSizeKind
     from admission.kinds.registry import Kinds
 
 _Key: TypeAlias = tuple[GroupedKind, str, str]
@@ -129,9 +130,20 @@ class GroupOwners:
     def _number(self, namespace: str, told: Declared) -> int | None:
         if told.size is None:
             return told.needed or None
-        kind = self._sizes.get((told.size.group, told.size.kind))
-        known = None if kind is None else self._known.get((kind, namespace, told.size.name))
-        return None if kind is None or known is None else kind.needed(orjson.loads(known.raw), told.size.part)
+        found = self._size(namespace, told.size)
+        return None if found is None else found[0].needed(found[1], told.size.part)
+
+    def priority_class(self, namespace: str, told: Iterable[Declared | None]) -> str:
+        """The PriorityClass of a group of another system, where an object of that says it; empty: its pods do."""
+        sizes = {each.size for each in told if each is not None and each.size is not None}
+        found = (self._size(namespace, size) for size in sizes)
+        return max((kind.priority_class(obj) for kind, obj in filter(None, found)), default="")
+
+    def _size(self, namespace: str, size: GroupSize) -> tuple[GroupSizeKind, Object] | None:
+        """The object that says how large a group is; None: it is not there."""
+        kind = self._sizes.get((size.group, size.kind))
+        known = None if kind is None else self._known.get((kind, namespace, size.name))
+        return None if kind is None or known is None else (kind, orjson.loads(known.raw))
 
     def of(self, group: tuple[str, str]) -> GroupOwner | None:
         """The object whose group this is, by namespace and name; None: there is none."""

@@ -46,6 +46,7 @@ def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> Workl
     on_hold, reason, message = barred(seen, reading, None)
     record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
     tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
+    tracked.pod_class = seen.pod_priority_class
     tracked.saw(seen, obj)
     change = WorkloadChange(tracked, now=now, is_new=True)
     change.arrive()
@@ -198,9 +199,9 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
         seen = replace(seen, queue=queue, user=user)
     unordered = record.workload if tracked.order is None else None
     reading = read(environment.kinds, seen, obj, environment.context, known=unordered)
-    known = record.reason != MISCONFIGURED and seen.priority_class == record.workload.priority_class
-    if not known or tracked.own_priority is None:
+    if tracked.own_priority is None or record.reason == MISCONFIGURED or _has_other_class(tracked, seen):
         tracked.own_priority = reading.workload.priority
+    tracked.pod_class = seen.pod_priority_class
     # As in Kueue, another value of a priority class counts for workloads that come after it.
     workload, queued_at = reading.workload, record.workload.queued_at
     if (workload.priority, workload.queued_at) != (tracked.own_priority, queued_at):
@@ -233,17 +234,24 @@ def _hold(change: WorkloadChange, seen: Observed, obj: Object, before: Object | 
         scaling.follow(change, seen)
 
 
+def _has_other_class(tracked: Tracked, seen: Observed) -> bool:
+    """Whether another class is named than the one that its priority is from, by a label or for its pods."""
+    by_label = seen.priority_class != tracked.record.workload.priority_class
+    return by_label or tracked.pod_class not in (None, seen.pod_priority_class)
+
+
 def _prioritize(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
     """Another priority counts for an admitted workload, too: it decides for whom it may be evicted."""
     tracked = change.tracked
     workload, order = tracked.record.workload, tracked.order
-    if tracked.own_priority is None or seen.priority_class != workload.priority_class:
+    if tracked.own_priority is None or _has_other_class(tracked, seen):
         try:
             tracked.own_priority = environment.context.priority(
                 workload_class=seen.priority_class, pod_class=seen.pod_priority_class
             )
         except Misconfigured:
             return  # while it runs it keeps what it was admitted with
+    tracked.pod_class = seen.pod_priority_class
     priority = tracked.own_priority if order is None or order.priority is None else order.priority
     if (priority, seen.priority_class) != (workload.priority, workload.priority_class):
         tracked.change(workload=replace(workload, priority=priority, priority_class=seen.priority_class))
