@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from admission.kinds.admission_gates import gates_of
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
 from admission.kinds.children import claimed_owner
 from admission.kinds.given import GIVEN, GIVEN_LABELS, given_labels, noted
@@ -145,6 +146,8 @@ class Reviewer:
             _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
             _note_submitter(new, request.username, answer)
         _note_given(new, request, answer)
+        if old is not None and kind.queue_name(old):
+            new = _keep_gates(new, old, kind, answer)
         if not answer.faults:
             self._judge(new, request, kind, answer)
         return answer
@@ -308,6 +311,18 @@ def _note_submitter(new: Object, user: str | None, answer: _Answer) -> None:
     if given is not None:
         answer.warnings.append(f"only Sluice writes the annotation {SUBMITTED_BY}: the given value was not kept")
     _annotate(new, SUBMITTED_BY, user, answer)
+
+
+def _keep_gates(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object:
+    """Controllers may be taken off those that hold what is queued, and none be added. The object as it is then."""
+    key = kind.conventions.gate_annotation
+    had, has = (each["metadata"].get("annotations") or {} for each in (old, new))
+    if set(gates_of(has, key)) <= set(gates_of(had, key)):
+        return new
+    _annotate(new, key, had.get(key), answer)
+    answer.warnings.append(f"{key} names no further controllers after the creation: it stays as it was")
+    kept = {name: value for name, value in has.items() if name != key} | ({key: had[key]} if key in had else {})
+    return {**new, "metadata": {**new["metadata"], "annotations": kept}}
 
 
 def _note_given(new: Object, request: _Request, answer: _Answer) -> None:

@@ -44,6 +44,8 @@ ASKS_FOR: Final = "sluice.dev/asks-for"
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: how long the workload may run, over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
+GATED_BY: Final = f"{KUEUE}admission-gated-by"
+"""Annotation of Kueue: the controllers that hold an object (see `admission_gates`)."""
 RENDERED: Final = "rendered"
 """Key beside `spec`: what was last seen of the child that an object's pods are read from (see `Kind.rendered_by`)."""
 POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
@@ -65,6 +67,8 @@ class Conventions:
     """Nothing in them is queued, whatever its labels say: the webhook never sees it."""
     group_labels: tuple[str, ...] = ()
     """Labels or annotations of other systems that name a pod's group (see `foreign_groups`)."""
+    gate_annotation: str = GATED_BY
+    """The annotation that names controllers which hold an object; empty: none is read."""
 
     @classmethod
     def of(
@@ -77,13 +81,15 @@ class Conventions:
         group_labels: Iterable[str] = (),
     ) -> Conventions:
         """Our own labels and, if wanted, Kueue's after them; after those the given ones of other systems."""
-        known = cls() if kueue_labels else cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,))
+        own = cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), gate_annotation="")
+        known = cls() if kueue_labels else own
         return cls(
             (*known.queue_labels, *queue_labels),
             (*known.priority_labels, *priority_labels),
             known.time_labels,
             frozenset(excluded_namespaces),
             tuple(group_labels),
+            known.gate_annotation,
         )
 
 
@@ -170,6 +176,8 @@ class Observed:
     """How long it may run, over all of its admissions; None: as long as it likes."""
     waits_for: str = ""
     """What keeps it from being admitted as it is, as a sentence; empty: nothing does."""
+    gated_by: str = ""
+    """The controllers that hold it, by their names; empty: none does."""
     is_uneven: bool = False
     """Whether some of its pods are gated though others may run, or run without being among those that have quota."""
 

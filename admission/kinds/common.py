@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import paths
+from admission.kinds.admission_gates import gates_fault, gates_of
 from admission.kinds.base import EMPTY, HOLD, POD, SUBMITTED_BY, Conventions, Observed
 from admission.kinds.children import find_pod_set
 from admission.model import names
@@ -121,6 +122,7 @@ class CommonKind(ABC):
             ready=status.ready,
             max_seconds=int(limit) if limit and _is_positive(limit) else None,
             waits_for=status.waits_for,
+            gated_by=clean(", ".join(gates_of(annotations, self.conventions.gate_annotation))) if annotations else "",
             is_uneven=status.is_uneven,
         )
 
@@ -142,6 +144,9 @@ class CommonKind(ABC):
                 told = quote(labels[label])
                 yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
                 break
+        gate = self.conventions.gate_annotation
+        if fault := gates_fault(gates_of(annotations, gate)):
+            yield f"metadata.annotations[{gate}]", fault
         flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *self.booleans)))
         for where, values, keys in flags:
             for key in keys:

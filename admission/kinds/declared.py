@@ -10,7 +10,7 @@ import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, scaling, templates
-from admission.kinds.base import ASKS_FOR, HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds.base import ASKS_FOR, GATED_BY, HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
 from admission.kinds.children import Part, children, find_part, find_pod_set
 from admission.kinds.common import CommonKind
 from admission.kinds.gates import SuspendField
@@ -154,7 +154,7 @@ class DeclaredKind(CommonKind):
     def annotations(self) -> tuple[str, ...]:
         """The annotations that matter."""
         scaled = (ASKS_FOR,) if self.form.scales else ()
-        return (SUBMITTED_BY, HOLD, *scaled, *self.form.annotations)
+        return (SUBMITTED_BY, HOLD, GATED_BY, *scaled, *self.form.annotations)
 
     @property
     def gated_by(self) -> Gate:

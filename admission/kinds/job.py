@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from admission.kinds import templates
-from admission.kinds.base import HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.base import GATED_BY, HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
 from admission.kinds.common import NOTHING, CommonKind, first, lock, quote
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import additions, merged, same_generation
@@ -49,7 +49,7 @@ class JobKind(CommonKind):
     pods_label: ClassVar[str] = POD_OWNER
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
 
     booleans: ClassVar[tuple[str, ...]] = _COMPLETIONS_FOLLOW
     tells_of_pods: ClassVar[bool] = True

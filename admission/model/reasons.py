@@ -42,7 +42,8 @@ WAITING: Final = (
            "admin; or deleting it and submitting it again"),
     Reason("BeingDeleted", "Its object is being deleted, and a finalizer keeps it",
            "Whoever has set the finalizer removes it", own=True),
-    Reason("AdmissionGated", "It would have to preempt others, and may not yet", "Waiting"),
+    Reason("AdmissionGated", "Controllers hold it by the annotation `kueue.x-k8s.io/admission-gated-by`, the message "
+           "says which; or it would have to preempt others, and may not yet", "What these are for; else waiting"),
 )  # fmt: skip
 """Of the condition QuotaReserved, while that is False."""
 

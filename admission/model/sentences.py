@@ -221,6 +221,14 @@ def _workloads(count: int) -> str:
 # --- decisions of people
 
 
+def gated_by(controllers: str) -> str:
+    """Controllers of others hold it, by Kueue's annotation."""
+    return (
+        f"Admission is gated by {controllers}: it queues when each of these has taken its name off the annotation "
+        "kueue.x-k8s.io/admission-gated-by."
+    )
+
+
 def held_by_admin(author: str, reason: str) -> str:
     """An admin's order keeps it out of the queue."""
     return f"It is held{_by(author, reason)}. Ask an admin to release it with `sluice release`."

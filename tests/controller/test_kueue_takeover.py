@@ -177,7 +177,15 @@ async def test_what_cannot_be_carried_over_is_said(kueue):
     await kueue.job("two", admitted=True, more_sets=[{"name": "more", "count": 1, "template": {}}])
     await kueue.job("again", admitted=False, requeueState={"count": 3, "requeueAt": "2025-06-15T16:00:00Z"})
     await kueue.job("limit", admitted=False, accumulatedPastExecutionTimeSeconds=60)
+    await kueue.job("elastic", admitted=False)
+    gates = {"template": {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}, {"name": "a.b/c"}]}}}
+    await kueue.world.patch("elastic", {"spec": gates})
     lines = (await kueue.migrate()).output.splitlines()
+    assert lines[lines.index("queue   job/team-a/elastic") + 1].strip() == (
+        "spec.template.spec.schedulingGates: kueue.x-k8s.io/elastic-job is taken from new pods by Kueue alone, and "
+        "they wait for ever: create the Job anew, without the annotation kueue.x-k8s.io/elastic-job"
+    )
+    assert "a.b/c" not in str(lines)
     assert "spec.podSets: a Job has one" in lines[lines.index("skip    job/team-a/two") + 1]
     assert "status.requeueState: its wait" in lines[lines.index("queue   job/team-a/again") + 1]
     assert "its limit begins anew" in lines[lines.index("queue   job/team-a/limit") + 1]

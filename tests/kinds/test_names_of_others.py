@@ -29,7 +29,7 @@ KEYS = {
         kueue.x-k8s.io/queue-name kueue.x-k8s.io/priority-class kueue.x-k8s.io/max-exec-time-seconds
         kueue.x-k8s.io/job-min-parallelism kueue.x-k8s.io/job-completions-equal-parallelism kueue.x-k8s.io/job-uid
         kueue.x-k8s.io/pod-group-name kueue.x-k8s.io/pod-group-total-count kueue.x-k8s.io/pod-group-fast-admission
-        kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/podset-group-name""",
+        kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/podset-group-name""",
     "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """
         volcano.sh/job-name volcano.sh/queue-name volcano.sh/hierarchy volcano.sh/hierarchy-weights
         scheduling.volcano.sh/queue-name scheduling.k8s.io/group-name""",

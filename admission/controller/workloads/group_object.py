@@ -8,6 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 from admission.controller.workloads.group_plan import admitted_counts, planned
 from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group, over
 from admission.kinds import templates
+from admission.kinds.admission_gates import joined
 from admission.kinds.base import HOLD
 from admission.kinds.foreign_groups import TASK_GROUPS
 from admission.kinds.grouping import group_faults, total_of
@@ -95,7 +96,7 @@ def _group(
             "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
             "creationTimestamp": members[0].created,
             "labels": {**(queued.object["metadata"].get("labels") or {}), **({HOLD: "true"} if held else {})},
-            "annotations": speaker["metadata"].get("annotations") or {},
+            "annotations": _annotations(speaker, members, conventions),
         },
         {
             "total": _total(speaker, len(members), owner, admitted, known, needed),
@@ -118,6 +119,14 @@ def _group(
         },
         owner,
     )
+
+
+def _annotations(speaker: Object, members: Iterable[Member], conventions: Conventions) -> Object:
+    """Those of the pod that speaks for the group; but whatever controllers hold a pod hold the group."""
+    annotations: Object = dict(speaker["metadata"].get("annotations") or {})
+    annotations.pop(key := conventions.gate_annotation, None)
+    gates = joined(gate for member in members if member.gated for gate in member.gates)
+    return {**annotations, key: gates} if gates else annotations
 
 
 def _total(

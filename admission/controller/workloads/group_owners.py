@@ -79,7 +79,7 @@ class GroupOwner:
     @property
     def annotations(self) -> dict[str, str]:
         """Who has submitted it, for its pods are made by its controller; and whether it is on hold."""
-        return _some(self.object, "annotations", (SUBMITTED_BY, HOLD))
+        return _some(self.object, "annotations", (SUBMITTED_BY, HOLD, self.kind.conventions.gate_annotation))
 
 
 class GroupOwners:

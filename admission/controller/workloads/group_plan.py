@@ -10,6 +10,7 @@ import orjson
 
 from admission.controller.state.tracked import packed
 from admission.kinds import templates
+from admission.kinds.admission_gates import gates_of
 from admission.kinds.base import HOLD
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
@@ -75,6 +76,8 @@ class Member:
     """Whether it puts its group on hold."""
     fast: bool
     """Whether it lets its group start before all of its pods are there."""
+    gates: tuple[str, ...]
+    """The controllers that hold it, and so its group."""
     unretriable: bool
     """Whether it says that no pod is made again in place of one that has failed."""
 
@@ -127,6 +130,7 @@ def member_of(obj: Object, known: Member | None, *, conventions: Conventions) ->
         total=total_of(obj),
         held="true" in (annotations.get(HOLD), (metadata.get("labels") or {}).get(HOLD)),
         fast=first(annotations, FAST) == "true",
+        gates=tuple(gates_of(annotations, conventions.gate_annotation)),
         unretriable=first(annotations, RETRIABLE) == "false",
     )
 

@@ -11,7 +11,7 @@ from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
 from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import look
-from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, State, WorkloadRecord
@@ -340,6 +340,8 @@ def barred(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[b
         return True, ON_HOLD, _held(tracked.record, tracked.order)
     if seen.on_hold:
         return True, ON_HOLD, sentences.HELD_BY_USER
+    if seen.gated_by:
+        return True, ADMISSION_GATED, sentences.gated_by(seen.gated_by)
     if seen.deleting:
         return True, BEING_DELETED, sentences.BEING_DELETED
     if seen.waits_for and seen.suspended:

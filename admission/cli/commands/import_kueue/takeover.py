@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from admission.cli.commands.import_kueue.plan import Action, Line
 from admission.controller.state.context import read
 from admission.controller.state.workload_change import ADMITTED, DEACTIVATED, QUOTA_RESERVED
+from admission.kinds.base import KUEUE
 from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject, InvalidQuantity
 from admission.model.manifests import faults
@@ -110,7 +111,8 @@ def _line(
         raise _Refused("Kueue has not admitted it, yet it runs: Sluice will stop it, and let it queue")
     if not admission or "QuotaReserved" not in conditions:
         if document["spec"].get("active", True):
-            return Line(Action.QUEUE, name, tuple(text for field, text in _NOT_CARRIED.items() if status.get(field)))
+            not_carried = [text for field, text in _NOT_CARRIED.items() if status.get(field)]
+            return Line(Action.QUEUE, name, (*not_carried, *_gates(job)))
         return Line(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kinds, seen, found, now=now))
     if admission["clusterQueue"] not in queues:
         raise _Refused(
@@ -121,7 +123,18 @@ def _line(
         takeover, notes = _takeover(document, job, kinds, seen, found, conditions, now=now)
     except (InvalidQuantity, InvalidObject) as error:
         raise _Refused(f"{error}; Sluice will stop it, and let it queue") from error
-    return Line(Action.TAKE_OVER, name, tuple(notes), takeover=takeover)
+    return Line(Action.TAKE_OVER, name, (*notes, *_gates(job)), takeover=takeover)
+
+
+def _gates(job: Object) -> list[str]:
+    """A sentence for each gate that Kueue has put into the pod template: of an elastic Job."""
+    gates = (job["spec"].get("template") or {}).get("spec", {}).get("schedulingGates") or ()
+    return [
+        f"spec.template.spec.schedulingGates: {gate['name']} is taken from new pods by Kueue alone, and they wait for "
+        f"ever: create the Job anew, without the annotation {KUEUE}elastic-job"
+        for gate in gates
+        if gate["name"].startswith(KUEUE)
+    ]
 
 
 def _takeover(

@@ -1,0 +1,93 @@
+"""What the webhook lets users write into Kueue's annotation `admission-gated-by`."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import jsonpatch
+import pytest
+from review_examples import judge, make_job, make_review, mutate
+
+from admission.kinds import all_kinds
+from admission.kinds.base import GATED_BY
+from webhooks.registration import Registration
+from webhooks.review import Reviewer
+from webhooks.scope import Scope
+
+
+def held(value, **spec):
+    annotations = {"sluice.dev/submitted-by": "alice"} | ({} if value is None else {GATED_BY: value})
+    return make_job(annotations=annotations, **{"suspend": True, **spec})
+
+
+@pytest.mark.parametrize("value", ["", " ", "a.b/c", "a.b/c, d.e/f/g~%", "x.y/" + "z" * 59])
+def test_names_of_controllers_are_accepted(value):
+    assert mutate(held(value))[0]["metadata"]["annotations"][GATED_BY] == value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("a", 'must be names of controllers such as example.com/quota, 63 characters at most, not "a"'),
+        ("a.b/c,", 'such as example.com/quota, 63 characters at most, not ""'),
+        ("A.b/c", 'not "A.b/c"'),
+        ("a.b/", 'not "a.b/"'),
+        ("a.b/c d", 'not "a.b/c d"'),
+        ("a.b/c\x1b[31m", 'not "a.b/c\\x1b[31m"'),
+        ("x.y/" + "z" * 60, "63 characters at most"),
+        ("a.b/c,d.e/f,a.b/c", "names a controller twice"),
+        (("q" * 1000 + ",") * 200, "63 characters at most"),
+    ],
+)
+def test_what_names_none_is_refused(value, message):
+    answer = judge(held(value))
+    assert not answer["allowed"]
+    told = answer["status"]["message"]
+    assert told.startswith(f"metadata.annotations[{GATED_BY}]: ")
+    assert message in told
+    assert len(told) < 300
+    assert judge(held(value, parallelism=3), held(value))["allowed"], "what is there locks nothing"
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+@pytest.mark.parametrize(
+    ("had", "asks", "has", "warned"),
+    [
+        ("a.b/c,d.e/f", "d.e/f", "d.e/f", False),
+        ("a.b/c,d.e/f", " d.e/f,a.b/c", " d.e/f,a.b/c", False),
+        ("a.b/c", None, None, False),
+        ("a.b/c", "", "", False),
+        (None, None, None, False),
+        ("a.b/c", "d.e/f", "a.b/c", True),
+        ("a.b/c", "a.b/c,d.e/f", "a.b/c", True),
+        ("", "a.b/c", "", True),
+        (None, "a.b/c", None, True),
+        (None, "no name", None, True),
+    ],
+)
+def test_after_the_creation_names_are_only_taken_away(suspend, had, asks, has, warned):
+    stored, warnings = mutate(held(asks, suspend=suspend), held(had, suspend=suspend))
+    assert stored["metadata"]["annotations"].get(GATED_BY) == has
+    assert (f"{GATED_BY} names no further controllers after the creation: it stays as it was" in warnings) is warned
+
+
+def test_what_joins_a_queue_brings_its_own():
+    joined = held("a.b/c")
+    assert mutate(joined, make_job(queue="", suspend=True))[0]["metadata"]["annotations"][GATED_BY] == "a.b/c"
+
+
+def test_without_kueue_s_labels_it_is_nothing():
+    kinds = all_kinds(kueue_labels=False)
+    reviewer = Reviewer(kinds, own_usernames=[])
+    response = reviewer.review(make_review(held("no name"), held(None)))["response"]
+    patch = json.loads(base64.b64decode(response.get("patch", "")) or b"[]")
+    assert jsonpatch.apply_patch(held("no name"), patch)["metadata"]["annotations"][GATED_BY] == "no name"
+
+
+def test_a_change_of_the_annotation_alone_is_sent():
+    for kind in all_kinds(frameworks=("batch/job", "statefulset", "pod", "ray.io/raycluster", "batch.volcano.sh/job")):
+        entries = Registration((kind,), "https://192.0.2.1:1", Scope(("sluice",))).configuration(b"")["webhooks"]
+        updates = [each for each in entries if "UPDATE" in each["rules"][0]["operations"]]
+        assert [GATED_BY in str(each["matchConditions"]) for each in updates] == [True] * len(updates)
+        assert bool(updates) == (kind.kind != "Pod")
