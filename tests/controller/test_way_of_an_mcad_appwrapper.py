@@ -166,6 +166,65 @@ async def test_what_is_there_already_is_not_taken(cluster):
     assert pods(cluster)[f"{NAME}-0"]["metadata"]["uid"] == mine["metadata"]["uid"]
 
 
+@pytest.mark.parametrize("code", [403, 422])
+async def test_what_was_made_goes_again_when_the_rest_cannot_be_made(cluster, code):
+    """The Service comes behind both pods."""
+    match = {"verb": "create", "resource": "services", "user": "sluice"}
+    cluster.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})
+    slow = of_torchx()
+    for item in slow["spec"]["resources"]["GenericItems"][:2]:
+        item["generictemplate"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "60"
+        item["generictemplate"]["spec"]["terminationGracePeriodSeconds"] = 100
+    await submit(cluster, slow)
+
+    async def ending():
+        return any("deletionTimestamp" in each["metadata"] for each in pods(cluster).values())
+
+    await cluster.eventually(ending)
+    assert (await cluster.record(NAME, "admitted")).admission is not None, "it holds quota as long as they end"
+    failed = await state(cluster, state="Failed")
+    assert pods(cluster) == {}
+    assert failed["status"]["message"].startswith(f"Service {NAME} cannot be made: ")
+    assert (await cluster.record(NAME, "finished")).outcome == "Failed"
+
+    async def told():
+        events = [each for each in cluster.user.list("events", "team-a") if each["type"] == "Warning"]
+        return [each for each in events if each.get("message") == failed["status"]["message"]]
+
+    assert len(await cluster.eventually(told)) == 1
+    cluster.sandbox.faults.remove()
+    other = of_torchx(cpu="2")  # all of the quota is free again
+    other["metadata"]["name"] = "other"
+    for item in other["spec"]["resources"]["GenericItems"]:
+        item["generictemplate"]["metadata"]["name"] += "-other"
+    await submit(cluster, other)
+    await until(cluster.user, "appwrappers", "other", lambda obj: obj.get("status", {}).get("running") == 2)
+
+
+async def test_a_part_that_is_another_s_has_the_parts_before_it_go(cluster):
+    item = of_torchx()["spec"]["resources"]["GenericItems"][1]["generictemplate"]
+    mine = await cluster.user.create("pods", "team-a", item)
+    await submit(cluster, of_torchx())
+    await state(cluster, state="Failed")
+
+    async def is_alone():
+        return {name: each["metadata"]["uid"] for name, each in pods(cluster).items()} == {
+            f"{NAME}-1": mine["metadata"]["uid"]
+        }
+
+    await cluster.eventually(is_alone)
+
+
+async def test_what_fails_for_a_while_is_made_in_the_end_and_nothing_twice(cluster):
+    match = {"verb": "create", "resource": ["services", "pods"], "user": "sluice"}
+    lost = {"match": match, "do": "error", "code": 500, "when": "after", "limit": 1}
+    failing = {"match": match, "do": "error", "code": 503, "limit": 3}
+    cluster.sandbox.faults.install({"rules": [failing, lost]})
+    await submit(cluster, of_torchx())
+    await state(cluster, running=2)
+    assert set(pods(cluster)) == {f"{NAME}-0", f"{NAME}-1"}
+
+
 def reviewed(new, old=None):
     request = {
         "uid": "r",

@@ -74,6 +74,8 @@ class AppWrapperItems:
         self._owner: dict[str, str] = {}
         self._made: set[str] = set()
         """Those whose other objects than pods are there, as far as is known."""
+        self._hopeless: dict[str, str] = {}
+        """By uid of those that cannot be made: why. A part alone is of no use: it is deleted again."""
         self._changed: dict[str, None] = {}
         self._news = asyncio.Event()
         watches.tell(self._seen, lambda: None)
@@ -127,6 +129,7 @@ class AppWrapperItems:
             if change.type == "DELETED" or obj is None or not is_legacy(obj) or not _concerns_us(kind, obj):
                 self._known.pop(change.uid, None)
                 self._made.discard(change.uid)
+                self._hopeless.pop(change.uid, None)
             else:
                 self._known[change.uid] = kind, obj
                 self._touch(change.uid)
@@ -164,17 +167,30 @@ class AppWrapperItems:
             if status.get("isdispatched") or pods:
                 await self._delete(obj, held)
                 self._made.discard(uid)
+                self._hopeless.pop(uid, None)
             if not pods:
                 await self._tell(kind, obj, {"state": "Pending", "queuejobstate": "Queueing", "isdispatched": False})
             return
-        try:
-            done = [await self._bring(kind, obj, item, pods) for item in held]
-        except _Hopeless as error:
-            self._record(kind, obj, str(error))
-            await self._tell(kind, obj, {"state": _FAILED, "queuejobstate": _FAILED, "message": str(error)})
+        if (done := await self._bring_all(kind, obj, held, pods)) is None:
             return
         self._made.add(uid)
         await self._tell(kind, obj, _status(obj, held, [each for each in done if each], pods))
+
+    async def _bring_all(self, kind: Kind, obj: Object, held: list[Item], pods: list[Object]) -> list[str] | None:
+        """Make what is not there; how each has ended. None: it cannot be made, and nothing of it is to be there."""
+        uid = obj["metadata"]["uid"]
+        if uid not in self._hopeless:
+            try:
+                return [await self._bring(kind, obj, item, pods) for item in held]
+            except _Hopeless as error:
+                self._hopeless[uid] = str(error)
+        if await self._delete(obj, held) or any(map(_is_alive, pods)):  # it holds its quota as long
+            asyncio.get_running_loop().call_later(_PAUSE, self._touch, uid)
+        else:
+            why = self._hopeless[uid]
+            self._record(kind, obj, why)
+            await self._tell(kind, obj, {"state": _FAILED, "queuejobstate": _FAILED, "message": why})
+        return None
 
     async def _bring(self, kind: Kind, obj: Object, item: Item, pods: list[Object]) -> str:
         """Make it where it is not there; how it has ended, empty: it has not, or it never does."""
@@ -217,17 +233,21 @@ class AppWrapperItems:
         except (Invalid, Forbidden) as error:
             raise _Hopeless(f"{what} cannot be made: {error}") from error
 
-    async def _delete(self, obj: Object, held: Iterable[Item]) -> None:
+    async def _delete(self, obj: Object, held: Iterable[Item]) -> bool:
+        """Delete what there is of it; whether there was any."""
+        found_any = False
         for item in held:
             path = f"{_collection(item.object)}/{item.object['metadata']['name']}"
             try:
                 found = await self._client.get(path)
                 if (controller_of(found) or {}).get("uid") == obj["metadata"]["uid"]:
+                    found_any = True
                     options = {"propagationPolicy": "Background", "preconditions": {"uid": found["metadata"]["uid"]}}
                     if "deletionTimestamp" not in found["metadata"]:
                         await self._client.delete(path, options, permitted=self._leads)
             except NotFound:
                 continue
+        return found_any
 
     async def _tell(self, kind: Kind, obj: Object, status: Object) -> None:
         had = obj.get("status") or {}

@@ -19,6 +19,7 @@ from admission.controller.state.inbox import ContextChanged, KindListed, Objects
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
 from admission.kinds.children import claimed_owner, rendered_owner
+from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind, belongs_to_groups
 from admission.model.errors import ClusterError
 
@@ -180,11 +181,12 @@ class ClusterWatches:
     def _holds_nobody_up(self, informer: Informer) -> bool:
         """Whether the API server says that there is no such custom resource, or that Sluice may not see it.
 
-        Nothing is decided about objects of that kind then, and about all others as always.
+        Nothing is decided about objects of that kind then, and about all others as always. What only tells of groups of
+        other systems is done without, whatever the failure: they wait.
         """
-        return isinstance(informer.failure, NotFound | Forbidden) and any(
-            self._objects.get(kind) is informer for kind in self._custom
-        )
+        kind = next((each for each in self._custom if self._objects.get(each) is informer), None)
+        may_be_missed = ClusterError if isinstance(kind, GroupSizeKind) else NotFound | Forbidden
+        return kind is not None and isinstance(informer.failure, may_be_missed)
 
     def _note_synced(self) -> None:
         known = not self._custom or self._undiscovered is None

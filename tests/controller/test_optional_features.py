@@ -1,0 +1,71 @@
+"""What Sluice can do without: where it fails, that is told, and everything else goes on."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import definition
+from grouped_kinds import pods_until
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+from pod_examples import gated, pod
+
+from admission.kinds import all_kinds
+from admission.kinds.foreign_groups import FOREIGN
+
+KINDS = all_kinds(frameworks=("batch/job", "pod"), group_labels=FOREIGN)
+GANG = KINDS.sizes["scheduling.k8s.io", "PodGroup"]
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    """A cluster whose pods are gated, with a queue of 4 CPUs and PodGroups; Sluice is still to be started."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    for kind in KINDS.sizes.values():
+        await world.user.create("customresourcedefinitions", "", definition(kind))
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        yield world
+
+
+def fails(world, code, **match):
+    world.sandbox.faults.install({"rules": [{"match": {"user": "sluice", **match}, "do": "error", "code": code}]})
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_without_the_objects_of_gangs_only_gangs_wait(cluster, code):
+    fails(cluster, code, resource=["podgroups", "workloads"])
+    await cluster.start(kinds=KINDS)
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang"}}
+    group["spec"] = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    await cluster.user.create(f"{GANG.plural}.{GANG.group}", "team-a", group)
+    for number in range(2):
+        one = pod(f"g-{number}", schedulingGroup={"podGroupName": "gang"})
+        await cluster.user.create("pods", "team-a", one)
+    await cluster.user.create("pods", "team-a", pod("alone"))
+    await cluster.submit(job("a"))
+    await cluster.job("a", runs)
+    await cluster.record("alone", "admitted")
+    waits = await cluster.record("gang", "pending")
+    assert waits.message == (
+        "It starts as a whole. How many pods that takes, says PodGroup gang of scheduling.k8s.io, which is not there."
+    )
+    cluster.sandbox.faults.remove()
+    await cluster.record("gang", "admitted")
+    await pods_until(cluster.user, "team-a", lambda found: len(found) == 4 and _run(found) == 4)
+
+
+def _run(found):
+    return sum(each["status"].get("phase") == "Running" for each in found.values())
+
+
+@pytest.mark.parametrize("code", [403, 500, 503])
+async def test_without_events_everything_starts(cluster, code):
+    fails(cluster, code, verb="create", resource="events")
+    await cluster.start(kinds=KINDS)
+    await cluster.user.create("pods", "team-a", pod("alone"))
+    await cluster.submit(job("too-large", cpu="5"))
+    await cluster.submit(job("a"))
+    await cluster.job("a", runs)
+    await cluster.record("alone", "admitted")
+    await cluster.user.delete("pods", "team-a", "alone")
+    await cluster.record("alone", "finished")
+    await cluster.record("too-large", "pending", reason="ExceedsMaxQuota")
+    assert cluster.controller.faults.count == 0
