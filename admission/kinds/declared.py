@@ -19,6 +19,7 @@ from admission.kinds.places import PodSetForm, as_template, flattened
 from admission.kinds.predicates import Condition, first
 from admission.kinds.requests import check_resources
 from admission.kinds.restoring import keys_of, restored_place
+from admission.kinds.shapes import check_template, read_by
 from admission.model.errors import Misconfigured
 from admission.model.quantity import UNLIMITED
 from admission.model.text import clean
@@ -164,16 +165,15 @@ class DeclaredKind(CommonKind):
 
     def places(self, obj: Object) -> list[Place]:
         """Its pod sets. Raises Misconfigured if they cannot be told, or are too many."""
-        if self.form.places is not None:
-            found = self.form.places(obj)
-        else:
-            found = [place for form in self.form.pod_sets for place in form.places(obj)]
+        by_paths = (place for form in self.form.pod_sets for place in form.places(obj))
+        found = [*by_paths] if self.form.places is None else read_by(self.form.places, obj)
         if len(found) > MAX_POD_SETS:
             raise Misconfigured(f"spec: has {len(found)} pod sets, but {MAX_POD_SETS} is the most that can be queued")
         if not found:
             raise Misconfigured("spec: has no pod template, so that nothing can be counted")
         names = [place.name for place in found]
         for place in found:
+            check_template(place.template, place.path)
             if place.pods > _MOST_PODS:
                 raise Misconfigured(f"{place.path}: asks for {place.pods} pods, but {_MOST_PODS} is the most")
             if names.count(place.name) > 1:
@@ -231,8 +231,9 @@ class DeclaredKind(CommonKind):
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """What is wrong in labels, annotations, pod sets and resources."""
-        faults = [*self.metadata_faults(obj), *self._own_faults(obj)]
+        faults = [*self.metadata_faults(obj)]
         try:
+            faults += self._own_faults(obj)
             for place in self.places(obj):
                 check_resources(place.template.get("spec") or {}, path=f"{place.path}.spec")
         except Misconfigured as error:
@@ -245,7 +246,7 @@ class DeclaredKind(CommonKind):
         return [] if self.form.remarks is None else self.form.remarks(obj)
 
     def _own_faults(self, obj: Object) -> list[tuple[str, str]]:
-        return [] if self.form.faults is None else self.form.faults(obj)
+        return [] if self.form.faults is None else read_by(self.form.faults, obj)
 
     def templates(self, obj: Object) -> list[Object]:
         """The templates of all places, with what a start has put in beside them."""

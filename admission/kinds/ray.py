@@ -78,6 +78,10 @@ def job_faults(obj: Object) -> list[tuple[str, str]]:
     spec = obj["spec"]
     if spec.get("clusterSelector"):
         return [("spec.clusterSelector", "a RayJob on a cluster that exists cannot be queued; remove the queue label")]
+    if not isinstance(cluster := spec.get("rayClusterSpec"), dict) or not cluster.get("headGroupSpec"):
+        return [
+            ("spec.rayClusterSpec", "is missing, or has no headGroupSpec: a RayJob that is queued has its own cluster")
+        ]
     if spec.get("shutdownAfterJobFinishes") is not True:
         return [("spec.shutdownAfterJobFinishes", "must be true, or KubeRay cannot suspend the RayJob")]
     return []

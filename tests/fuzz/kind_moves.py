@@ -48,7 +48,7 @@ def _of_metadata() -> st.SearchStrategy[Any]:
 
 _CREATE = _move("whole", **_WHICH, **_NEW, settle=_one(True, True, False))
 _NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=3) | _one([1, 2], [0, 3])
-_RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=_NUMBERS)
+_RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=_NUMBERS | _one([-1], [2, -3]))
 
 _GANG = _move(
     "gang",
@@ -75,7 +75,8 @@ WITH_KINDS = [
     *[_CREATE] * 8,
     *[_RESIZE] * 6,
     *[_START_AND_CHANGE] * 3,
-    *[_move("rework", **_WHICH, what=_one("rename", "add", "enlarge", "reverse"), pods=st.integers(1, 4))] * 3,
+    *[_move("rework", **_WHICH, what=_one("rename", "add", "enlarge", "reverse", "misshape"), pods=st.integers(1, 4))]
+    * 3,
     *[_move("note_whole", **_WHICH, changes=st.lists(_of_metadata(), min_size=1, max_size=2))] * 3,
     _move("flip_whole", **_WHICH, times=st.integers(1, 3)),
     *[_move("delete_whole", **_WHICH, propagation=_one("Background", "Background", "Foreground", "Orphan"))] * 2,

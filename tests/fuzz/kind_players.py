@@ -81,7 +81,7 @@ class KindPlayers:
                     await self._patch(user, kind, found, _nested(path, groups))
 
     async def rework(self, user: str, kind: str, name: str, what: str, pods: int) -> None:
-        """Other groups of pods, or larger pods."""
+        """Other groups of pods, larger pods, or what is none."""
         if (found := self._found(user, kind, name)) is None:
             return
         if kind == "statefulsets":
@@ -100,6 +100,8 @@ class KindPlayers:
             case "reverse":
                 groups.reverse()
                 groups[0][number] = pods
+            case "misshape" if kind == "trainingruns":  # whose definition lets anything pass
+                groups[0]["template"]["spec"] |= _MISSHAPED[pods % len(_MISSHAPED)]
             case _:
                 _enlarge(groups[0].get("template") or groups[0]["generictemplate"], pods)
         await self._patch(user, kind, found, _nested(path, groups))
@@ -206,6 +208,15 @@ def _template(stop: str | None) -> Object:
         annotations["sandbox.sluice.dev/stop-seconds"] = stop
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
     return {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+_MISSHAPED = (
+    {"containers": "x"},
+    {"containers": [{"name": "main", "resources": []}]},
+    {"nodeSelector": ["gpu"]},
+    {"tolerations": {"key": "a"}},
+    {"affinity": "x", "priorityClassName": 3},
+)
 
 
 def _enlarge(pod: Object, cpu: int) -> None:

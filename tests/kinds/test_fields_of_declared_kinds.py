@@ -67,6 +67,60 @@ def test_the_priority_class_is_that_of_the_object_else_of_the_first_pod_set_that
     assert kind.observe(obj).pod_priority_class == expected
 
 
+_SPEC = "spec.replicatedJobs[0].template.spec.template.spec"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        (".containers", "x", ".containers: must be a list"),
+        (".containers", [3], ".containers[0]: must be an object"),
+        (".containers", [{"resources": []}], ".containers[0].resources: must be an object"),
+        (
+            ".initContainers",
+            [{"resources": {"requests": 3}}],
+            ".initContainers[0].resources.requests: must be an object",
+        ),
+        (".nodeSelector", {"gpu": 1}, ".nodeSelector[gpu]: must be a text"),
+        (".tolerations", {"key": "a"}, ".tolerations: must be a list"),
+        (".affinity", "x", ".affinity: must be an object"),
+        (".priorityClassName", ["high"], ".priorityClassName: must be a text"),
+        ("", "x", ": must be an object"),
+    ],
+)
+def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(field, value, told):
+    kind, obj = manifest("jobset")
+    put(obj, f"{_SPEC}{field}", value)
+    assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{_SPEC}{told}"]
+    with pytest.raises(Misconfigured):
+        kind.pod_sets(obj, CONTEXT)
+    assert kind.observe(obj).counts == ()  # and what has come past the webhook stumbles over nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("argo-workflow", "spec.templates", "x"),
+        ("argo-workflow", "spec.templates[0].steps", [[3]]),
+        ("sparkapplication", "spec.driver", "x"),
+        ("appwrapper-v1beta2", "spec.components", [3]),
+        ("appwrapper-v1beta2", "spec.components[0].podSets", [3]),
+    ],
+)
+def test_so_is_an_object_of_another_form(name, field, value):
+    kind, obj = manifest(name)
+    put(obj, field, value)
+    assert [where for where, _ in kind.faults(obj)][:1] == ["spec"]
+    assert kind.observe(obj).counts == ()
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", {"workerGroupSpecs": []}])
+def test_a_rayjob_without_a_cluster_costs_more_than_its_submitter(value):
+    kind, obj = manifest("rayjob")
+    obj["spec"]["rayClusterSpec"] = value
+    assert [where for where, _ in kind.faults(obj)] == ["spec.rayClusterSpec"]
+
+
 _GROUP = "spec.workerGroupSpecs[0]"
 
 

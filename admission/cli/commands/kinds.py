@@ -116,7 +116,7 @@ def rbac(config: Path | None, service_account: str) -> None:
         raise click.BadParameter("must be NAMESPACE/NAME", param_hint="--service-account")
     rules = _rules(load_settings({}, config=config).integrations.registry())
     if not rules:
-        raise CommandError(f"no kind beside {BATCH_JOB} is on; add it to integrations.frameworks in the configuration")
+        raise CommandError(f"no kind beside {BATCH_JOB} is on: give the configuration by --config")
     group = "rbac.authorization.k8s.io"
     meta = {"name": "sluice-kinds", "labels": {"app.kubernetes.io/name": "sluice"}}
     role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
