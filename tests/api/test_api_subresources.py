@@ -83,6 +83,28 @@ async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a
     assert "Warning" not in fine.headers
 
 
+async def test_a_local_queue_that_no_label_can_name_is_a_warning(api: Client) -> None:
+    for characters, warned in ((63, False), (64, True)):
+        created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("q" * characters, "b", "one"))
+        assert created.status == 201
+        assert ("no label holds more than 63" in created.headers.get("Warning", "")) is warned
+
+
+@pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
+async def test_who_replaces_a_queue_that_was_stopped_and_says_nothing_of_it_is_told_that_it_admits_again(
+    api: Client, policy: str
+) -> None:
+    url = f"{PREFIX}/clusterqueues/one"
+    manifest = (await api.get(url)).body
+    stopped = await api.send("PATCH", url, {"spec": {"stopPolicy": policy}}, headers=MERGE)
+    kept = await api.send("PUT", url, stopped.body)
+    assert "Warning" not in kept.headers
+    del manifest["metadata"]["resourceVersion"]
+    replaced = await api.send("PUT", url, manifest)
+    assert replaced.body["spec"].get("stopPolicy", "None") == "None"
+    assert f"ClusterQueue one was stopped (spec.stopPolicy: {policy}), and admits again" in replaced.headers["Warning"]
+
+
 async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_warning(
     api: Client, store: Store
 ) -> None:

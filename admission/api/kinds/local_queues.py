@@ -8,6 +8,7 @@ from admission.api.kinds.columns import ACTIVE, WORKLOADS, Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import LocalQueueStatus
 from admission.api.kinds.queue_status import NO_WORKLOADS, local_queue_status, surroundings_of
+from admission.model.names import is_label_value
 from admission.model.queues import ClusterQueue, LocalQueue
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ async def _warnings(store: Store, written: LocalQueue, known: Known) -> list[str
     target, namespace, namespaces = written.spec.cluster_queue, written.metadata.namespace, known.namespaces
     queues = {queue.name: queue for queue in await store.queues.list(ClusterQueue.kind)}
     missing = [] if target in queues else [f"ClusterQueue {target}"]
-    texts = []
+    texts = [] if is_label_value(written.name) else [_UNNAMEABLE.format(len(written.name))]
     if namespaces and namespace not in namespaces:
         missing.append(f"namespace {namespace}")
     elif namespaces and target in queues and not _accepts(queues[target], namespaces[namespace]):
@@ -50,6 +51,11 @@ async def _warnings(store: Store, written: LocalQueue, known: Known) -> list[str
             "not match the namespace's labels"
         )
     return texts + [f"there is no {name}; nothing is admitted before it is created" for name in missing]
+
+
+_UNNAMEABLE: Final = (
+    "its name has {} characters, and no label holds more than 63: no Job can name it; make one with a shorter name"
+)
 
 
 def _accepts(queue: QueueObject, labels: Mapping[str, str]) -> bool:

@@ -22,6 +22,7 @@ from admission.apimachinery.ownership import (
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest, to_manifest
+from admission.model.queues import ClusterQueue, LocalQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,14 @@ class Change:
         return self._parsed(as_object(body.value))
 
     def taken_over(self, old: QueueObject, new: QueueObject) -> QueueObject:
-        """`new` in place of `old`, with the fields that have changed now those of this manager."""
+        """`new` in place of `old`, with the fields that have changed now those of this manager.
+
+        Whoever applies a manifest may not know of a stop that somebody has ordered since.
+        """
+        was, now = map(_stop_policy, (old, new))
+        if was != now == "None":
+            told = f"was stopped (spec.stopPolicy: {was}), and admits again by what was written"
+            self.warnings.append(f"{old.kind} {old.name} {told}; `sluice stop` stops it again")
         return self._written(old, new)
 
     def merged(self, old: QueueObject, body: Body) -> QueueObject:
@@ -199,3 +207,7 @@ def _without_nulls(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else "missing" if value is None else "no string"
+
+
+def _stop_policy(item: QueueObject) -> str:
+    return item.spec.stop_policy if isinstance(item, ClusterQueue | LocalQueue) else "None"
