@@ -1,4 +1,4 @@
-"""kubernetes_asyncio's loaders of credentials, without its classes for all of Kubernetes, which take 0.3 s to import.
+"""kubernetes_asyncio's loaders of credentials, without its classes for all of Kubernetes, which take 0.5 s to import.
 
 To import any module of it imports them: its packages do, by their `__init__`. While the loaders are imported, packages
 without it stand in their place; whoever imports kubernetes_asyncio later gets all of it.
@@ -9,8 +9,12 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from admission.cluster.credentials import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,5 +55,9 @@ with _bare_packages():
     from kubernetes_asyncio.client.configuration import Configuration as Configuration
     from kubernetes_asyncio.config import ConfigException as ConfigException
     from kubernetes_asyncio.config import incluster_config as incluster_config
+    from kubernetes_asyncio.config import kube_config
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader as KubeConfigLoader
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger as KubeConfigMerger
+
+_yaml = SimpleNamespace(safe_load=lambda file: read_yaml(file.read()), safe_dump=yaml.safe_dump)
+kube_config.__dict__["yaml"] = _yaml
