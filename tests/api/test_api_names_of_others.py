@@ -127,7 +127,7 @@ async def doors(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncIt
     users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
     async with world(store, tmp_path, clock=clock, users=users, deciding=Replica()) as found:
         root = found.sandbox.local("root")
-        for document in yaml.safe_load_all(ROLES.read_text()):
+        for document in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
             await root.create(f"{document['kind'].lower()}s", "", document)
         for team in TEAMS:
             await root.create("namespaces", "", {"metadata": {"name": f"{team.name}-space"}})

@@ -61,7 +61,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     async with Sandbox(speed=60) as opened:
         admin = opened.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
-        for document in (*yaml.safe_load_all(RBAC.read_text()), *yaml.safe_load_all(printed)):
+        for document in (*yaml.load_all(RBAC.read_text(), yaml.CSafeLoader), *yaml.load_all(printed, yaml.CSafeLoader)):
             metadata = document["metadata"]
             await admin.create(f"{document['kind'].lower()}s", metadata.get("namespace", ""), document)
         opened.write_kubeconfig(tmp_path / "admin.kubeconfig")

@@ -108,7 +108,7 @@ class World:
             policy=policy,
             audit_interval=audit_interval,
         )
-        self.controller.watches.discovery = 0.05
+        self.controller.watches.discovery = 0.2
         watches, events = self.controller.watches, self.controller.events
         items = AppWrapperItems(self.client, watches, events, leads=lambda: True) if makes_items else None
         self._running = asyncio.create_task(self._run(self.controller, epoch, items))

@@ -229,7 +229,7 @@ async def _install(sandbox: Sandbox, folder: Path) -> User:
 
 def custom_object(kind: Any) -> Object:
     """One of a custom kind, that waits in the queue."""
-    found = [next(yaml.safe_load_all(file.read_text())) for file in sorted(MANIFESTS.glob("*.yaml"))]
+    found = [next(yaml.load_all(file.read_text(), yaml.CSafeLoader)) for file in sorted(MANIFESTS.glob("*.yaml"))]
     role = {"role": "main", "count": 1, "template": {"spec": {"containers": [{"name": "main", "image": "pause"}]}}}
     found.append({"apiVersion": "example.com/v1", "kind": "TrainingRun", "spec": {"roles": [role]}})
     found.append({"apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "spec": HELD})

@@ -58,7 +58,7 @@ def job(name, *, queue="", **annotations):
 
 
 def documents_of(path):
-    return list(yaml.safe_load_all(path.read_text()))
+    return list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
 
 
 async def created(ask, document):
