@@ -22,8 +22,9 @@ async def check(database: Database) -> None:
     A newer schema will do if it says that it is compatible with ours: so replicas can be replaced one by one after an
     upgrade of the tables, and taken back.
     """
-    async with database.write() as connection:
-        version = await current(connection)
+
+    def look(connection: Connection) -> None:
+        version = _version(connection)
         if version is None:
             raise SchemaMismatch(f"the database {database.location} is empty or not migrated; run `sluice migrate`")
         if version < SCHEMA_VERSION:
@@ -32,8 +33,10 @@ async def check(database: Database) -> None:
                 "run `sluice migrate`"
             )
         # In a database that can only be read this is where it shows.
-        oldest = await connection.scalar(select(head.c.compatible_with).with_for_update())
+        oldest = connection.scalar(select(head.c.compatible_with).with_for_update())
         _refuse_if_too_new(version, oldest, database)
+
+    await database.transact(look)
 
 
 async def is_newer(connection: AsyncConnection, database: Database) -> bool:
@@ -56,11 +59,11 @@ def _refuse_if_too_new(version: str, oldest: str | None, database: Database) -> 
 
 async def current(connection: AsyncConnection) -> str | None:
     """The revision that the database was migrated to; None if it never was."""
+    return await connection.run_sync(_version)
 
-    def read(sync: Connection) -> str | None:
-        if not inspect(sync).has_table("alembic_version"):
-            return None
-        version: str | None = sync.scalar(text("SELECT version_num FROM alembic_version"))
-        return version
 
-    return await connection.run_sync(read)
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return version
