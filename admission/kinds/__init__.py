@@ -18,6 +18,7 @@ from admission.kinds.mcad import LEGACY
 from admission.kinds.pod import PodKind
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import Kinds
+from admission.kinds.shapes import check_metadata
 from admission.kinds.statefulset import StatefulSetKind
 from admission.kinds.trainjob import TrainJobKind
 from admission.kinds.volcano import VolcanoJobKind
@@ -44,6 +45,7 @@ __all__ = [
     "Observed",
     "Outcome",
     "all_kinds",
+    "check_metadata",
     "frameworks_known",
     "parse_form",
 ]

@@ -42,12 +42,19 @@ _TEMPLATE: Final[dict[str, Any]] = {
         "priorityClassName": str,
     },
 }
-"""What is read of a template. Each may be missing or null; of a list the form of each item."""
+_METADATA: Final[dict[str, Any]] = {"name": str, "namespace": str, "labels": _TEXTS, "annotations": _TEXTS}
+"""What is read of them. Each may be missing or null; of a list the form of each item."""
 
 
 def check_template(template: Any, path: str) -> None:
     """Raise Misconfigured for what is read of it and has another form."""
     if fault := _fault(template, _TEMPLATE, path):
+        raise Misconfigured(fault)
+
+
+def check_metadata(obj: Object) -> None:
+    """Raise Misconfigured for metadata of another form, in what a user has written and no API server has checked."""
+    if fault := _fault(obj.get("metadata") or {}, _METADATA, "metadata"):
         raise Misconfigured(fault)
 
 

@@ -164,6 +164,10 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
         file = tmp_path / "job.yaml"
         file.write_text(yaml.safe_dump(manifest))
         assert "no label sluice.dev/queue-name" in (await sluice("submit", "-f", str(file))).stderr
+        odd = tmp_path / "odd.yaml"
+        odd.write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {name: x, labels: 3}\n")
+        refused = await sluice("submit", "-f", str(odd), "--queue", "lq")
+        assert (refused.exit_code, "metadata.labels: must be an object" in refused.stderr) == (2, True)
         wrong = await sluice("submit", "-f", str(file), "--queue", "lqq")
         assert (wrong.exit_code, wrong.stdout) == (1, "")
         assert 'did you mean "lq"' in wrong.stderr

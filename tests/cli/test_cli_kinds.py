@@ -105,6 +105,8 @@ def test_what_is_wrong_in_a_description_is_told_by_its_path(files, old, new, mes
         ("role: critic", "role: actor", 'there are two pod sets "actor"'),
         ("cpu: 500m", "cpu: some", "spec.roles[1].template.spec.containers[0].resources.requests.cpu"),
         ("  roles:", "  rolls:", "has no pod template"),
+        ("metadata:", "metadata: {labels: 3}\nwas:", "metadata.labels: must be an object"),
+        ("metadata:", "metadata: x\nwas:", "metadata: must be an object"),
     ],
 )
 def test_what_is_wrong_in_an_object_is_told_by_its_path(files, old, new, message):

@@ -12,7 +12,7 @@ from admission.cli.arguments.groups import Group
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
-from admission.kinds import BATCH_JOB, DeclaredKind, NamespaceContext, all_kinds, parse_form
+from admission.kinds import BATCH_JOB, DeclaredKind, NamespaceContext, all_kinds, check_metadata, parse_form
 from admission.kinds.definitions import differences
 from admission.kinds.registry import rights_beside, verbs
 from admission.model.errors import InvalidObject, Misconfigured
@@ -75,6 +75,10 @@ def check(file: Path, example: Path | None, crd: Path | None) -> None:
     obj = _document(example)
     if obj.get("kind") != form.kind or str(obj.get("apiVersion", "")).rpartition("/")[0] != form.group:
         raise CommandError(f"{example}: is a {obj.get('apiVersion')} {obj.get('kind')}, not a {form.name}")
+    try:
+        check_metadata(obj)
+    except Misconfigured as error:
+        raise CommandError(f"{example}: {error}") from error
     metadata = {"namespace": "default", "name": "example", **_SERVED, **(obj.get("metadata") or {})}
     for line in _seen(kind, {"spec": {}, **obj, "metadata": metadata}):
         print_line(f"  {line}")

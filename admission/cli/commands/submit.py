@@ -20,7 +20,9 @@ from admission.cli.output.pod_logs import LogOptions
 from admission.cli.output.printing import print_documents, print_line, serialized
 from admission.cli.serve.signals import until_signal
 from admission.cluster.errors import NotFound as NoSuchObject
+from admission.kinds import check_metadata
 from admission.kinds.base import KUEUE, QUEUE_NAME
+from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,8 +179,11 @@ def _from_files(paths: Sequence[str], queue: str, namespace: str, *, is_given: b
         if kind_of(manifest) is None:
             what = f"{manifest.get('apiVersion') or '(no apiVersion)'} {manifest.get('kind') or '(no kind)'}"
             raise BadFlag(f"{document.source}: {what} cannot be queued; there are {queued_kinds()}")
-        given = manifest.get("metadata")
-        metadata = {**given} if isinstance(given, dict) else {}
+        try:
+            check_metadata(manifest)
+        except Misconfigured as error:
+            raise BadFlag(f"{document.source}: {error}") from error
+        metadata = {**(manifest.get("metadata") or {})}
         labels = {**(metadata.get("labels") or {})}
         if queue:
             labels.pop(f"{KUEUE}queue-name", None)
