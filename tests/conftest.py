@@ -14,6 +14,7 @@ import selectors
 import shutil
 import signal
 import sys
+import threading
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
@@ -81,6 +82,18 @@ class Clock:
         self.now += seconds
 
 
+@pytest.hookimpl(trylast=True)  # after Hypothesis, which warns of who uses it while plugins are loaded
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tries which characters UTF-8 has while the workers collect tests.
+
+    In a new checkout each worker would, with the first text that Hypothesis draws in it: 1.3 s of processor time.
+    """
+    if session.config.getoption("numprocesses", default=None) and not hasattr(session.config, "workerinput"):
+        from hypothesis import strategies
+
+        threading.Thread(target=strategies.text().validate).start()
+
+
 @pytest.hookimpl(trylast=True)  # after pytest has put tests together that share a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Bounds what a test may take from within its loop: pytest-timeout's exception is lost if it meets a callback."""
@@ -120,8 +133,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # with what garbage there is: to look for it takes half a second
         gc.set_threshold(20_000, 10, 50)  # most of what a sandbox or a store makes lasts as long as the test
         gc.enable()
 
