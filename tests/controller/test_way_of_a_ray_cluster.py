@@ -157,6 +157,23 @@ async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_n
     assert [reason for reason, _ in await cluster.story("ray")].count("Resized") == 2
 
 
+async def test_what_no_operator_could_make_pods_of_waits_and_says_so_and_is_in_nobodys_way(world):
+    """As it comes with admission policies, or while the gate is off: nobody has refused it."""
+    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
+    negative, misshaped, fine = ray_cluster(gpu=-1), ray_cluster(gpu=1), ray_cluster(gpu=1)
+    negative["metadata"]["name"], misshaped["metadata"]["name"] = "negative", "misshaped"
+    misshaped["spec"]["headGroupSpec"]["template"]["spec"] = {"containers": "x"}
+    async with served(world.sandbox, KIND):
+        await world.start(kinds=KINDS)
+        for each in (negative, misshaped, fine):
+            each["spec"]["suspend"] = each is not fine
+            await world.user.create(CLUSTERS, "team-a", each)
+        path = "spec.headGroupSpec.template.spec.containers: must be a list"
+        assert (await world.record("misshaped", "pending", reason="Misconfigured")).message == path
+        assert "but is -1" in (await world.record("negative", "pending", reason="Misconfigured")).message
+        await ready(world, 2)
+
+
 async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_webhook(cluster):
     await submit(cluster, gpu=2, cpu=1)
     await ready(cluster, 4)

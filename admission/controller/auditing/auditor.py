@@ -168,9 +168,9 @@ class Auditor:
         base = kind.restored(obj, record.original)
         try:
             patch, _ = kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
+            return _places(kind, json_patch(base, patch)) != _places(kind, obj)
         except (Misconfigured, KeyError):
             return True
-        return _places(kind, json_patch(base, patch)) != _places(kind, obj)
 
 
 def _places(kind: Kind, obj: Object) -> list[tuple[object, object]]:

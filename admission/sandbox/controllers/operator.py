@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
+from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_ready
 
@@ -56,6 +57,10 @@ class Operator(Controller[tuple[str, str]]):
         obj = self.local.get(self._plural, *key)
         if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
             return
+        try:
+            self._kind.places(obj)
+        except Misconfigured:
+            return  # no operator makes pods of it
         pods = self.local.controlled_by("pods", obj["metadata"]["uid"])
         suspended = self._kind.gated_by.is_closed(obj)
         if suspended:
