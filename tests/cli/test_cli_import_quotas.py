@@ -137,7 +137,7 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("volcano", volcano(str({"capability": {f"r{n}": 1 for n in range(70)}})), "a ClusterQueue has 64 at most"),
         ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {quota: .nan}}}}", "cpu.quota: must be a number"),
         ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {limit: -2}}}}", "cpu.limit: must be -1 (no limit)"),
-        ("koordinator", FOREIGN["koordinator"].replace("name: a", "name: A"), "metadata.name: must be the name"),
+        ("koordinator", FOREIGN["koordinator"].replace("name: a", "name: A"), 'metadata.name: "A" is no name'),
         ("mcad", FOREIGN["mcad"], "metadata.labels.tree: is required"),
         ("yunikorn", yunikorn("[{name: a.b}]"), 'queues[0].queues[0].name: "a.b" is no name of a queue'),
         ("yunikorn", yunikorn("[{name: A_b}, {name: a-b}]"), 'queues[1].name: makes "root.a-b"'),

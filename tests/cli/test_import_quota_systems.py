@@ -8,6 +8,7 @@ from kind_manifests import document
 from admission.cli.commands.import_quotas import kai, koordinator, mcad, scheduler_plugins, volcano, yunikorn
 from admission.cli.commands.import_quotas.quota_tree import translate
 from admission.kinds import all_kinds
+from admission.model.errors import InvalidObject
 from admission.model.reading import parse_documents
 
 VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
@@ -114,6 +115,27 @@ spec: {{min: {{cpu: 10}}, max: {{cpu: 60}}}}
         f"metadata.labels[{PREFIX}/tree-id]",
     ]
     assert skipped == [("elasticquota/koordinator-system-quota", "is for system pods, which are not queued")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("n1", "B!", f'metadata.annotations[{PREFIX}/namespaces]: "B!" is no name of a namespace'),
+        ("name: q", "name: größe", 'metadata.name: "größe" is no name: use lower-case letters'),
+        ("name: q", "name: 12", "metadata.name: is missing, or no text"),
+    ],
+)
+def test_a_name_that_is_none_is_told_where_it_stands(old, new, told):
+    text = f"""
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {{name: q, annotations: {{{PREFIX}/namespaces: '["n1"]'}}}}
+spec: {{min: {{cpu: 20}}, max: {{cpu: 40}}}}
+"""
+    assert made(koordinator, text)[0]
+    with pytest.raises(InvalidObject) as refused:
+        made(koordinator, text.replace(old, new, 1))
+    assert told in str(refused.value)
 
 
 def test_scheduler_plugins_quota_is_that_of_its_namespace():

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from admission.cli.commands.import_quotas.fields import Fields
 from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.model.names import is_dns_label
 from admission.model.quantity import format_amount
+from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -102,6 +104,9 @@ def _namespaces(annotations: Fields) -> list[str]:
     found = _json(annotations, "namespaces", text)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         annotations.fail(f"[{_PREFIX}namespaces]", "must be a JSON list of namespaces")
+    for name in found:
+        if not is_dns_label(name):
+            annotations.fail(f"[{_PREFIX}namespaces]", f'"{clean(name)}" is no name of a namespace')
     return found
 
 

@@ -55,7 +55,7 @@ def objects_of(
             skipped.append((clean(f"{found.lower() or 'document'}/{name or '-'}"), f"is no {kind} of {group}"))
             continue
         if not isinstance(name, str) or not is_dns_subdomain(name):
-            raise InvalidObject(
-                [("metadata.name", "must be the name of the object")], subject=f"{document.source}: {kind}"
-            )
+            told = "is missing, or no text" if not isinstance(name, str) else f'"{clean(name)}" is no name'
+            message = f'{told}: use lower-case letters, digits, "-" and "."'
+            raise InvalidObject([("metadata.name", message)], subject=f"{document.source}: {kind}")
         yield Fields(body, subject=f"{document.source}: {title}")
