@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from kind_manifests import document
 
@@ -136,6 +138,21 @@ spec: {{min: {{cpu: 20}}, max: {{cpu: 40}}}}
     with pytest.raises(InvalidObject) as refused:
         made(koordinator, text.replace(old, new, 1))
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(("below", "fits"), [(64, True), (65, False)])
+def test_a_queue_that_is_deeper_than_any_may_be_is_told(below, fits):
+    """It would be made, and admit nothing."""
+    names = ["root", *(f"q{number}" for number in range(below))]
+    text = "---\n".join(
+        f"{VOLCANO}metadata: {{name: {name}}}\nspec: {{parent: {parent}, deserved: {{cpu: 1}}}}\n"
+        for parent, name in pairwise(names)
+    )
+    if fits:
+        assert f"ClusterQueue {names[-1]}" in made(volcano, text)[0]
+        return
+    with pytest.raises(InvalidObject, match=r"spec\.parent: is below more than 64 queues"):
+        made(volcano, text)
 
 
 def test_scheduler_plugins_quota_is_that_of_its_namespace():

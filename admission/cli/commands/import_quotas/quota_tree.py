@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.engine.forest import MAX_DEPTH
 from admission.model.errors import InvalidObject
 from admission.model.manifests import API_VERSION, parse_manifest
 from admission.model.names import listed
@@ -94,7 +95,7 @@ class Translation:
 def translate(queues: Iterable[Queue], *, flavor: str, capacity: Mapping[str, int]) -> Translation:
     """The queue objects for queues; `capacity` is what the nodes have, and bounds each tree.
 
-    Raises InvalidObject for a queue that is given twice, a parent that is not there, and a cycle.
+    Raises InvalidObject for a queue that is given twice or is too deep, a parent that is not there, and a cycle.
     """
     by_name: dict[str, Queue] = {}
     for queue in queues:
@@ -104,8 +105,13 @@ def translate(queues: Iterable[Queue], *, flavor: str, capacity: Mapping[str, in
         by_name[queue.name] = queue
     trees: dict[str, _Tree] = {}
     top_of: dict[str, str] = {}
+    above: dict[str, int] = {}
     for name in _parents_first(by_name):
         queue = by_name[name]
+        above[name] = above[queue.parent] + 1 if queue.parent else 0
+        if above[name] > MAX_DEPTH:
+            message = f"is below more than {MAX_DEPTH} queues: what is so deep admits nothing here"
+            raise InvalidObject([(queue.parent_field, message)], subject=queue.title)
         top = top_of[name] = top_of.get(queue.parent, name)
         trees.setdefault(top, _Tree(flavor, capacity)).add(queue)
     made: list[Made] = [Made(_manifest("ResourceFlavor", flavor, {}))] if by_name else []
