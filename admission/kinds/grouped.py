@@ -16,6 +16,7 @@ from admission.kinds.common import NOTHING
 from admission.kinds.grouping import FAST, TOTAL, group_of
 from admission.kinds.patches import additions, merged, pointer
 from admission.kinds.requests import check_resources
+from admission.kinds.shapes import check_template
 from admission.kinds.unchanged import UnchangedKind
 from admission.model.errors import Misconfigured
 
@@ -111,6 +112,7 @@ class GroupedKind(UnchangedKind):
         faults = [*self.metadata_faults(obj), *self.form_faults(obj)]
         for where, template in self.group_templates(obj):
             try:
+                check_template(template, _text(where))
                 check_resources(template.get("spec") or {}, path=f"{_text(where)}.spec")
             except Misconfigured as error:
                 path, _, message = str(error).partition(": ")

@@ -98,6 +98,20 @@ def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(fi
 
 
 @pytest.mark.parametrize(
+    ("name", "path"),
+    [("volcano-torchx-ddp", "spec.tasks[0].template"), ("leaderworkerset", "spec.leaderWorkerTemplate.workerTemplate")],
+)
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [(".spec.containers", "x", "a list"), (".spec.nodeSelector", ["gpu"], "an object"), (".spec", "x", "an object")],
+)
+def test_so_is_that_of_what_has_its_pods_gated(name, path, field, value, told):
+    kind, obj = manifest(name)
+    put(obj, f"{path}{field}", value)
+    assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{path}{field}: must be {told}"]
+
+
+@pytest.mark.parametrize(
     ("name", "field", "value"),
     [
         ("argo-workflow", "spec.templates", "x"),
