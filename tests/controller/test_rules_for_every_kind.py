@@ -82,9 +82,9 @@ async def test_it_is_held_ordered_and_limited_by_labels(cluster, plural, make, i
     assert held.workload.priority == 7
     await cluster.user.patch(plural, "team-a", "x", {"metadata": {"labels": {"sluice.dev/hold": None}}})
     assert (await cluster.record("x", "admitted")).workload.priority == 7
-    cluster.pass_time(590)
+    cluster.pass_time(300)
     await cluster.record("x", "admitted")
-    cluster.pass_time(20)
+    cluster.pass_time(310)
     await _was_stopped(cluster, is_pod, "DeactivatedDueToMaximumExecutionTimeExceeded")
 
 
@@ -95,9 +95,9 @@ async def test_pods_that_are_not_ready_in_time_cost_it_the_quota(cluster, plural
     obj["metadata"]["name"] = "x"
     await cluster.user.create(plural, "team-a", obj)
     await cluster.record("x", "admitted")
-    cluster.pass_time(290)
+    cluster.pass_time(150)
     await cluster.record("x", "admitted")
-    cluster.pass_time(20)
+    cluster.pass_time(160)
     await _was_stopped(cluster, is_pod, "PodsReadyTimeout")
 
 

@@ -171,17 +171,18 @@ async def test_what_was_made_goes_again_when_the_rest_cannot_be_made(cluster, co
     """The Service comes behind both pods."""
     match = {"verb": "create", "resource": "services", "user": "sluice"}
     cluster.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})
-    slow = of_torchx()
-    for item in slow["spec"]["resources"]["GenericItems"][:2]:
-        item["generictemplate"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "60"
-        item["generictemplate"]["spec"]["terminationGracePeriodSeconds"] = 100
-    await submit(cluster, slow)
+    kept = of_torchx()
+    for item in kept["spec"]["resources"]["GenericItems"][:2]:
+        item["generictemplate"]["metadata"]["finalizers"] = ["example.com/keep"]
+    await submit(cluster, kept)
 
     async def ending():
         return any("deletionTimestamp" in each["metadata"] for each in pods(cluster).values())
 
     await cluster.eventually(ending)
-    assert (await cluster.record(NAME, "admitted")).admission is not None, "it holds quota as long as they end"
+    assert (await cluster.record(NAME, "admitted")).admission is not None, "it holds quota until they are gone"
+    for name in pods(cluster):
+        await cluster.user.patch("pods", "team-a", name, {"metadata": {"finalizers": None}})
     failed = await state(cluster, state="Failed")
     assert pods(cluster) == {}
     assert failed["status"]["message"].startswith(f"Service {NAME} cannot be made: ")
@@ -218,7 +219,7 @@ async def test_a_part_that_is_another_s_has_the_parts_before_it_go(cluster):
 async def test_what_fails_for_a_while_is_made_in_the_end_and_nothing_twice(cluster):
     match = {"verb": "create", "resource": ["services", "pods"], "user": "sluice"}
     lost = {"match": match, "do": "error", "code": 500, "when": "after", "limit": 1}
-    failing = {"match": match, "do": "error", "code": 503, "limit": 3}
+    failing = {"match": match, "do": "error", "code": 503, "limit": 1}
     cluster.sandbox.faults.install({"rules": [failing, lost]})
     await submit(cluster, of_torchx())
     await state(cluster, running=2)
