@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from sqlalchemy import Connection
+
     from admission.store.database.connection import Database
 
 _ADVISORY_LOCK = 0x736C75696365
@@ -88,12 +90,13 @@ class Leadership:
         return await self._next_epoch(holder, at=at)
 
     async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
-        async with self._database.write() as connection:
+        def write(connection: Connection) -> Lead:
             if lock_timeout:
-                await connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
+                connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
             statement = update(head).values(epoch=head.c.epoch + 1, holder=holder, held_since=at)
-            row = (await connection.execute(statement.returning(head.c.epoch, head.c.decided_at))).one()
-            return Lead(*row)
+            return Lead(*connection.execute(statement.returning(head.c.epoch, head.c.decided_at)).one())
+
+        return await self._database.transact(write)
 
     async def release(self) -> None:
         """Give up the leadership."""
