@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,6 +49,11 @@ _GATES: Final = (
 )
 _ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, ASKS_FOR, DISPATCH, ROLE, STARTED_WITH, GIVEN_LABELS)
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
+_OUR_POLICY: Final = ".sluice.dev' denied request"
+"""What an API server says of an admission policy, after its name."""
+
+_STILL_DENIED: Final = 10.0
+"""Seconds for which an API server may go by a policy that was deleted; it looks at its list of them once a second."""
 
 
 @dataclass
@@ -250,8 +256,22 @@ async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
             continue
     for each in plan.marked:
         try:
-            await client.patch(each.path, each.patch(restore=restore), patch_type=PatchType.JSON)
+            await _patch(client, each, restore=restore)
         except NotFound:
             continue
         except (Conflict, Invalid):
             print_line(f"left as it is, because it has just changed: {each.path}; run the command again", err=True)
+
+
+async def _patch(client: Client, marked: Marked, *, restore: bool) -> None:
+    """Give it back. API servers go by a policy of ours for a second or so after its deletion: that is waited out."""
+    deadline = time.monotonic() + _STILL_DENIED
+    while True:
+        try:
+            await client.patch(marked.path, marked.patch(restore=restore), patch_type=PatchType.JSON)
+        except Forbidden as error:
+            if _OUR_POLICY not in str(error) or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        await asyncio.sleep(0.25)
