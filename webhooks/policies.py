@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
-from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
+from admission.kinds.declared import DeclaredKind
 from admission.kinds.given import GIVEN_LABELS
 from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 API: Final = "admissionregistration.k8s.io/v1"
 MUTATING: Final = "MutatingAdmissionPolicy"
 VALIDATING: Final = "ValidatingAdmissionPolicy"
-PODS_KEEP: Final = "pods.keep.sluice.dev"
 
 _REQUESTER: Final = "request.userInfo.username"
 _LABELS: Final = {"app.kubernetes.io/name": "sluice"}
@@ -58,9 +57,6 @@ _RUNNING: Final = "'the queue of a running ' + request.kind.kind + ' stays as it
 _MORE_PODS: Final = "a running Job gets no more pods than it has; suspend it in the same request to ask for more"
 _REPLACEMENT: Final = "podReplacementPolicy of a running Job stays Failed, as its start has set it"
 _OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
-_POD_LABEL: Final = (
-    f"the label {WORKLOAD_UID} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota"
-)
 _LEAVES: Final = "everything in this namespace is queued: name another queue instead of taking the label away"
 
 
@@ -200,36 +196,10 @@ def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
         spec={
             "variables": _variables(kinds),
             "validations": [
-                _validation("!variables.wasSuspended || variables.suspended", message_expression=_WAITS),
-                _validation("!variables.wasQueued || variables.queued", message=_LEAVES),
+                validation("!variables.wasSuspended || variables.suspended", message_expression=_WAITS),
+                validation("!variables.wasQueued || variables.queued", message=_LEAVES),
             ],
         },
-    )
-
-
-def pods_keeping(scope: Scope) -> list[Object]:
-    """What lets nobody take a pod that runs away from the object that holds quota for it, by its label.
-
-    It is looked for by that label alone, so that its quota would be free while it runs on.
-    """
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "scope": "Namespaced"}
-    had, has = (label(variable, WORKLOAD_UID) for variable in ("oldObject", "object"))
-    phase = "(has(oldObject.status) && has(oldObject.status.phase) ? oldObject.status.phase : '')"
-    return _with_binding(
-        VALIDATING,
-        PODS_KEEP,
-        {
-            "namespaceSelector": scope.namespaces(),
-            "objectSelector": {"matchExpressions": [{"key": WORKLOAD_UID, "operator": "Exists"}]},
-            # Labels are writable through the status, too.
-            "resourceRules": [{**rule, "resources": ["pods", "pods/status"]}],
-        },
-        conditions=[
-            f"{had} != '' && {had} != {has}",
-            not_by(scope.own_usernames),
-            f"!({phase} in ['Succeeded', 'Failed'])",
-        ],
-        spec={"validations": [_validation("false", message=_POD_LABEL)]},
     )
 
 
@@ -268,21 +238,21 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
     same_labels = " && ".join(f"{label('object', key)} == {label('oldObject', key)}" for key in labels)
     not_running = "!(variables.queued || variables.wasQueued) || variables.wasSuspended"
     of_jobs = [
-        _validation(
+        validation(
             f"{not_running} || variables.suspended || {pods('object')} <= {pods('oldObject')}", message=_MORE_PODS
         ),
-        _validation(
+        validation(
             f"{not_running} || variables.suspended || !{replaces_failed('oldObject')} || {replaces_failed('object')}",
             message=_REPLACEMENT,
         ),
     ]
     return [
-        _validation(
+        validation(
             "!(variables.queued || variables.wasQueued) || !variables.wasSuspended || variables.suspended",
             message_expression=_WAITS,
         ),
         {"expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}", "message": _OURS},
-        _validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
+        validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
         # Of other kinds no expression says how many pods there are: the controller stops what has grown.
         *(of_jobs if is_job(kinds[0]) else []),
         *(
@@ -301,7 +271,8 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
     ]
 
 
-def _validation(expression: str, *, message: str = "", message_expression: str = "") -> Object:
+def validation(expression: str, *, message: str = "", message_expression: str = "") -> Object:
+    """What must hold, else a request is refused with the message."""
     says = {"message": message} if message else {"messageExpression": message_expression}
     return {"expression": expression, **says, "reason": "Forbidden"}
 
@@ -357,10 +328,10 @@ def _policy(
     constraints = {"namespaceSelector": namespaces, "resourceRules": rules}
     if objects is not None:
         constraints["objectSelector"] = objects
-    return _with_binding(policy_kind, name, constraints, conditions=conditions, spec=spec)
+    return with_binding(policy_kind, name, constraints, conditions=conditions, spec=spec)
 
 
-def _with_binding(
+def with_binding(
     policy_kind: str, name: str, constraints: Object, *, conditions: Sequence[str], spec: Object
 ) -> list[Object]:
     """A policy and its binding of the same name."""

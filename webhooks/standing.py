@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from admission.cluster.desired import Found, bring
 from admission.cluster.errors import NotFound
-from admission.kinds.declared import WORKLOAD_UID
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
+from webhooks.pod_policies import PODS_GATED, PODS_KEEP, pod_policies
 from webhooks.policies import (
     MUTATING,
-    PODS_KEEP,
     VALIDATING,
     are_written_for,
     gate,
     is_job,
     managed_gate,
     managed_keeping,
-    pods_keeping,
     sorts,
 )
 
@@ -189,10 +187,7 @@ class Standing:
             # Beside webhooks they are for Jobs alone: operators write the fields of their kinds in good faith.
             if managed and _PLURALS[VALIDATING] in offered and (by_policies or is_job(kinds[0])):
                 wanted += managed_keeping(kinds, self.scope)
-        # Beside webhooks, too: so no outage of Sluice is felt by who writes to pods, and nobody is called for it.
-        if _PLURALS[VALIDATING] in offered and any(kind.pods_label == WORKLOAD_UID for kind in self.kinds):
-            wanted += pods_keeping(self.scope)
-        return wanted
+        return wanted + (pod_policies(self.kinds, self.scope) if _PLURALS[VALIDATING] in offered else [])
 
     def _others(self) -> Iterator[Kind]:
         return (kind for kind in self.kinds if not are_written_for(kind))
@@ -214,8 +209,9 @@ class Standing:
                 for suffix in suffixes:
                     yield policy_kind, f"{name}.{suffix}.sluice.dev"
                     yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
-        yield VALIDATING, PODS_KEEP
-        yield f"{VALIDATING}Binding", PODS_KEEP
+        for name in (PODS_GATED, PODS_KEEP):
+            yield VALIDATING, name
+            yield f"{VALIDATING}Binding", name
 
     async def _remove(self, kind: str, name: str) -> bool:
         path = f"{_collection(kind)}/{name}"

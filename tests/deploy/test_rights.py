@@ -260,12 +260,13 @@ def _set(obj: Object, path: list[str], value: object) -> None:
 
 
 async def _pods_come_and_go(admin: Any) -> None:
-    """One is let run, one has taken its gate away itself, two are a group, and one has lost its label."""
+    """One is let run, one loses its gate while no policy keeps it, two are a group, and one has lost its label."""
     containers = [{"name": "main", "image": "pause"}]
     for name, queue in (("good", "lq"), ("bad", "none")):
         labels = {"sluice.dev/queue-name": queue}
         metadata = {"name": name, "labels": labels}
         await admin.create("pods", "default", {"metadata": metadata, "spec": {"containers": containers}})
+    await admin.delete("validatingadmissionpolicybindings", "", "pods.gated.sluice.dev")
     with closing(admin.watch("pods")) as changes:
         await admin.patch("pods", "default", "bad", {"spec": {"schedulingGates": None}})
         async for batch in changes:
@@ -378,8 +379,8 @@ async def _write_and_mend_gates(client: Client, admin: Any) -> None:
     """Each gate is written, mended after somebody has changed it, and removed for another one, or with its kinds."""
     await admin.create("validatingwebhookconfigurations", "", {"metadata": {"name": "sluice"}, "webhooks": []})
     endpoint = ServiceReference(NAMESPACE, "sluice-webhook")
-    jobs, all_of_them = ("batch/job",), ("batch/job", "jobset.x-k8s.io/jobset")
-    rounds = (("policies", (), all_of_them), ("webhooks", None, all_of_them), ("webhooks", None, jobs))
+    jobs, both = ("batch/job",), ("batch/job", "jobset.x-k8s.io/jobset")
+    rounds = (("policies", (), both), ("webhooks", None, (*both, "pod")), ("webhooks", None, jobs))
     for mode, managed, frameworks in rounds:
         kinds = all_kinds(excluded_namespaces=("kube-system",), frameworks=frameworks)
         scope = Scope((SLUICE,), ("kube-system",), managed)

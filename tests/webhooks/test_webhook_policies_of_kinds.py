@@ -98,6 +98,33 @@ async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice,
     }
 
 
+@pytest.mark.parametrize("mode", ["policies", "webhooks"])
+async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
+    """It would run without quota until it has ended, which takes as long as its user likes."""
+    configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
+    assert await standing(sluice, mode, kinds=all_kinds(frameworks=("pod",)), webhook=lambda: webhook).ensure()
+    pods = "/api/v1/namespaces/default/pods"
+    spec = {
+        "containers": [{"name": "main", "image": "pause"}],
+        "schedulingGates": [{"name": "example.com/data"}, {"name": "sluice.dev/admission"}],
+    }
+    labels = {"sluice.dev/managed": "true", QUEUE: "q"}
+    await alice.create(pods, {"metadata": {"name": "p", "labels": labels}, "spec": spec})
+    path = f"{pods}/p"
+    remove = {"op": "remove", "path": "/spec/schedulingGates/1"}
+    unlabelled = {"op": "remove", "path": "/metadata/labels"}
+    for patch in ([remove], [remove, unlabelled], [unlabelled], [{**remove, "path": "/spec/schedulingGates"}]):
+        with pytest.raises(Forbidden, match="taken off by Sluice alone, when there is quota for the pod: sluice why p"):
+            await alice.patch(path, patch, patch_type=PatchType.JSON)
+    with pytest.raises(Forbidden):
+        await alice.patch(f"{path}/status", {"metadata": {"labels": {"sluice.dev/managed": None}}})
+    await alice.patch(path, [{**remove, "path": "/spec/schedulingGates/0"}], patch_type=PatchType.JSON)
+    await alice.patch(path, {"metadata": {"labels": {QUEUE: None}}})
+    await sluice.patch(path, {"spec": {"schedulingGates": None}})
+    await alice.patch(path, [unlabelled], patch_type=PatchType.JSON)
+
+
 async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, everything):
     """A RayJob's labels are copied to its RayCluster."""
     kind, obj = of_a_user("raycluster")
