@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GROUP_OF_SEVERAL_QUEUES: Final = "metadata.labels: the pods of a group must all be for the same queue"
+GROUP_OF_SEVERAL_QUEUES: Final = (
+    "metadata.labels: the pods of a group must all be for the same queue: delete those that are for another one"
+)
 GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
 GROUP_OF_SEVERAL_DECLARATIONS: Final = (
     "metadata.annotations[sluice.dev/pod-group-pod-sets]: the pods of a group that say which pods it will have must "

@@ -7,6 +7,8 @@ from job_examples import cluster_queue
 from pod_examples import pod
 from pod_groups import KINDS, create, event_says, held, member, pods_until, run, running_cluster, runs, says
 
+from admission.model import child_sentences
+
 
 @pytest.fixture
 async def cluster(world, tmp_path):
@@ -70,7 +72,7 @@ async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
     await cluster.record("g", "pending", reason="Suspended")
     await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
     await cluster.record("g", "pending", reason="Misconfigured")
-    await says(cluster, "metadata.labels: the pods of a group must all be for the same queue")
+    await says(cluster, child_sentences.GROUP_OF_SEVERAL_QUEUES)
 
 
 async def test_fast_admission_does_not_wait_for_the_others(cluster):
