@@ -87,11 +87,17 @@ class Informer:
         """Set once the consumer has handled the whole first list; never cleared."""
         self.failure: ClusterError | None = None
         """The failure that interrupts the stream now; None while a list or watch is open."""
+        self._failing_since = 0.0
 
     def knows(self, key: str, version: str) -> bool:
         """Whether the object `key` (`namespace/name`) was reported at this resourceVersion or a newer one."""
         known = self._known.version(key)
         return known is not None and not _newer(version, known)
+
+    @property
+    def failing(self) -> float:
+        """Seconds since the stream is interrupted; 0 while it is not."""
+        return 0.0 if self.failure is None else self._clock() - self._failing_since
 
     @property
     def _name(self) -> str:
@@ -232,8 +238,10 @@ class Informer:
             raise Expired(f"{self._name}: the server has gone back to version {now}", code=410, status={})
 
     def _report(self, error: ClusterError) -> None:
-        if self.failure is None and not isinstance(error, Expired):
-            log.warning("%s; trying again", error)
+        if self.failure is None:
+            self._failing_since = self._clock()
+            if not isinstance(error, Expired):
+                log.warning("%s; trying again", error)
         self.failure = error
 
     def _recovered(self) -> None:

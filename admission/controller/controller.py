@@ -192,7 +192,7 @@ class Controller:
                 await self._compare()
                 await self._first_list()
                 log_start(self._state.registry)
-                self._leader.requests.look_for_the_unseen(self.watches.forbidden())
+                self._leader.requests.look_for_the_unseen(self.watches.unlisted())
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -301,7 +301,7 @@ class Controller:
                 self.faults.note(tracked.uid, "" if tracked.seen is None else tracked.seen.resource_version, error)
         self._doubtful = self._undecidable = False
         await self._compare(before)
-        self._leader.requests.look_for_the_unseen(self.watches.forbidden())
+        self._leader.requests.look_for_the_unseen(self.watches.unlisted())
         log.info("deciding again")
 
     def _set_aside(self) -> bool:

@@ -87,8 +87,8 @@ class Dispatcher:
                     self._happened(uid, PodProblem(text))
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
-                case KindListed(forbidden):
-                    self._requests.look_for_the_unseen(forbidden)
+                case KindListed(unlisted):
+                    self._requests.look_for_the_unseen(unlisted)
         if self._groups.changed:
             self._groups.tell()
 

@@ -255,11 +255,11 @@ def kind_off(integration: str) -> str:
     return f"{integration} is not among the integrations: its object is left as it is. An admin can add it to them."
 
 
-def kind_forbidden(integration: str) -> str:
-    """Sluice has no right to see objects of its kind. `integration`: `jobset.x-k8s.io/jobset`."""
+def kind_unlisted(integration: str) -> str:
+    """Sluice does not see objects of its kind. `integration`: `jobset.x-k8s.io/jobset`."""
     return (
-        f"Sluice is not allowed to list {integration}: its object is left as it is. "
-        "An admin can grant that; `sluice kinds rbac` prints the rights."
+        f"Sluice may not list {integration}, or the API server fails to: its object is left as it is. "
+        "An admin finds the cause in the log; `sluice kinds rbac` prints the rights."
     )
 
 

@@ -108,8 +108,8 @@ class World:
             policy=policy,
             audit_interval=audit_interval,
         )
-        self.controller.watches.discovery = 0.2
         watches, events = self.controller.watches, self.controller.events
+        watches.discovery, watches.patience = 0.2, 1.0
         items = AppWrapperItems(self.client, watches, events, leads=lambda: True) if makes_items else None
         self._running = asyncio.create_task(self._run(self.controller, epoch, items))
         await self.eventually(self._decides)

@@ -1,4 +1,4 @@
-"""A kind that is on, but whose objects Sluice has no right to see: it alone waits, and its admin is told."""
+"""A kind that is on, but whose objects cannot be listed: it alone waits, and its admin is told."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ async def cluster(world):
         yield world
 
 
-def forbid(world):
+def forbid(world, code=403):
     match = {"resource": ["jobsets"], "user": ["sluice"]}
-    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})
 
 
-async def test_the_leader_decides_about_all_others(cluster, caplog):
-    forbid(cluster)
+@pytest.mark.parametrize("code", [403, 500])
+async def test_the_leader_decides_about_all_others(cluster, caplog, code):
+    forbid(cluster, code)
     await cluster.start(kinds=KINDS)
     assert await cluster.controller.health() is None
     assert cluster.controller.watches.informers()["jobsets"] is False
@@ -46,8 +47,8 @@ async def test_what_waits_is_on_hold_and_what_runs_keeps_its_quota_until_the_rig
     await cluster.start(kinds=KINDS)
     waits = await cluster.record("waits", "pending", reason="Misconfigured")
     assert waits.message == (
-        "Sluice is not allowed to list jobset.x-k8s.io/jobset: its object is left as it is. "
-        "An admin can grant that; `sluice kinds rbac` prints the rights."
+        "Sluice may not list jobset.x-k8s.io/jobset, or the API server fails to: its object is left as it is. "
+        "An admin finds the cause in the log; `sluice kinds rbac` prints the rights."
     )
     assert (await cluster.record("runs", "admitted")).admission is not None
     await cluster.submit(job("one", cpu="1"))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from admission.cluster.errors import Forbidden, NotFound
+from admission.cluster.errors import Forbidden, NotFound, ServerError
 from admission.cluster.informer import Informer
 from admission.cluster.pulse import Pulse
 from admission.controller.intake.served import served_versions, watched
@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 DISCOVERY = 10.0
 """Seconds between two looks at which custom resources the API server has."""
 
+PATIENCE = 30.0
+"""Seconds for which a start waits for custom resources that the API server fails to list, as one that starts may."""
+
 Listener: TypeAlias = "Callable[[Kind, list[Change]], None]"
 
 
@@ -58,7 +61,7 @@ class ClusterWatches:
         self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
         self.pulse = Pulse(client)
         self.lag = WatchLag(kinds, self._objects)
-        self.discovery = DISCOVERY
+        self.discovery, self.patience = DISCOVERY, PATIENCE
         self._undiscovered: ClusterError | str | None = "the API server was not yet asked for its resources"
         """Why it is not known which custom resources there are; None: it is."""
         self.objects_synced = asyncio.Event()
@@ -111,9 +114,14 @@ class ClusterWatches:
             informers[name] = self._objects[kind]
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
-    def forbidden(self) -> frozenset[Kind]:
-        """The kinds whose objects Sluice has no right to see."""
-        return frozenset(kind for kind, informer in self._objects.items() if isinstance(informer.failure, Forbidden))
+    def unlisted(self) -> frozenset[Kind]:
+        """The kinds whose objects Sluice has no right to see, or the API server fails to list."""
+        return frozenset(kind for kind, informer in self._objects.items() if self._cannot_list(kind, informer))
+
+    def _cannot_list(self, kind: Kind, informer: Informer) -> bool:
+        """As when the webhook that converts a custom resource does not answer: others are not to wait for that."""
+        fails = kind.is_custom and isinstance(informer.failure, ServerError) and informer.failing > self.patience
+        return fails or isinstance(informer.failure, Forbidden)
 
     def hand_over(self, inbox: Inbox) -> dict[str, StoredObject]:
         """All objects that are known, by uid; from now on all that changes is put into `inbox`."""
@@ -179,14 +187,16 @@ class ClusterWatches:
         return f"{kind.plural}.{self._version(kind)}.{kind.group}"
 
     def _holds_nobody_up(self, informer: Informer) -> bool:
-        """Whether the API server says that there is no such custom resource, or that Sluice may not see it.
+        """Whether the API server has no such custom resource, lets Sluice not see it, or fails to list it for long.
 
         Nothing is decided about objects of that kind then, and about all others as always. What only tells of groups of
         other systems is done without, whatever the failure: they wait.
         """
         kind = next((each for each in self._custom if self._objects.get(each) is informer), None)
-        may_be_missed = ClusterError if isinstance(kind, GroupSizeKind) else NotFound | Forbidden
-        return kind is not None and isinstance(informer.failure, may_be_missed)
+        if kind is None or informer.failure is None:
+            return False
+        missed = isinstance(kind, GroupSizeKind) or isinstance(informer.failure, NotFound)
+        return missed or self._cannot_list(kind, informer)
 
     def _note_synced(self) -> None:
         known = not self._custom or self._undiscovered is None
@@ -208,7 +218,7 @@ class ClusterWatches:
     async def _note_when(self, informer: Informer) -> None:
         await informer.synced.wait()
         if self.objects_synced.is_set() and self._inbox is not None:
-            self._inbox.put(KindListed(self.forbidden()))
+            self._inbox.put(KindListed(self.unlisted()))
         self._note_synced()
 
     async def _tell(self, kind: Kind, batch: list[Change]) -> None:

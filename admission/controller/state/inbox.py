@@ -88,9 +88,9 @@ class PodProblemsFound:
 
 @dataclass(frozen=True, slots=True)
 class KindListed:
-    """All objects of a kind are known that Sluice had no right to see before; of the kinds `forbidden` it has none."""
+    """All objects of a kind are known that could not be listed before; those of the kinds `unlisted` still cannot."""
 
-    forbidden: frozenset[Kind]
+    unlisted: frozenset[Kind]
 
 
 Message: TypeAlias = (

@@ -150,10 +150,10 @@ class WorkloadChange:
         if line := describe(order, before):
             self.write(reason=ORDERED, message=line)
 
-    def bar_kind_forbidden(self) -> None:
-        """It waits, but Sluice may not see objects of its kind; as soon as it is seen it queues again."""
+    def bar_kind_unlisted(self) -> None:
+        """It waits, but objects of its kind cannot be listed; as soon as it is seen it queues again."""
         workload = self.tracked.record.workload
-        message = sentences.kind_forbidden(f"{workload.group}/{workload.kind.lower()}")
+        message = sentences.kind_unlisted(f"{workload.group}/{workload.kind.lower()}")
         self.tracked.on_hold = True
         self.tracked.change(reason=MISCONFIGURED, message=message)
         self.write(message=message)

@@ -19,7 +19,7 @@ from admission.controller.state.tracked import StartPatch
 from admission.controller.workloads.scaling import promised
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
-    KindForbidden,
+    KindUnlisted,
     ObjectGone,
     PodProblem,
     StartImpossible,
@@ -214,10 +214,10 @@ class Requests:
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
-    def look_for_the_unseen(self, forbidden: Collection[Kind]) -> None:
+    def look_for_the_unseen(self, unlisted: Collection[Kind]) -> None:
         """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows.
 
-        `forbidden`: kinds that it does not tell of. What waits of them is on hold; they are looked for once their list
+        `unlisted`: kinds that it does not tell of. What waits of them is on hold; they are looked for once their list
         is complete, because nobody would tell of the deletion of one that was read before.
         """
         self._group_requests.look_for_the_lost()
@@ -227,10 +227,10 @@ class Requests:
                 continue
             if (kind := self._kinds.of(tracked.record.workload)) is None:
                 continue
-            if kind not in forbidden:
+            if kind not in unlisted:
                 self.look(tracked)
             elif tracked.record.state is State.PENDING:
-                self._handle(tracked, KindForbidden())
+                self._handle(tracked, KindUnlisted())
 
     def _start(self, tracked: Tracked, seen: Observed) -> None:
         record, start = tracked.record, tracked.start_patch

@@ -139,8 +139,8 @@ class LeftQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class KindForbidden:
-    """Sluice has no right to see objects of its kind."""
+class KindUnlisted:
+    """Objects of its kind cannot be listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,6 @@ Trigger: TypeAlias = (
     | Stopped
     | ReasonChanged
     | LeftQueue
-    | KindForbidden
+    | KindUnlisted
     | DeadlineReached
 )
