@@ -307,8 +307,9 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
             await store.queues.create(parse_manifest(document.body), author=Author("test"))
     admin = sandbox.local("admin")
     # What was changed meanwhile is read again: each kind is, once.
-    plurals = ["jobs", *(kind.plural for kind in CUSTOM)]
-    rules = [_conflict(plural) for plural in plurals]
+    # AppWrappers are of two groups.
+    resources = [("batch", "jobs"), *((kind.group, kind.plural) for kind in CUSTOM)]
+    rules = [_conflict(group, plural) for group, plural in resources]
     sandbox.faults.install({"rules": rules})
     async with serving(folder, database_url, *flags) as replica:
         await replica.until("leading")
@@ -353,8 +354,8 @@ async def _items_come_and_go(admin: Any) -> None:
     await _until(admin, plural, lambda obj: obj["status"]["isdispatched"] is False)
 
 
-def _conflict(plural: str) -> Object:
-    match = {"verb": "patch", "resource": plural, "user": SLUICE}
+def _conflict(group: str, plural: str) -> Object:
+    match = {"verb": "patch", "group": group, "resource": plural, "user": SLUICE}
     return {"match": match, "probability": 1, "limit": 1, "do": "error", "code": 409}
 
 
