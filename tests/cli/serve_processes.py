@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ports import free_port
 from tests.forking import Forked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from pathlib import Path
 
     from admission.sandbox.sandbox import Sandbox
@@ -68,14 +68,25 @@ class Replica:
 
     async def until(self, role: str) -> None:
         """Wait until it says so; the time limit of the test ends a wait in vain."""
-        while not (await self.role()).startswith(role):
-            assert self.process.returncode is None, self.log.decode()
-            await asyncio.sleep(0.02)
+        with self._telling():
+            while not (await self.role()).startswith(role):
+                assert self.process.returncode is None
+                await asyncio.sleep(0.02)
 
     async def until_ready(self) -> None:
-        while (await self.get("/readyz"))[0] != 200:
-            assert self.process.returncode is None, self.log.decode()
-            await asyncio.sleep(0.02)
+        with self._telling():
+            while (await self.get("/readyz"))[0] != 200:
+                assert self.process.returncode is None
+                await asyncio.sleep(0.02)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Whoever waited in vain is shown its log."""
+        try:
+            yield
+        except (AssertionError, asyncio.CancelledError):
+            print(self.log.decode())
+            raise
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
