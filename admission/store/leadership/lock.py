@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from sqlalchemy import Connection
-
     from admission.store.database.connection import Database
 
 _ADVISORY_LOCK = 0x736C75696365
@@ -90,13 +88,12 @@ class Leadership:
         return await self._next_epoch(holder, at=at)
 
     async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
-        def write(connection: Connection) -> Lead:
+        async with self._database.write() as connection:
             if lock_timeout:
-                connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
+                await connection.execute(select(func.set_config("lock_timeout", lock_timeout, True)))
             statement = update(head).values(epoch=head.c.epoch + 1, holder=holder, held_since=at)
-            return Lead(*connection.execute(statement.returning(head.c.epoch, head.c.decided_at)).one())
-
-        return await self._database.transact(write)
+            row = (await connection.execute(statement.returning(head.c.epoch, head.c.decided_at))).one()
+            return Lead(*row)
 
     async def release(self) -> None:
         """Give up the leadership."""
