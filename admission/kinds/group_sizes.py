@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 class GroupSizeKind(GroupedKind):
     """What they have in common (see `Kind`): no pod templates, and no pods of their own."""
 
-    number: ClassVar[tuple[str, ...]]
+    plural = "podgroups"
+    kind = "PodGroup"
+    number: ClassVar[tuple[str, ...]] = ("minMember",)
     """The path of the number, from the spec or a part of it."""
     parts: ClassVar[str] = ""
     """The list of named parts in the spec; empty: there is one, the spec itself."""
@@ -78,9 +80,6 @@ class SchedulerPluginsPodGroup(GroupSizeKind):
 
     group = "scheduling.x-k8s.io"
     versions = ("v1alpha1",)
-    plural = "podgroups"
-    kind = "PodGroup"
-    number = ("minMember",)
 
 
 class SigsPodGroup(GroupSizeKind):
@@ -88,9 +87,6 @@ class SigsPodGroup(GroupSizeKind):
 
     group = "scheduling.sigs.k8s.io"
     versions = ("v1alpha1",)
-    plural = "podgroups"
-    kind = "PodGroup"
-    number = ("minMember",)
 
 
 class VolcanoPodGroup(GroupSizeKind):
@@ -98,9 +94,6 @@ class VolcanoPodGroup(GroupSizeKind):
 
     group = "scheduling.volcano.sh"
     versions = ("v1beta1",)
-    plural = "podgroups"
-    kind = "PodGroup"
-    number = ("minMember",)
 
 
 class NativePodGroup(GroupSizeKind):
@@ -108,8 +101,6 @@ class NativePodGroup(GroupSizeKind):
 
     group = NATIVE
     versions = ("v1beta1", "v1alpha2")
-    plural = "podgroups"
-    kind = "PodGroup"
     number = ("schedulingPolicy", "gang", "minCount")
 
 

@@ -87,8 +87,7 @@ def apply(
                     if (kept := await manifests.kept(sluice, item)) is not None:
                         outcomes.add(item, "unchanged", kept)
                     elif server_side:
-                        owned = await _own(sluice, item, field_manager, writing, force=force_conflicts)
-                        outcomes.add(item, "serverside-applied", owned)
+                        outcomes.add(item, *await _own(sluice, item, field_manager, writing, force=force_conflicts))
                     else:
                         outcomes.add(item, *await _put(sluice, item, writing))
             finally:  # those in front of one that is refused are written
@@ -106,10 +105,13 @@ async def _put(sluice: Sluice, item: QueueObject, writing: Writing) -> tuple[str
     return "created" if found is None else "unchanged" if same else "configured", None
 
 
-async def _own(sluice: Sluice, item: QueueObject, manager: str, writing: Writing, *, force: bool) -> Document | None:
+async def _own(
+    sluice: Sluice, item: QueueObject, manager: str, writing: Writing, *, force: bool
+) -> tuple[str, Document | None]:
     from admission.client.collections import as_set
 
     if writing.dry_run == "client":
-        return None
+        return "serverside-applied", None
     fields = as_set(item, item.metadata.namespace or None)
-    return await sluice.documents(item.plural).apply(fields, manager=manager, force=force, options=writing.options)
+    documents = sluice.documents(item.plural)
+    return "serverside-applied", await documents.apply(fields, manager=manager, force=force, options=writing.options)
