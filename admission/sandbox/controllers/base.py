@@ -29,6 +29,9 @@ _RETRY = 0.1
 # Sandbox seconds until a write is tried again that somebody's webhook denied.
 _REFUSED_RETRY = 10.0
 
+UNCHECKED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading an object raises that holds something else than it should."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +40,8 @@ class Controller(Generic[K]):
 
     plurals: tuple[str, ...]
     """The resources that it watches."""
+    malformed: tuple[type[Exception], ...] = ()
+    """What an object makes it raise whose form no schema has checked; `UNCHECKED` for custom resources."""
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         self.local = local
@@ -83,7 +88,7 @@ class Controller(Generic[K]):
             self._turn = time.monotonic()
 
     async def run(self) -> None:
-        """Watch and work for ever. Whatever a sync raises beyond refused writes ends the controller."""
+        """Watch and work for ever. Whatever is raised beyond refused writes and `malformed` ends the controller."""
         self.watcher = self.local.watch(*self.plurals)
         with closing(self.watcher):
             batches = aiter(self.watcher)
@@ -93,12 +98,23 @@ class Controller(Generic[K]):
                     await asyncio.wait((coming,), timeout=self._pause())
                     if coming.done():
                         for plural, change, obj, before in coming.result():
-                            self.observe(plural, change, obj, before)
+                            self._notice(plural, change, obj, before)
                         coming = asyncio.ensure_future(anext(batches))
                     await self._work(coming)
             finally:
                 coming.cancel()
                 await asyncio.wait((coming,))
+
+    def _notice(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
+        try:
+            self.observe(plural, change, obj, before)
+        except self.malformed as error:
+            metadata = obj["metadata"]
+            self._leave((metadata.get("namespace", ""), metadata["name"]), error)
+
+    def _leave(self, key: object, error: Exception) -> None:
+        """One object never stops the others, whatever its users wrote: it is left as it is until it changes."""
+        _log.warning("%s cannot read %s, and leaves it until it changes: %r", type(self).__name__, key, error)
 
     def _pause(self) -> float | None:
         if not self._heap:
@@ -118,6 +134,8 @@ class Controller(Generic[K]):
                 await self.sync(key)
             except ApiError as error:
                 self.dirty(key, self._retry_after(error))
+            except self.malformed as error:
+                self._leave(key, error)
             await self.breathe()
 
     def _retry_after(self, error: ApiError) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.sandbox.controllers.base import Controller, is_over, is_ready
+from admission.sandbox.controllers.base import UNCHECKED, Controller, is_over, is_ready
 from admission.sandbox.controllers.owners import pod_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class LeaderWorkerSetController(Controller[tuple[str, str]]):
     """Of all LeaderWorkerSets with `restartPolicy: RecreateGroupOnPodRestart`, the default."""
 
     plurals = ("leaderworkersets", "pods")
+    malformed = UNCHECKED
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         """LeaderWorkerSets, and their pods, by namespace and name of the first."""

@@ -10,7 +10,7 @@ import orjson
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
 from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_ready
+from admission.sandbox.controllers.base import UNCHECKED, Controller, controller_of, is_over, is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +32,8 @@ class Operator(Controller[tuple[str, str]]):
 
     Where it does not `end_pods`, as Argo, those of a suspended object run on, and no new ones are made.
     """
+
+    malformed = UNCHECKED
 
     def __init__(self, local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True) -> None:
         super().__init__(local, clock)

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.controllers.base import Controller, controller_of, is_over, is_terminating
+from admission.sandbox.controllers.base import UNCHECKED, Controller, controller_of, is_over, is_terminating
 from admission.sandbox.controllers.owners import REFUSED_RETRY, pod_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class VolcanoController(Controller[tuple[str, str]]):
     """Of all Volcano Jobs. Its pods are bound by the scheduler of the sandbox, once they have no gate."""
 
     plurals = (JOBS, "pods")
+    malformed = UNCHECKED
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
