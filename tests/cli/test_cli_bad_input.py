@@ -23,6 +23,8 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
         (("hold", ""), '"" names no workload'),
         (("position", "a/b/c"), '"a/b/c" names no workload'),
         (("rollback", "cq/a", "--to-revision", "abc"), '"abc" is no revision; `sluice history cq/a` shows those'),
+        (("apply", "-f", "https://a.example/q.yaml"), "https://a.example/q.yaml is a URL, and only files are"),
+        (("simulate", "http://a.example/s.yaml"), "fetch it: curl -fsSL http://a.example/s.yaml | sluice ... -"),
         (("simulate", "nowhere.yaml"), "nowhere.yaml: cannot be read (No such file or directory); check FILE"),
     ],
 )

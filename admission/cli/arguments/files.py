@@ -125,6 +125,13 @@ def in_order(objects: Iterable[QueueObject]) -> list[QueueObject]:
     return sorted(by_kind, key=lambda item: (_ORDER[item.kind], rank[item.name] if isinstance(item, Cohort) else 0))
 
 
+def url_fault(path: str, standard_input: str) -> str:
+    """What to say of a URL in the place of a file; empty for anything else. `standard_input`: how that is given."""
+    if not path.startswith(("http://", "https://")):
+        return ""
+    return f"{path} is a URL, and only files are read; fetch it: curl -fsSL {path} | sluice ... {standard_input}"
+
+
 def _documents(paths: Iterable[str]) -> Iterator[Document]:
     for path in paths:
         for source, text in _texts(path):
@@ -139,6 +146,8 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         if path == "-":
             yield "standard input", sys.stdin.read()
             return
+        if fault := url_fault(path, "-f -"):
+            raise Unreadable(fault)
         for file in _files(Path(path)):
             yield str(file), file.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 import orjson
 
+from admission.cli.arguments.files import url_fault
 from admission.model.errors import InvalidObject, SluiceError
 from admission.model.manifests import parse_documents
 from admission.simulate import simulate as play
@@ -57,6 +58,8 @@ def _give_up(path: str, fault: str) -> NoReturn:
 
 
 def _read(path: str) -> dict[str, Any]:
+    if fault := url_fault(path, "-"):
+        _give_up(path, fault)
     text = sys.stdin.read() if path == "-" else Path(path).read_text()
     documents = parse_documents(text, source=path)
     if len(documents) != 1 or "kind" in documents[0].body:
