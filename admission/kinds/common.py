@@ -145,7 +145,7 @@ class CommonKind(ABC):
                 yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
                 break
         gate = self.conventions.gate_annotation
-        if fault := gates_fault(gates_of(annotations, gate)):
+        if gate in annotations and (fault := gates_fault(gates_of(annotations, gate))):
             yield f"metadata.annotations[{gate}]", fault
         flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *self.booleans)))
         for where, values, keys in flags:
