@@ -373,6 +373,20 @@ async def test_an_edit_of_a_partially_admitted_job_stays_when_it_is_evicted(slui
     assert sluice.user.get("jobs", "team-a", "part")["spec"]["parallelism"] == 3
 
 
+async def test_a_partially_admitted_job_that_is_suspended_and_raised_at_once_never_has_more_pods_than_quota(sluice):
+    manifest = job("part", pods=6)
+    manifest["metadata"]["annotations"] = {"sluice.dev/job-min-parallelism": "2"}
+    await sluice.submit(manifest)
+    await sluice.job("part", counts(4))
+    async with observed(sluice) as pods:
+        edited = await sluice.patch("part", {"spec": {"parallelism": 6, "suspend": True}})
+        again = await sluice.job(
+            "part", lambda obj: counts(4)(obj) and obj["metadata"]["generation"] > edited["metadata"]["generation"]
+        )
+    assert (again["spec"]["parallelism"], again["spec"]["completions"], pods.most) == (4, 6, 4)
+    assert [reason for reason, _ in await sluice.story("part")].count("OutOfSync") == 1
+
+
 @pytest.mark.parametrize("propagation", ["Foreground", "Background"])
 async def test_a_deleted_job_that_a_finalizer_keeps_holds_no_quota_without_pods(sluice, propagation):
     manifest = job("kept", cpu="4")

@@ -271,6 +271,8 @@ def _edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | None
             return more
         return more or not _is_same(seen.kind, before, obj, original, environment)
     restored = seen.kind.restored(obj, original)
+    if restored is not obj and scaling.exceeds(tracked, seen):  # what carries its start is resumed with its numbers
+        return True
     now = read(environment.kinds, seen, restored, environment.context)
     whole = restored is obj or seen.kind.is_as_started(obj, original)
     return now.fault != "" or not whole or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)

@@ -41,10 +41,15 @@ def follow(change: WorkloadChange, seen: Observed) -> None:
     _ask(change, seen)
 
 
+def exceeds(tracked: Tracked, seen: Observed) -> bool:
+    """Whether an object asks for more pods at a time than quota is held for."""
+    held = _held_pods(tracked)
+    return any(count.needed > held.get(count.name, 0) for count in seen.counts)
+
+
 def has_more(tracked: Tracked, seen: Observed) -> bool:
     """Whether something that runs has more pods than it holds quota for, or asks for none though it has work left."""
-    held = _held_pods(tracked)
-    if any(count.needed > held.get(count.name, 0) for count in seen.counts):
+    if exceeds(tracked, seen):
         return True
     return not any(count.needed for count in seen.counts) and any(count.left for count in seen.counts)
 
