@@ -60,7 +60,7 @@ def places(obj: Object) -> list[Place]:
     pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
     return [
         Place("workflow", "spec.templates", {**template, "spec": pod}, parallelism, ("spec",), flat=True,
-              metadata=METADATA, numbers=(_PARALLELISM,))
+              metadata=METADATA, numbers=(_PARALLELISM,), lowered=_PARALLELISM)
     ]  # fmt: skip
 
 

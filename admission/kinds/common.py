@@ -120,7 +120,7 @@ class CommonKind(ABC):
             ending=status.ending,
             finished=status.finished,
             ready=status.ready,
-            max_seconds=int(limit) if limit and _is_positive(limit) else None,
+            max_seconds=int(limit) if limit and is_positive(limit) else None,
             waits_for=status.waits_for,
             gated_by=clean(", ".join(gates_of(annotations, self.conventions.gate_annotation))) if annotations else "",
             is_uneven=status.is_uneven,
@@ -140,7 +140,7 @@ class CommonKind(ABC):
                 fault = no_name if labels[label] else EMPTY
                 yield f"metadata.labels[{label}]", fault
         for label in self.conventions.time_labels:
-            if label in labels and not _is_positive(labels[label]):
+            if label in labels and not is_positive(labels[label]):
                 told = quote(labels[label])
                 yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
                 break
@@ -173,5 +173,6 @@ def lock(obj: Object) -> Object:
     return {"resourceVersion": obj["metadata"]["resourceVersion"]}
 
 
-def _is_positive(text: str) -> bool:
+def is_positive(text: str) -> bool:
+    """Whether it is a whole number above 0, of at most nine digits."""
     return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds import paths, scaling, templates
+from admission.kinds import fewer, paths, scaling, templates
 from admission.kinds.base import ASKS_FOR, GATED_BY, HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
 from admission.kinds.children import Part, children, find_part, find_pod_set
 from admission.kinds.common import CommonKind
 from admission.kinds.gates import SuspendField
-from admission.kinds.patches import additions, merged, pointer, same_generation
-from admission.kinds.places import PodSetForm, as_template, flattened
+from admission.kinds.patches import merged, pointer, same_generation
+from admission.kinds.places import PodSetForm, as_template
 from admission.kinds.predicates import Condition, first
 from admission.kinds.requests import check_resources
-from admission.kinds.restoring import keys_of, restored_place
+from admission.kinds.restoring import injected_place, keys_of, restored_place
 from admission.kinds.shapes import check_template, read_by
 from admission.model.errors import Misconfigured
 from admission.model.quantity import UNLIMITED
@@ -46,6 +46,8 @@ _MOST_PODS: Final = 2**31 - 1
 """Pods of one pod set: Kubernetes counts no further."""
 _TEMPLATES: Final = "templates"
 """In an `original`: by the pointer to each place, what a start put in there and what was there before."""
+_NUMBERS: Final = "numbers"
+"""In an `original`: the numbers that a start has lowered (`fewer.Lowered`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class DeclaredKind(CommonKind):
     def annotations(self) -> tuple[str, ...]:
         """The annotations that matter."""
         scaled = (ASKS_FOR,) if self.form.scales else ()
-        return (SUBMITTED_BY, HOLD, GATED_BY, *scaled, *self.form.annotations)
+        return (SUBMITTED_BY, HOLD, GATED_BY, fewer.MIN_COUNT, *scaled, *self.form.annotations)
 
     @property
     def gated_by(self) -> Gate:
@@ -224,8 +226,11 @@ class DeclaredKind(CommonKind):
         """One for each place, of the pods that are still needed. Raises Misconfigured, also for all `faults`."""
         if faults := [*self.metadata_faults(obj), *self._own_faults(obj)]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
+        places = self.places(obj)
+        least = fewer.minimums(obj, places)
         essence = [
-            (place.name, place.path, place.left, templates.digest_parts(place.template)) for place in self.places(obj)
+            (place.name, place.path, place.left, least.get(place.name), templates.digest_parts(place.template))
+            for place in places
         ]
         return _pod_sets(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS), context)
 
@@ -234,7 +239,9 @@ class DeclaredKind(CommonKind):
         faults = [*self.metadata_faults(obj)]
         try:
             faults += self._own_faults(obj)
-            for place in self.places(obj):
+            places = self.places(obj)
+            fewer.minimums(obj, places)
+            for place in places:
                 check_resources(place.template.get("spec") or {}, path=f"{place.path}.spec")
         except Misconfigured as error:
             path, _, message = str(error).partition(": ")
@@ -313,8 +320,10 @@ class DeclaredKind(CommonKind):
     ) -> tuple[list[Object], Object]:
         """What flavors and checks add at each place, the label by which pods are found, and the open gate."""
         given = {assignment.name: assignment for assignment in admission.pod_sets}
-        patch, put_in = same_generation(obj), {}
-        for place in self.places(obj):
+        places = self.places(obj)
+        patch, lowered = fewer.lower(obj, places, {name: each.count for name, each in given.items()})
+        put_in: Object = {}
+        for place in places:
             if not place.into:
                 continue
             if (assignment := given.get(place.name)) is None:
@@ -322,37 +331,22 @@ class DeclaredKind(CommonKind):
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
             asked = [templates.of_check(update) for update in updates if update.name == place.name]
-            present = paths.at(obj, place.into)
-            template = as_template(present or {}, metadata=place.metadata) if place.flat else place.template
-            # What is put beside a template must not contradict what is in it.
-            checked = merged(place.template, template) if place.flat else template
-            templates.inject(checked, (*of_flavors, *asked, own), path=place.path)
-            wanted, original = templates.inject(template, (*of_flavors, *asked, own), path=place.path)
-            wanted = flattened(wanted, metadata=place.metadata) if place.flat else wanted
-            absent = [key for key in wanted if not isinstance((present or {}).get(key), dict | list)]
-            noted = {"given": wanted, "original": original, "absent": absent, "flat": place.flat}
-            noted |= {"metadata": place.metadata} if place.metadata else {}
-            if present is None:
-                noted["whole"] = True
-                if paths.at(obj, place.into[:-1]) is None and place.into[-1] == "0":
-                    patch.append({"op": "add", "path": pointer(*place.into[:-1]), "value": []})
-                patch.append({"op": "add", "path": pointer(*place.into), "value": wanted})
-            else:
-                patch += additions(present, wanted, pointer(*place.into))
-            put_in[pointer(*place.into)] = noted
-        return [*patch, *self.gated_by.open(obj)], {_TEMPLATES: put_in}
+            added, put_in[pointer(*place.into)] = injected_place(obj, place, (*of_flavors, *asked, own))
+            patch += added
+        original = {_TEMPLATES: put_in, **({_NUMBERS: lowered} if lowered else {})}
+        return [*same_generation(obj), *patch, *self.gated_by.open(obj)], original
 
     def carries(self, obj: Object, original: Object) -> bool:
         """Whether all of it is there."""
+        return fewer.are_lowered(obj, original.get(_NUMBERS) or {}) and self.is_as_started(obj, original)
+
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """Whether all but the numbers of pods is there."""
         places: Mapping[str, Any] = original.get(_TEMPLATES) or {}
         return bool(places) and all(
             isinstance(present := paths.at(obj, keys_of(where)), dict) and merged(present, put_in["given"]) == present
             for where, put_in in places.items()
         )
-
-    def is_as_started(self, obj: Object, original: Object) -> bool:
-        """The same: numbers of pods are not changed by a start."""
-        return self.carries(obj, original)
 
     def resume_patch(self, obj: Object) -> list[Object]:
         """The open gate alone."""
@@ -368,7 +362,7 @@ class DeclaredKind(CommonKind):
 
     def restore_patch(self, obj: Object, original: Object) -> list[Object] | None:
         """The operations that take out what is left of it; what somebody has changed since stays."""
-        patch: list[Object] = []
+        patch = fewer.raised_again(obj, original.get(_NUMBERS) or {})
         whole: dict[tuple[str, ...], int] = {}
         for where, put_in in (original.get(_TEMPLATES) or {}).items():
             keys = keys_of(where)
@@ -394,6 +388,6 @@ class DeclaredKind(CommonKind):
 @lru_cache(maxsize=8192)
 def _pod_sets(essence: bytes, context: NamespaceContext) -> tuple[PodSet, ...]:
     return tuple(
-        templates.pod_set(name, template, context, path=path, count=count)
-        for name, path, count, template in orjson.loads(essence)
+        templates.pod_set(name, template, context, path=path, count=count, min_count=least)
+        for name, path, count, least, template in orjson.loads(essence)
     )

@@ -72,6 +72,7 @@ def _paths(form: Form) -> Iterator[tuple[str, Path]]:
             "parallelism": pod_set.parallelism,
             "completions": pod_set.completions,
             "unless": pod_set.unless,
+            "minCount": pod_set.min_count,
             **{f"times[{index}]": path for index, path in enumerate(pod_set.times)},
         }
         yield from ((f"{at}.{field}", (*pod_set.path, *path)) for field, path in inner.items() if path)

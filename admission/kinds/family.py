@@ -88,6 +88,7 @@ def _kubeflow(kind: str, versions: list[str], *managers: str) -> dict[str, Any]:
                 "name": name.lower(),
                 "template": "template",
                 "replicas": "replicas",
+                **({"minCount": True} if name == "Worker" else {}),
             }
             for name in roles
         ],
@@ -213,7 +214,7 @@ _OF_APP_WRAPPERS: Final = {
 }
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     **{f"kubeflow.org/{kind.lower()}": {"faults": partial(kubeflow.faults, *of)} for kind, of in _ROLES.items()},
-    "ray.io/raycluster": {"places": ray.cluster_places, "remarks": ray.remarks},
+    "ray.io/raycluster": {"places": ray.cluster_places, "faults": ray.cluster_faults, "remarks": ray.remarks},
     "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults, "remarks": ray.job_remarks},
     "ray.io/rayservice": {"places": ray.service_places, "remarks": ray.remarks},
     "workload.codeflare.dev/appwrapper": _OF_APP_WRAPPERS,

@@ -25,7 +25,7 @@ _FORM = (
 _CHILD = ("group", "kind", "name", "nameFrom", "podSet")
 _POD_SET = (
     "path", "name", "nameFrom", "template", "replicas", "minimum", "maximum", "times", "parallelism", "completions",
-    "unless", "ended",
+    "unless", "ended", "minCount",
 )  # fmt: skip
 _PREDICATES = ("condition", "status", "path", "in", "notIn", "above", "sum", "reaches", "all")
 
@@ -126,11 +126,19 @@ class _Reader:
                 ended=None
                 if ended is None
                 else Ended(*(self._path(ended, key, of=f"{at}ended.") for key in ("items", "name", "count"))),
+                min_count=self._min_count(body, at),
                 **{
                     field: self._path(body, key, of=at, needed=False)
                     for field, key in (("name_from", "nameFrom"), *((key, key) for key in _NUMBERS))
                 },
             )
+
+    def _min_count(self, body: Mapping[str, Any], at: str) -> Path | None:
+        if "minCount" not in body:
+            return None
+        if "replicas" not in body or "ended" in body:
+            self._fault(f"{at}minCount", "needs replicas, which a start with fewer pods lowers, and excludes ended")
+        return () if body["minCount"] is True else self._path(body, "minCount", of=at)
 
     def _children(self, items: Any) -> Iterable[ChildForm]:
         if not isinstance(items, list):

@@ -6,9 +6,9 @@ pods, too; which of two it takes where both are there is left to chance.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from admission.kinds import paths
+from admission.kinds import fewer, paths
 from admission.kinds.common import quote
 
 if TYPE_CHECKING:
@@ -18,8 +18,19 @@ if TYPE_CHECKING:
 
 
 def faults(field: str, roles: Sequence[str], obj: Object) -> list[tuple[str, str]]:
-    """The roles below `spec.FIELD` that are none of these."""
+    """The roles below `spec.FIELD` that are none of these; and what else decides about the number of workers."""
     given = paths.at(obj, ("spec", field))
     told = f"is no role that is counted: write {' or '.join(roles)}"
     names = given if isinstance(given, dict) else ()
-    return [(f"spec.{field}[{quote(name)}]", told) for name in names if name not in roles]
+    found = [(f"spec.{field}[{quote(name)}]", told) for name in names if name not in roles]
+    if fewer.asks(obj):
+        found += [(fewer.WHERE, f"{whose}: remove either") for path, whose in _OTHERS.items() if paths.at(obj, path)]
+    return found
+
+
+_OTHERS: Final = {
+    ("spec", "elasticPolicy", "metrics"): "the autoscaler of spec.elasticPolicy.metrics sets the number of workers",
+    ("spec", "runPolicy", "schedulingPolicy", "minAvailable"): "the gang of "
+    "spec.runPolicy.schedulingPolicy.minAvailable waits for a number of pods that may not be started",
+}
+"""By what nobody may start such an object with fewer pods."""

@@ -40,6 +40,12 @@ class Place(NamedTuple):
     """How many pods a copy has, where there are copies of some pods each."""
     numbers: tuple[tuple[str, ...], ...] = ()
     """The keys of the fields that `pods` is computed from."""
+    lowered: tuple[str, ...] = ()
+    """The keys of the one of these that a start with fewer pods lowers; empty: it starts with all of them."""
+    floor: int = 1
+    """The least that this number may be."""
+    min_count: int = 0
+    """How few pods it may start with, as the object says by a field; 0: it does not say."""
 
     @property
     def label(self) -> dict[str, str]:
@@ -81,6 +87,8 @@ class PodSetForm:
     """How many pods each copy has, as with a Job: the smaller of the two."""
     unless: Path = ()
     """No pods where this is true."""
+    min_count: Path | None = None
+    """Whether it may start with fewer copies; and, if not empty, the field that says how few may be enough."""
     ended: Ended | None = None
 
     def places(self, obj: Object) -> Iterator[Place]:
@@ -104,6 +112,10 @@ class PodSetForm:
                 each=max(each, 1),
                 ended=each * self._ended(obj, name),
                 numbers=self._numbers(found),
+                # Of copies of several pods each quota might be given for a part of a copy.
+                lowered=(*found.keys, *self.replicas) if self.min_count is not None and each == 1 else (),
+                floor=max(_count(found, self.minimum, 0) if self.minimum else 0, 1),
+                min_count=_count(found, self.min_count, 0) if self.min_count else 0,
             )
 
     def _copies(self, found: Found) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.kinds import paths
+from admission.kinds import fewer, paths
 from admission.kinds.places import Place, PodSetForm
 from admission.model import child_sentences
 
@@ -42,6 +42,7 @@ def pod_sets(root: str) -> list[dict[str, Any]]:
             "maximum": "maxReplicas",
             "times": ["numOfHosts"],
             "unless": "suspend",
+            "minCount": True,
         },
     ]
 
@@ -53,7 +54,8 @@ def cluster_places(obj: Object) -> list[Place]:
 
 def service_places(obj: Object) -> list[Place]:
     """The pod sets of a RayService: those of one cluster. Raises Misconfigured."""
-    return _cluster(obj, ("spec", "rayClusterConfig"))
+    # KubeRay tells a cluster that it has made nothing of changed numbers of workers.
+    return [place._replace(lowered=()) for place in _cluster(obj, ("spec", "rayClusterConfig"))]
 
 
 def job_places(obj: Object) -> list[Place]:
@@ -73,6 +75,22 @@ def job_places(obj: Object) -> list[Place]:
     return found
 
 
+def cluster_faults(obj: Object) -> list[tuple[str, str]]:
+    """What keeps a RayCluster from starting with fewer workers, where it asks for that."""
+    return _faults_of_fewer(obj, obj["spec"])
+
+
+def _faults_of_fewer(obj: Object, cluster: Object) -> list[tuple[str, str]]:
+    if not fewer.asks(obj):
+        return []
+    if cluster.get("enableInTreeAutoscaling") is True:
+        told = "its autoscaler sets the numbers of workers: write the fewest into replicas, it asks for more by itself"
+        return [(fewer.WHERE, told)]
+    if _is_native_gang(obj):
+        return [(fewer.WHERE, "its pods are to be scheduled as a gang, which is all of them: remove the annotation")]
+    return []
+
+
 def job_faults(obj: Object) -> list[tuple[str, str]]:
     """What KubeRay refuses of a RayJob that is suspended."""
     spec = obj["spec"]
@@ -84,19 +102,24 @@ def job_faults(obj: Object) -> list[tuple[str, str]]:
         ]
     if spec.get("shutdownAfterJobFinishes") is not True:
         return [("spec.shutdownAfterJobFinishes", "must be true, or KubeRay cannot suspend the RayJob")]
-    return []
+    return _faults_of_fewer(obj, cluster)
 
 
 def remarks(obj: Object) -> list[str]:
     """Of one that is to be scheduled by Kubernetes as a gang for each of its groups: a Workload holds few of them."""
-    metadata, spec = obj["metadata"], obj["spec"]
-    values = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    if not any(values.get(key) == "true" for key in _NATIVE_GANG):
+    spec = obj["spec"]
+    if not _is_native_gang(obj):
         return []
     roots = (spec.get(key) for key in ("rayClusterSpec", "rayClusterConfig"))
     cluster = next((root for root in roots if isinstance(root, dict)), spec)
     groups = 1 + len(cluster.get("workerGroupSpecs") or ())
     return [child_sentences.native_gang_too_large(groups, _MOST_GROUPS)] if groups > _MOST_GROUPS else []
+
+
+def _is_native_gang(obj: Object) -> bool:
+    metadata = obj["metadata"]
+    values = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    return any(values.get(key) == "true" for key in _NATIVE_GANG)
 
 
 def job_remarks(obj: Object) -> list[str]:
@@ -115,6 +138,7 @@ def _cluster(obj: Object, root: tuple[str, ...]) -> list[Place]:
         maximum=("maxReplicas",),
         times=(("numOfHosts",),),
         unless=("suspend",),
+        min_count=(),
     )
     heads = PodSetForm(path=(*root, "headGroupSpec"), template=("template",), name="head")
     spec = paths.at(obj, root) or {}

@@ -1,17 +1,39 @@
-"""The operations that take out of a place of an object what a start has put there, or that set a field back."""
+"""What a start puts into a place of an object, and the operations that take it out again, or set a field back."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from admission.kinds import paths, templates
-from admission.kinds.patches import merged, pointer
+from admission.kinds.patches import additions, merged, pointer
 from admission.kinds.places import as_template, flattened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from admission.kinds.base import Object
+    from admission.kinds.places import Place
+
+
+def injected_place(obj: Object, place: Place, added: Iterable[templates.Addition]) -> tuple[list[Object], Object]:
+    """The operations that put labels, node selectors and tolerations there, and what `restored_place` needs."""
+    added = tuple(added)
+    present = paths.at(obj, place.into)
+    template = as_template(present or {}, metadata=place.metadata) if place.flat else place.template
+    # What is put beside a template must not contradict what is in it.
+    templates.inject(merged(place.template, template) if place.flat else template, added, path=place.path)
+    wanted, original = templates.inject(template, added, path=place.path)
+    wanted = flattened(wanted, metadata=place.metadata) if place.flat else wanted
+    absent = [key for key in wanted if not isinstance((present or {}).get(key), dict | list)]
+    noted = {"given": wanted, "original": original, "absent": absent, "flat": place.flat}
+    noted |= {"metadata": place.metadata} if place.metadata else {}
+    where = pointer(*place.into)
+    if present is not None:
+        return [*additions(present, wanted, where)], noted
+    parent = place.into[:-1]
+    is_first = paths.at(obj, parent) is None and place.into[-1] == "0"
+    made = [{"op": "add", "path": pointer(*parent), "value": list[Any]()}] if is_first else []
+    return [*made, {"op": "add", "path": where, "value": wanted}], {**noted, "whole": True}
 
 
 def restored_place(present: Object, put_in: Mapping[str, Any], where: str) -> list[Object]:

@@ -42,7 +42,7 @@ def places(obj: Object) -> list[Place]:
         Place("driver", "spec.driver", _template(spec, "driver"), 1, ("spec", "driver"), flat=True),
         Place(
             "executor", "spec.executor", _template(spec, "executor"), executors, ("spec", "executor"), flat=True,
-            numbers=(instances,),
+            numbers=(instances,), lowered=instances,
         ),
     ]  # fmt: skip
 

@@ -64,6 +64,24 @@ def test_what_is_seen_in_an_object(files):
     ]
 
 
+def test_how_few_pods_it_may_start_with(files, crd):
+    form, example = files
+    form.write_text(FORM.replace("  replicas: count\n", "  replicas: count\n  minCount: least\n"))
+    example.write_text(OBJECT.replace("    count: 2\n", "    count: 8\n    least: 3\n"))
+    code, output = run("check", form, "--object", example)
+    assert code == 0
+    assert "  pod set actor: 3 to 8 pods of cpu 8, memory 64Gi (spec.roles[0].template)" in output.splitlines()
+    assert "  pod set critic: 1 pods of cpu 500m (spec.roles[1].template)" in output.splitlines()
+    annotated = OBJECT.replace("{name: run,", "{name: run, annotations: {sluice.dev/min-count: actors=1},")
+    example.write_text(annotated)
+    code, output = run("check", form, "--object", example)
+    assert code == 1
+    assert '"actors" is no pod set that can start with fewer pods: name actor or critic, as in actor=2' in output
+    code, output = run("check", form, "--crd", crd)
+    assert code == 1
+    assert "podSets[0].minCount: spec.roles[*].least is not in version v1 of the definition" in output
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -78,6 +96,8 @@ def test_what_is_seen_in_an_object(files):
         ),
         ("  template: template\n", "", "podSets[0].template: is missing"),
         ("  nameFrom: role\n", "", "podSets[0].name: give name, or nameFrom"),
+        ("  replicas: count\n", "  minCount: true\n", "podSets[0].minCount: needs replicas, which a start"),
+        ("  replicas: count\n", "  replicas: count\n  minCount: 2\n", 'podSets[0].minCount: "2" is no path'),
         ("{condition: Ready}", "{when: ready}", "ready[0].when: is not known here"),
         ("{condition: Ready}", "{path: status.ready}", "ready[0]: must be condition, or path with in"),
         ("above: 0", "above: many", "active[0]: must be condition"),

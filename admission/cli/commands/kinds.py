@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.kinds import Form, Kind, Kinds, Object
+    from admission.model.workload import PodSet
 
 _SERVED: Final = {"uid": "", "resourceVersion": "0", "generation": 1, "creationTimestamp": "1970-01-01T00:00:00Z"}
 """What an API server adds to an object, and what matters to nothing that is shown."""
@@ -161,6 +162,10 @@ def _document(file: Path) -> Object:
     return dict(documents[0].body)
 
 
+def _number(pod_set: PodSet) -> str:
+    return f"{pod_set.count}" if pod_set.min_count is None else f"{pod_set.min_count} to {pod_set.count}"
+
+
 def _seen(kind: Kind, obj: Object) -> Iterator[str]:
     """What Sluice sees in an object, a line for each thing. Raises CommandError for what it could not queue."""
     assert isinstance(kind, DeclaredKind), kind
@@ -174,7 +179,7 @@ def _seen(kind: Kind, obj: Object) -> Iterator[str]:
         raise CommandError(str(error)) from error
     for pod_set, place in zip(pod_sets, kind.places(obj), strict=True):
         amounts = (f"{resource} {format_amount(resource, amount)}" for resource, amount in pod_set.requests.items())
-        yield f"pod set {pod_set.name}: {pod_set.count} pods of {', '.join(amounts) or 'no requests'} ({place.path})"
+        yield f"pod set {pod_set.name}: {_number(pod_set)} pods of {', '.join(amounts) or 'no requests'} ({place.path})"
     gated = json_patch(obj, gate)
     if not kind.gated_by.is_closed(gated):
         raise CommandError(f"{'.'.join(kind.form.suspend)}: cannot be set in this object")

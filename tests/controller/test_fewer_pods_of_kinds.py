@@ -1,0 +1,307 @@
+"""Kinds other than Jobs that start with fewer pods, because their users say how few may be enough."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
+from grouped_kinds import pods_until
+from job_examples import cluster_queue, flavor, local_queue
+from kind_manifests import document
+from pod_examples import gated
+from test_way_of_a_ray_cluster import ray_cluster
+from test_way_of_each_kind import RESOURCES, held_by, node, queue_of, whose_pods_stay
+from test_ways_past_the_queue import observed
+
+from admission.apimachinery.patches import json_patch
+from admission.kinds import NamespaceContext, all_kinds, frameworks_known, parse_form
+from admission.sandbox.apiserver.errors import ApiError
+from webhooks.policies import gate, sorts
+from webhooks.scope import Scope
+
+OWN = {**TRAINING_RUN_FORM, "podSets": [{**TRAINING_RUN_FORM["podSets"][0], "minCount": "least"}]}
+KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(OWN)])
+MIN_COUNT = "sluice.dev/min-count"
+ABLE = {
+    "pytorchjob-v1": "worker",
+    "mpijob-v2beta1": "worker",
+    "raycluster": "cpu",
+    "rayjob": "workers",
+    "sparkapplication": "executor",
+    "argo-workflow": "workflow",
+    "own": "actor",
+}
+PODS, GIVEN = 4, 2
+SCOPE = Scope(("sluice",))
+
+
+def own():
+    roles = [{"role": "actor", "count": PODS, "least": 1, "template": pod(cpu="1", seconds=1_000_000)}]
+    metadata = {"name": "own", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "user-queue"}}
+    return {"apiVersion": "example.com/v1", "kind": "TrainingRun", "metadata": metadata, "spec": {"roles": roles}}
+
+
+def asking(name):
+    """A kind, an object of it that asks for four pods of a pod set, and where it does; it would start with one."""
+    obj = own() if name == "own" else document(name)
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind = KINDS.get(group, obj["kind"])
+    obj["spec"].pop("enableInTreeAutoscaling", None)
+    if name != "own":
+        obj["metadata"].setdefault("annotations", {})[MIN_COUNT] = f"{ABLE[name]}=1"
+        whose_pods_stay(kind, obj)
+    place = next(each for each in kind.places(obj) if each.name == ABLE[name])
+    parent = obj
+    for key in place.lowered[:-1]:
+        parent = parent[int(key) if isinstance(parent, list) else key]
+    parent[place.lowered[-1]] = PODS
+    parent.update({"minReplicas": 0, "maxReplicas": 9} if name.startswith("ray") else {})
+    return kind, obj, version, place.lowered
+
+
+def amounts_of(kind, obj, pod_set):
+    """What all of its pods request, of that pod set as many as are to be given."""
+    found = dict.fromkeys(RESOURCES, 0)
+    for each in kind.pod_sets(obj, NamespaceContext()):
+        count = GIVEN if each.name == pod_set else each.count
+        for resource, amount in {**each.requests, "pods": 1}.items():
+            found[resource] += count * amount
+    return found
+
+
+@pytest.mark.parametrize("name", ABLE)
+async def test_a_part_of_it_starts_and_all_of_it_comes_back(world, name):
+    kind, obj, version, _ = asking(name)
+    user, plural, key = world.user, kind.plural, obj["metadata"]["name"]
+    amounts = amounts_of(kind, {**obj, "metadata": {**obj["metadata"], "uid": "u"}}, ABLE[name])
+    kinds = (
+        all_kinds(frameworks=("batch/job",), own=[kind.form])
+        if name == "own"
+        else all_kinds(frameworks=("batch/job", kind.form.name))
+    )
+    await user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
+    for number in range(2):
+        await user.create("nodes", "", node(number))
+    await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
+
+    async def runs_with_its_part(generation):
+        running = await until(
+            user, plural, key,
+            lambda each: each["metadata"]["generation"] >= generation and kind.observe(each).ready,
+        )  # fmt: skip
+        assert {place.name: place.pods for place in kind.places(running)}[ABLE[name]] == GIVEN
+        assert len(pods_of(user, running)) == amounts["pods"]
+        record = await world.record(key, "admitted")
+        assert held_by(record) == amounts
+        assert f"It was given {amounts['pods']} of {amounts['pods'] + PODS - GIVEN} pods" in record.message
+        return running["metadata"]["generation"]
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(served(world.sandbox, kind, version=version))
+        await world.start(kinds=kinds)
+        created = await user.create(plural, "team-a", json_patch(obj, kind.gate(obj)))
+        generation = await runs_with_its_part(created["metadata"]["generation"] + 1)
+        # Its user suspends it: it is resumed as it was admitted, also by a Sluice that has just come.
+        await world.end()
+        await close(user, kind, key)
+        await world.start(kinds=kinds)
+        await runs_with_its_part(generation + 2)
+        await world.order(key, held=True)
+        await world.record(key, "pending", reason="OnHold")
+        assert user.get(plural, "team-a", key)["spec"] == created["spec"]
+        # With quota for all of it, all of it starts.
+        await world.apply(queue_of({resource: 9 * amount for resource, amount in amounts.items()}))
+        await world.order(key, held=False)
+        whole = await until(user, plural, key, lambda each: kind.observe(each).ready)
+        assert len(pods_of(user, whole)) == amounts["pods"] + PODS - GIVEN
+
+
+async def close(user, kind, name):
+    """Its user suspends it."""
+    obj = user.get(kind.plural, "team-a", name)
+    await user.update(kind.plural, "team-a", json_patch(obj, kind.gate(obj)))
+
+
+@pytest.fixture(params=["webhooks", "policies"])
+async def guarded(request, world, tmp_path):
+    """PyTorchJobs and RayClusters behind a gate, with a queue of 4 CPUs; Sluice runs."""
+    kinds = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob", "ray.io/raycluster"))
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with AsyncExitStack() as stack:
+        for kind in kinds:
+            if kind.is_custom:
+                await stack.enter_async_context(served(world.sandbox, kind))
+        if request.param == "webhooks":
+            await stack.enter_async_context(gated(world.sandbox.local("admin"), kinds, tmp_path / "certificates"))
+        else:
+            for policy in [each for sort in sorts(kinds) for each in gate(sort, SCOPE, owners=tuple(kinds))]:
+                plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
+                await world.user.create(plural, "", policy)
+        await world.start(kinds=kinds)
+        world.gate = request.param
+        yield world
+
+
+def torch(annotation="worker=2", workers=6, **policy):
+    replicas = {"Worker": {"replicas": workers, "template": pod(cpu="1", seconds=1_000_000)}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "name": "torch",
+            "namespace": "team-a",
+            "labels": {"sluice.dev/queue-name": "lq"},
+            "annotations": {MIN_COUNT: annotation} if annotation else {},
+        },
+        "spec": {"pytorchReplicaSpecs": replicas, **policy},
+    }
+
+
+TORCH = KINDS.get("kubeflow.org", "PyTorchJob")
+
+
+async def submitted(world, obj):
+    created = await world.sandbox.local("alice").create("pytorchjobs", "team-a", obj)
+    assert TORCH.observe(created).suspended  # by the gate
+    return created
+
+
+async def ready_with(world, workers, generation=0):
+    """The PyTorchJob with its pods, as soon as so many are all that it asks for."""
+    obj = await until(
+        world.user, "pytorchjobs", "torch",
+        lambda each: each["metadata"]["generation"] >= generation and TORCH.observe(each).ready
+        and TORCH.places(each)[0].pods == workers,
+    )  # fmt: skip
+    pods = pods_of(world.user, obj)
+    assert len(pods) == workers
+    return obj, {each["metadata"]["uid"] for each in pods}
+
+
+async def test_applied_again_it_runs_on_as_it_was_admitted(guarded):
+    manifest = torch()
+    await submitted(guarded, manifest)
+    running, pods = await ready_with(guarded, 4)
+    alice = guarded.sandbox.local("alice")
+    if guarded.gate == "webhooks":
+        applied = await alice.patch("pytorchjobs", "team-a", "torch", {"spec": torch()["spec"]})
+        assert applied["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 4
+        assert applied["metadata"]["generation"] == running["metadata"]["generation"]
+        assert await ready_with(guarded, 4) == (running, pods)
+    else:  # which neither set the number back nor refuse it
+        await alice.patch("pytorchjobs", "team-a", "torch", {"spec": torch()["spec"]})
+        await ready_with(guarded, 4, running["metadata"]["generation"] + 4)
+        assert "OutOfSync" in [reason for reason, _ in await guarded.story("torch")]
+    record = await guarded.record("torch", "admitted")
+    assert [each.usage for each in record.admission.pod_sets] == [{"cpu": 4000}]
+
+
+WEBHOOKS = pytest.mark.parametrize("guarded", ["webhooks"], indirect=True)
+
+
+async def test_who_says_nothing_starts_with_all_or_not_at_all(guarded):
+    await submitted(guarded, torch(annotation="", elasticPolicy={"minReplicas": 1, "maxReplicas": 6}))
+    waits = await guarded.record("torch", "pending", reason="ExceedsMaxQuota")
+    assert waits.workload.pod_sets[0].min_count is None
+
+
+@WEBHOOKS
+async def test_a_mistake_in_the_annotation_is_refused_at_once(guarded):
+    with pytest.raises(ApiError, match=r'"workers" is no pod set .*: name worker, as in worker=2'):
+        await submitted(guarded, torch(annotation="workers=2"))
+
+
+async def test_fewer_than_the_least_do_not_start(guarded):
+    await submitted(guarded, torch(annotation="worker=5"))
+    waits = await guarded.record("torch", "pending", reason="ExceedsMaxQuota")
+    assert waits.workload.pod_sets[0].min_count == 5
+
+
+async def test_suspended_and_raised_in_one_request_it_queues_anew(guarded):
+    created = await submitted(guarded, torch())
+    running, _ = await ready_with(guarded, 4)
+    spec = torch(runPolicy={"suspend": True})["spec"]
+    async with observed(guarded) as pods:
+        await guarded.sandbox.local("alice").patch("pytorchjobs", "team-a", "torch", {"spec": spec})
+        await ready_with(guarded, 4, running["metadata"]["generation"] + 3)
+        assert pods.most == 4
+    assert [reason for reason, _ in await guarded.story("torch")].count("OutOfSync") == 1
+    await guarded.order("torch", held=True)
+    await guarded.record("torch", "pending", reason="OnHold")
+    assert guarded.user.get("pytorchjobs", "team-a", "torch")["spec"] == created["spec"]
+
+
+async def test_a_number_that_its_user_lowers_stays(guarded):
+    await submitted(guarded, torch())
+    await ready_with(guarded, 4)
+    lowered = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}}
+    await guarded.sandbox.local("alice").patch("pytorchjobs", "team-a", "torch", lowered)
+
+    async def holds():
+        record = await guarded.record("torch", "admitted")
+        return [each.usage for each in record.admission.pod_sets] == [{"cpu": 3000}]
+
+    await guarded.eventually(holds)
+    await guarded.order("torch", held=True)
+    held = await guarded.record("torch", "pending", reason="OnHold")
+    assert held.workload.pod_sets[0].count == 3
+
+
+@WEBHOOKS
+async def test_killed_at_any_step_it_never_has_more_pods_than_quota(guarded):
+    kinds = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob", "ray.io/raycluster"))
+
+    async def killed():
+        await guarded.end()
+        await guarded.start(kinds=kinds)
+
+    async with observed(guarded) as pods:
+        created = await submitted(guarded, torch())
+        await killed()
+        await guarded.record("torch", "admitted")
+        await killed()
+        await until(guarded.user, "pytorchjobs", "torch", lambda each: not TORCH.observe(each).suspended)
+        await killed()
+        await ready_with(guarded, 4)
+        await guarded.order("torch", held=True)
+        await until(guarded.user, "pytorchjobs", "torch", lambda each: TORCH.observe(each).suspended)
+        await killed()
+        held = await guarded.record("torch", "pending", reason="OnHold")
+        assert held.admission is None
+        assert guarded.user.get("pytorchjobs", "team-a", "torch")["spec"] == created["spec"]
+        await guarded.order("torch", held=False)
+        await ready_with(guarded, 4)
+        assert pods.most == 4
+
+
+@WEBHOOKS
+async def test_a_ray_cluster_asks_for_the_rest_when_its_number_is_raised(guarded):
+    cluster = ray_cluster(gpu=5)
+    cluster["metadata"]["annotations"] = {MIN_COUNT: "gpu=1"}
+    alice, kind = guarded.sandbox.local("alice"), KINDS.get("ray.io", "RayCluster")
+
+    async def ready(pods):
+        obj = await until(
+            guarded.user, "rayclusters", "ray",
+            lambda each: kind.observe(each).ready and sum(place.pods for place in kind.places(each)) == pods,
+        )  # fmt: skip
+        # That it is ready may still be said of fewer pods.
+        await pods_until(guarded.user, "team-a", lambda _: len(pods_of(guarded.user, obj)) == pods)
+        return {each["metadata"]["uid"] for each in pods_of(guarded.user, obj)}
+
+    await alice.create("rayclusters", "team-a", cluster)
+    few = await ready(4)
+    (group,) = guarded.user.get("rayclusters", "team-a", "ray")["spec"]["workerGroupSpecs"]
+    more = {"spec": {"workerGroupSpecs": [{**group, "replicas": 5}]}}
+    applied = await alice.patch("rayclusters", "team-a", "ray", more)
+    assert applied["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+    await guarded.apply(cluster_queue(cpu="6"))
+    whole = await ready(6)
+    assert few < whole
+    record = await guarded.record("ray", "admitted")
+    assert sum(each.usage["cpu"] for each in record.admission.pod_sets) == 6000
+    await guarded.order("ray", held=True)
+    await guarded.record("ray", "pending", reason="OnHold")
+    stopped = guarded.user.get("rayclusters", "team-a", "ray")["spec"]
+    assert {**stopped, "suspend": None} == {**ray_cluster(gpu=5)["spec"], "suspend": None}
