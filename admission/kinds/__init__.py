@@ -72,6 +72,15 @@ def frameworks_known() -> tuple[str, ...]:
     return (*_BUILT_IN, *forms(), *GROUPED)
 
 
+def _unknown(name: str) -> str:
+    """What to say of a name that is none of a kind; of Kueue's names that is one."""
+    if name == "deployment":
+        return '"deployment" is queued by its pods: write pod, and the queue label into spec.template.metadata.labels'
+    near = difflib.get_close_matches(name, frameworks_known(), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
+    return f'"{name}" is no kind that Sluice knows; {hint}'
+
+
 def all_kinds(
     *,
     kueue_labels: bool = True,
@@ -108,9 +117,7 @@ def all_kinds(
                 form = replace(form, versions=(*form.versions, LEGACY))
             kinds.append(adapter(conventions, form))
         else:
-            near = difflib.get_close_matches(name, frameworks_known(), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
-            raise InvalidObject([(f"frameworks[{number}]", f'"{name}" is no kind that Sluice knows; {hint}')])
+            raise InvalidObject([(f"frameworks[{number}]", _unknown(name))])
     kinds += [DeclaredKind(conventions, form) for form in own]
     if not any(isinstance(kind, PodKind) for kind in kinds):
         return Kinds(kinds)

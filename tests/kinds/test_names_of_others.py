@@ -12,10 +12,13 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 import admission.cli.commands.import_quotas
 import admission.kinds
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.foreign_groups import FOREIGN
+from admission.model.errors import InvalidObject
 from tests.benchmarks.measure import REPOSITORY
 
 if TYPE_CHECKING:
@@ -123,6 +126,29 @@ def foreign(found: set[str]) -> set[str]:
     frameworks = {name for name in frameworks_known() if "/" in name} | {"mcad.ibm.com/appwrapper"}
     keys = {text for text in found if _KEY.fullmatch(text) and not _OURS.fullmatch(text)}
     return {key for key in keys if key in KNOWN or not _NO_KEYS.fullmatch(key)} - frameworks
+
+
+KUEUE_FRAMEWORKS = """
+    batch/job pod deployment statefulset leaderworkerset.x-k8s.io/leaderworkerset jobset.x-k8s.io/jobset
+    kubeflow.org/mpijob kubeflow.org/paddlejob kubeflow.org/pytorchjob kubeflow.org/tfjob kubeflow.org/xgboostjob
+    kubeflow.org/jaxjob trainer.kubeflow.org/trainjob ray.io/rayjob ray.io/raycluster ray.io/rayservice
+    workload.codeflare.dev/appwrapper sparkoperator.k8s.io/sparkapplication"""
+"""The names of `integrations.frameworks` in Kueue's Configuration."""
+
+
+@pytest.mark.parametrize("name", KUEUE_FRAMEWORKS.split())
+def test_a_framework_of_kueue_is_known_or_told_how_it_is_queued(name):
+    if name != "deployment":
+        assert len(list(all_kinds(frameworks=(name,)))) == 1
+        return
+    with pytest.raises(InvalidObject) as told:
+        all_kinds(frameworks=("batch/job", name))
+    assert told.value.causes == [
+        (
+            "frameworks[1]",
+            '"deployment" is queued by its pods: write pod, and the queue label into spec.template.metadata.labels',
+        )
+    ]
 
 
 def test_each_label_and_annotation_was_looked_up():
