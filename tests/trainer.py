@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")
-KINDS = all_kinds(frameworks=FRAMEWORKS)
+KAI = "kai.scheduler/queue"
+KINDS = all_kinds(frameworks=FRAMEWORKS, queue_labels=(KAI,))
 TRAIN_JOB = KINDS.get("trainer.kubeflow.org", "TrainJob")
 JOB_SET = KINDS.get("jobset.x-k8s.io", "JobSet")
 FIELDS = {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides", "2.2": "runtimePatches"}
@@ -46,11 +47,12 @@ def trainjobs(release: str) -> Object:
     return found
 
 
-def runtimes() -> Object:
-    """The definition of TrainingRuntime."""
-    found = definition(TRAIN_JOB)
-    found["metadata"]["name"] = "trainingruntimes.trainer.kubeflow.org"
-    found["spec"]["names"] = {"plural": "trainingruntimes", "kind": "TrainingRuntime", "singular": "trainingruntime"}
+def runtimes(kind: str = "TrainingRuntime") -> Object:
+    """The definition of TrainingRuntime, or of ClusterTrainingRuntime."""
+    found, plural = definition(TRAIN_JOB), f"{kind.lower()}s"
+    found["metadata"]["name"] = f"{plural}.trainer.kubeflow.org"
+    found["spec"]["names"] = {"plural": plural, "kind": kind, "singular": kind.lower()}
+    found["spec"]["scope"] = "Cluster" if kind.startswith("Cluster") else "Namespaced"
     return found
 
 
@@ -68,7 +70,9 @@ class Trainer(Controller[tuple[str, str]]):
         job, present = self.local.get("trainjobs", *key), self.local.get("jobsets", *key)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
-        runtime = self.local.get("trainingruntimes", key[0], job["spec"]["runtimeRef"]["name"])
+        named = job["spec"]["runtimeRef"]
+        namespace = "" if named["kind"] == "ClusterTrainingRuntime" else key[0]
+        runtime = self.local.get(f"{named['kind'].lower()}s", namespace, named["name"])
         if runtime is None:
             return
         wanted = self._wanted(job, runtime)
@@ -136,7 +140,7 @@ def _changes(job: Object, role: str) -> list[Object]:
 async def trainer(sandbox: Any, release: str) -> AsyncIterator[None]:
     """TrainJobs of a release are served, and Trainer and JobSet's controller run, in the block."""
     admin = sandbox.local("admin")
-    for each in (trainjobs(release), runtimes()):
+    for each in (trainjobs(release), runtimes(), runtimes("ClusterTrainingRuntime")):
         await admin.create("customresourcedefinitions", "", each)
     async with served(sandbox, JOB_SET):
         operator = Trainer(sandbox.local("system:kube-controller-manager"), sandbox.clock)

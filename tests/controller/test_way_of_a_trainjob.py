@@ -11,7 +11,7 @@ from custom_kinds import definition, pods_of, until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
 from test_way_of_each_kind import PAGE, end_pods, held_by, node, queue_of, through_the_webhook
-from trainer import FIELDS, KINDS, TRAIN_JOB, trainer, trainjobs
+from trainer import FIELDS, KAI, KINDS, TRAIN_JOB, trainer, trainjobs
 
 from admission.kinds.base import RENDERED
 from admission.kinds.definitions import differences
@@ -20,6 +20,9 @@ MANIFEST, RUNTIME = yaml.safe_load_all((FOLDER / "trainjob-v2.yaml").read_text()
 NAME = MANIFEST["metadata"]["name"]
 AMOUNTS = {"cpu": 16000, "memory": 64 * GI, GPU: 4, "pods": 4}
 SELECTOR = {"type": "kwok"}
+RUNTIME_FOR_KAI, MANIFEST_FOR_KAI, *_ = yaml.safe_load_all((FOLDER / "trainjob-kai.yaml").read_text())
+FOR_KAI = {"cpu": 8000, "memory": 16 * GI, GPU: 2, "pods": 2}
+QUEUE_OF_KAI = {KAI: "team-a-train"}
 
 
 @pytest.fixture
@@ -115,6 +118,70 @@ async def test_its_whole_way(sluice, release):
     row = (
         f"| TrainJob v1alpha1, Trainer {release} | `trainjob-v2.yaml` | node 4 | `spec.suspend` | {', '.join(steps)} |"
     )
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
+
+
+async def until_running_for_kai(world):
+    """Its pods run where its quota is, and KAI finds on them what it looks for."""
+    name = MANIFEST_FOR_KAI["metadata"]["name"]
+
+    def is_ready(obj):
+        roles = (obj.get("status") or {}).get("jobsStatus") or [{}]
+        return started(obj) and roles[0].get("ready") == 1
+
+    running = await until(world.user, "trainjobs", name, is_ready)
+    assert running["metadata"]["labels"] == QUEUE_OF_KAI
+    assert held_by(await world.record(name, "admitted")) == FOR_KAI
+    jobset = world.user.get("jobsets", "team-a", name)
+    assert template_of(jobset)["spec"]["nodeSelector"] == SELECTOR
+    pods = pods_of(world.user, jobset)
+    assert len(pods) == FOR_KAI["pods"]
+    for pod in pods:
+        assert pod["metadata"]["labels"].items() >= QUEUE_OF_KAI.items()
+        assert pod["spec"]["schedulerName"] == "kai-scheduler"
+    return jobset
+
+
+async def test_in_front_of_kai_nothing_of_its_is_changed(sluice):
+    user, name, manifest = sluice.user, MANIFEST_FOR_KAI["metadata"]["name"], copy.deepcopy(MANIFEST_FOR_KAI)
+    runtime = copy.deepcopy(RUNTIME_FOR_KAI)
+    template = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"]["annotations"] = {"sandbox.sluice.dev/run-seconds": "1000000"}
+    template["spec"]["restartPolicy"] = "Never"  # Trainer's own webhook says so
+    await sluice.apply(queue_of(FOR_KAI), local_queue("team-a-train"))
+    async with trainer(sluice.sandbox, "2.2"):
+        await sluice.start(kinds=KINDS)
+        await sluice.submit(job("before", queue="user-queue", cpu="8"))
+        await sluice.job("before", runs)
+        await user.create("clustertrainingruntimes", "", runtime)
+        created = await user.create("trainjobs", "team-a", through_the_webhook(manifest, TRAIN_JOB))
+        waiting = await sluice.record(name, "pending", reason="WaitingForQuota")
+        assert "does not fit in ClusterQueue cq" in waiting.message
+        assert [(each.count, each.requests) for each in waiting.workload.pod_sets] == [
+            (2, {"cpu": 4000, "memory": 8 * GI, GPU: 1})
+        ]
+        steps = ["queued", "explained"]
+        await user.delete("jobs", "team-a", "before", propagation="Background")
+        jobset = await until_running_for_kai(sluice)
+        steps += ["admitted", "running", "ready"]
+        await sluice.order(name, held=True)
+        assert (await sluice.record(name, "pending", reason="OnHold")).admission is None
+        stopped = user.get("trainjobs", "team-a", name)
+        assert pods_of(user, jobset) == []
+        assert stopped["spec"] == created["spec"]
+        assert stopped["metadata"]["labels"] == created["metadata"]["labels"] == QUEUE_OF_KAI
+        steps += ["evicted", "given back byte for byte"]
+        await sluice.order(name, held=False)
+        jobset = await until_running_for_kai(sluice)
+        steps.append("admitted again")
+        await end_pods(sluice, jobset)
+        assert (await sluice.record(name, "finished")).outcome == "Succeeded"
+        steps.append("finished")
+        await user.delete("trainjobs", "team-a", name, propagation="Background")
+        await sluice.submit(job("after", queue="user-queue", cpu="8"))
+        await sluice.job("after", runs)
+        steps.append("deleted")
+    row = f"| TrainJob v1alpha1, for KAI | `trainjob-kai.yaml` | node 2 | `spec.suspend` | {', '.join(steps)} |"
     assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
 
 
