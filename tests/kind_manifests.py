@@ -40,6 +40,10 @@ GOLDEN = {
         ("gpu", 4, {"cpu": 4000, "memory": 8 * GI, GPU: 1}),
         ("cpu", 1, {"cpu": 1000, "memory": GI}),
     ],
+    "raycluster-native-gang": [
+        ("head", 1, {"cpu": 1000, "memory": 2 * GI}),
+        ("small", 3, {"cpu": 1000, "memory": GI}),
+    ],
     "rayjob": [
         ("head", 1, {"cpu": 1000, "memory": 2 * GI}),
         ("workers", 2, {"cpu": 1000, "memory": GI}),

@@ -13,6 +13,7 @@ import yaml
 from custom_kinds import TRAINING_RUN_FORM, definition, pod
 from grouped_kinds import GATE, lasting
 from job_examples import flavor, local_queue
+from job_manifests import HIGH, JOBS, KATA, QUEUES, YUNIKORN
 from kind_manifests import FOLDER, GI, GOLDEN, GPU
 from test_way_of_each_kind import RESOURCES, node, queue_of, total, whose_pods_stay
 from test_way_of_gated_kinds import CASES as GATED
@@ -27,7 +28,7 @@ from tests.cli.serve_processes import AUTHORIZATION, free_port, serving
 from tests.cli.serve_processes import job as small_job
 
 KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FORM)])
-NAMES = ("user-queue", "test", "lq")
+NAMES = ("test", "lq", *QUEUES)
 """The LocalQueues that the manifests name."""
 NOTHING = dict.fromkeys(RESOURCES, 0)
 ENDED = ("Succeeded", "Failed")
@@ -115,9 +116,17 @@ def batch_job():
     return Case("batch-job", [obj], {**NOTHING, "cpu": 1000, "pods": 1}, 1)
 
 
+def as_one_wave(obj):
+    """The Job, which is over when its first pods have succeeded."""
+    if "completions" in obj["spec"]:
+        obj["spec"]["completions"] = obj["spec"]["parallelism"]
+    return obj
+
+
 def cases():
     found = [declared(name) for name in GOLDEN if name not in OLDER]
-    return [*found, *map(gated, GATED), train_job(), own_kind(), batch_job()]
+    jobs = [Case(each.namespace, [as_one_wave(each.job())], each.amounts(), each.pods) for each in JOBS]
+    return [*found, *map(gated, GATED), train_job(), own_kind(), batch_job(), *jobs]
 
 
 class EveryKind:
@@ -132,8 +141,8 @@ class EveryKind:
         self._folder = folder
         self._replica = None
         self._stack = AsyncExitStack()
-        frameworks = {"integrations": {"frameworks": list(frameworks_known()), "kinds": [TRAINING_RUN_FORM]}}
-        (folder / "sluice.yaml").write_text(json.dumps(frameworks))
+        known = {"frameworks": list(frameworks_known()), "queueLabels": [YUNIKORN], "kinds": [TRAINING_RUN_FORM]}
+        (folder / "sluice.yaml").write_text(json.dumps({"integrations": known}))
         webhook = free_port()
         self._flags = (
             f"--config={folder / 'sluice.yaml'}",
@@ -144,7 +153,8 @@ class EveryKind:
 
     async def prepare(self):
         """Nodes, definitions, and a queue for each case, which are stopped."""
-        await self.world.apply(flavor())
+        await self.world.apply(flavor(), HIGH)
+        await self.user.create("runtimeclasses", "", KATA)
         for number in range(6):
             await self.user.create("nodes", "", node(number))
         await self.user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
@@ -159,6 +169,9 @@ class EveryKind:
             queue = queue_of(case.amounts)
             queue = {**queue, "metadata": {"name": name}, "spec": {**queue["spec"], "stopPolicy": "Hold"}}
             await self.world.apply(queue, *(local_queue(each, name, name) for each in NAMES))
+        for case in JOBS:
+            for obj in case.limit_ranges():
+                await self.user.create("limitranges", case.namespace, obj)
 
     def controllers(self):
         """Of all kinds."""

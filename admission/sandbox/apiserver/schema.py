@@ -307,6 +307,10 @@ _MICRO = Scalar("microtime", (str,), _MICRO_TIME)
 _BASE64 = Scalar("[]byte", (str,), re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"))
 
 
+_OF_OTHER_RELEASES = {"V1JobSpec": ("scheduling",), "V1PodSpec": ("workloadRef",)}
+"""Fields that the client library does not know: of pods in Kubernetes 1.35, which are gone since, of Jobs in 1.37."""
+
+
 @cache
 def struct_of(model: str) -> Struct:
     """The fields of a model of the client library, for example `V1Job`."""
@@ -320,6 +324,7 @@ def struct_of(model: str) -> Struct:
     try:
         for attribute, key in found.attribute_map.items():
             struct.fields[key] = _type_of(model, key, found.openapi_types[attribute])
+        struct.fields |= dict.fromkeys(_OF_OTHER_RELEASES.get(model, ()), Anything())
     finally:
         del _pending[model]
     return struct

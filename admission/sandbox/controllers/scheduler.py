@@ -20,7 +20,7 @@ Key = tuple[str, str]
 # Pods that arrive together are placed together, after this pause (wall seconds).
 _WALL_PAUSE = 0.005
 _FAKE = "kwok.x-k8s.io/node"
-_NAMES = ("default-scheduler", "volcano")
+_NAMES = ("default-scheduler", "kai-scheduler", "volcano", "yunikorn")
 """The `schedulerName` of the pods that are placed; of others only the room is counted.
 
 Two schedulers that do not know of each other would give the same room away.

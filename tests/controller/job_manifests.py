@@ -1,0 +1,100 @@
+"""Manifests of batch/v1 Jobs of users of several systems, and the requests of their pods, computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from kind_manifests import FOLDER, GI, GPU, MI
+from test_way_of_each_kind import RESOURCES
+
+Object = dict[str, Any]
+
+YUNIKORN = "yunikorn.apache.org/queue"
+QUEUES = ("user-queue", "root.team-a")
+"""The LocalQueues that the manifests name."""
+
+KATA: Object = {
+    "metadata": {"name": "kata"},
+    "handler": "kata",
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "160Mi"}},
+}
+HIGH: Object = {
+    "apiVersion": "sluice.dev/v1",
+    "kind": "WorkloadPriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1,
+}
+"""What the manifests name beside their queues."""
+
+
+@dataclass(frozen=True)
+class JobCase:
+    """The Job of this name in a manifest, and its pods."""
+
+    manifest: str
+    name: str
+    pods: int
+    requests: dict[str, int]
+    says: str
+    """What about it is more than any Job has, for the table in docs/kinds.md."""
+
+    @property
+    def namespace(self) -> str:
+        """One of its own."""
+        return f"jobs-{self.name}"
+
+    def amounts(self) -> dict[str, int]:
+        """All that its pods request."""
+        each = dict.fromkeys(RESOURCES, 0) | self.requests | {"pods": 1}
+        return {resource: self.pods * amount for resource, amount in each.items()}
+
+    def documents(self) -> list[Object]:
+        """All of the manifest, in the namespace of the case."""
+        text = (FOLDER / f"{self.manifest}.yaml").read_text()
+        found = list(yaml.safe_load_all(text))
+        for obj in found:
+            if "namespace" in obj["metadata"]:
+                obj["metadata"]["namespace"] = self.namespace
+        return found
+
+    def limit_ranges(self) -> list[Object]:
+        """Those of the manifest."""
+        return [obj for obj in self.documents() if obj["kind"] == "LimitRange"]
+
+    def job(self) -> Object:
+        """The Job, whose pods run until they are ended, and end at once; of a CronJob the one that it would make."""
+        jobs = [obj for obj in self.documents() if obj["kind"] in ("Job", "CronJob")]
+        named = [obj for obj in jobs if obj["metadata"].get("name") == self.name]
+        (obj,) = named or (each for each in jobs if "name" not in each["metadata"])
+        if obj["kind"] == "CronJob":
+            made = obj["spec"]["jobTemplate"]
+            metadata = {**made["metadata"], "namespace": self.namespace}
+            obj = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": made["spec"]}
+        obj["metadata"]["name"] = self.name
+        template = obj["spec"]["template"]
+        annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations["sandbox.sluice.dev/run-seconds"] = "1000000"
+        template["spec"]["terminationGracePeriodSeconds"] = 1
+        return obj
+
+
+JOBS = [
+    JobCase("job", "sample-job", 3, {"cpu": 3100, "memory": 2112 * MI}, "a sidecar, and fewer pods if need be"),
+    JobCase("cronjob", "nightly", 1, {"cpu": 1000, "memory": 512 * MI}, "as the CronJob makes it"),
+    JobCase("job-limitrange", "no-resources", 1, {"cpu": 200, "memory": 256 * MI}, "requests by a LimitRange"),
+    JobCase("job-limitrange", "limits-only", 1, {"cpu": 800, "memory": 256 * MI}, "the limit before the LimitRange"),
+    JobCase(
+        "job-pod-level-resources",
+        "pod-level",
+        1,
+        {"cpu": 2250, "memory": 1184 * MI, GPU: 1},
+        "requests of the whole pod, overhead of a RuntimeClass",
+    ),
+    JobCase("job-yunikorn", "yk-gang", 3, {"cpu": 1000, "memory": GI}, "queue and gang of YuniKorn, kept for it"),
+    JobCase("talk-scalability-job", "sample", 10, {"cpu": 2000, "memory": 2 * GI}, "a deadline that starts with it"),
+    JobCase("areal-controller-job", "areal-gsm8k-t0", 1, {"cpu": 2000, "memory": 8 * GI}, "the controller alone"),
+    JobCase("native-1.36-v1alpha2", "train", 2, {"cpu": 1000}, "its pods in a PodGroup of Kubernetes 1.36"),
+    JobCase("native-1.37-v1beta1", "gang-job", 4, {"cpu": 1000}, "a gang of Kubernetes 1.37, `spec.scheduling`"),
+]
