@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from chart import DEPLOY, NAMESPACE, Object, one, rendered
-from containers import PINS, build_tree, contained, may_unshare
+from containers import PINS, contained, may_unshare
 from ports import free_port
 
 from admission.sandbox.apiserver.requests import User
@@ -21,12 +21,6 @@ from admission.sandbox.sandbox import Sandbox
 ROOT = DEPLOY.parent
 SIZE = 170 * 2**20
 """Bytes that the tree may have; Python comes on top."""
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the image has in /opt/sluice."""
-    return build_tree(tmp_path_factory.mktemp("image"))
 
 
 def test_what_is_pinned_for_the_image_is_what_is_tested():

@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from containers import build_tree, may_unshare, next_release
+from containers import may_unshare, next_release
 from release_scene import play
 
 from admission.store.database.tables import SCHEMA_VERSION
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not may_unshare(), reason="needs the right to make mount namespaces, which root has")
 async def test_a_release_is_installed_rotated_killed_upgraded_rolled_back_and_removed_under_load(
-    tmp_path: Path, postgresql: PostgreSQL
+    tmp_path: Path, tree: Path, postgresql: PostgreSQL
 ):
-    tree = build_tree(tmp_path / "image")
     trees = {"0.1.0": tree, "after": next_release(tree, tmp_path / "after")}
     name = f"release_{secrets.token_hex(6)}"
     await _execute(postgresql, f"CREATE DATABASE {name}")
