@@ -1,4 +1,4 @@
-"""CEL for what the gate looks at in a Job: only the core of the language, which every API server since 1.30 knows."""
+"""CEL for what the gate looks at in a Job: only what every API server since 1.30 knows."""
 
 from __future__ import annotations
 
@@ -174,6 +174,15 @@ def label(variable: str, key: str) -> str:
 def submitter(variable: str) -> str:
     """Who is noted to have submitted it; empty if nobody is."""
     return _value(f"{variable}.metadata.annotations", SUBMITTED_BY)
+
+
+def gates(variable: str, key: str) -> str:
+    """The list of the controllers that an annotation names, as `admission.kinds.admission_gates.gates_of` reads it.
+
+    `split` and `trim` are of Kubernetes' library of strings, which all API servers have that know policies.
+    """
+    text = _value(f"{variable}.metadata.annotations", key)
+    return f"({text}.trim() == '' ? [] : {text}.split(',').map(name, name.trim()))"
 
 
 def pods(variable: str) -> str:

@@ -20,6 +20,7 @@ from webhooks.expressions import (
     claims_owner,
     condition,
     decisive,
+    gates,
     is_own,
     is_queued,
     is_suspended,
@@ -253,6 +254,13 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
         ),
         {"expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}", "message": _OURS},
         validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
+        *(
+            validation(
+                f"!variables.wasQueued || {gates('object', key)}.all(name, name in {gates('oldObject', key)})",
+                message=f"{key} names no further controllers after the creation",
+            )
+            for key in filter(None, [kinds[0].conventions.gate_annotation])
+        ),
         # Of other kinds no expression says how many pods there are: the controller stops what has grown.
         *(of_jobs if is_job(kinds[0]) else []),
         *(

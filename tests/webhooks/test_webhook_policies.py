@@ -7,6 +7,7 @@ from policy_examples import GROUP, JOBS, KUEUE_QUEUE, QUEUE, SLUICE, SUBMITTED_B
 
 from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
+from admission.kinds.base import GATED_BY
 from admission.kinds.given import GIVEN_LABELS
 from admission.sandbox import User
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
@@ -110,6 +111,36 @@ async def test_the_submitter_stays_as_it_is(alice, gated, subresource, value):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
     with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by is written by Sluice alone"):
         await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"annotations": {SUBMITTED_BY: value}}})
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize(
+    ("had", "asks", "refused"),
+    [
+        ("a.b/c,d.e/f", " d.e/f", False),
+        ("a.b/c,d.e/f", " d.e/f,a.b/c", False),
+        ("a.b/c", None, False),
+        ("a.b/c", " ", False),
+        ("a.b/c", "d.e/f", True),
+        ("a.b/c", "a.b/c,d.e/f", True),
+        ("", "a.b/c", True),
+        (None, "a.b/c", True),
+        (None, "no name", True),
+    ],
+)
+async def test_after_the_creation_controllers_that_hold_a_job_are_only_taken_off(
+    alice, gated, subresource, had, asks, refused
+):
+    made = job("j", {QUEUE: "q"})
+    made["metadata"]["annotations"] = {} if had is None else {GATED_BY: had}
+    await alice.create(JOBS, made)
+    change = {"metadata": {"annotations": {GATED_BY: asks}}}
+    if refused:
+        with pytest.raises(Forbidden, match="names no further controllers after the creation"):
+            await alice.patch(f"{JOBS}/j{subresource}", change)
+    else:
+        stored = await alice.patch(f"{JOBS}/j{subresource}", change)
+        assert stored["metadata"]["annotations"].get(GATED_BY) == asks
 
 
 @pytest.mark.parametrize("subresource", ["", "/status"])

@@ -11,6 +11,8 @@ import cel
 from admission.sandbox.apiserver.errors import SandboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission.sandbox.apiserver.objects import Object
 
 
@@ -110,7 +112,7 @@ def value_of(program: cel.Program, values: Object) -> Any:
     """What an expression evaluates to. Raises CelError when it fails."""
     spoken = _spoken_of(program.source, values)
     try:
-        return program.execute(cel.Context(spoken, _FUNCTIONS) if "jsonpatch" in spoken else spoken)
+        return program.execute(cel.Context(spoken, _FUNCTIONS) if _CALLED.search(program.source) else spoken)
     except KeyError as error:
         raise CelError(f"no such key: {error.args[0] if error.args else error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -122,4 +124,6 @@ def _escape_key(_: object, key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-_FUNCTIONS = {"escapeKey": _escape_key}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"escapeKey": _escape_key, "split": str.split, "trim": str.strip}
+"""Of Kubernetes' libraries of CEL, which the evaluator has not: it is given them where they are called."""
+_CALLED = re.compile(rf"\.({'|'.join(_FUNCTIONS)})\(")
