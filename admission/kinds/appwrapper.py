@@ -38,7 +38,9 @@ def places(obj: Object) -> list[Place]:
             if not isinstance(template, dict):
                 raise Misconfigured(f"{where}.podSets[{index}].path: {path} leads to no pod template")
             info = ("spec", "components", str(number), "podSetInfos", str(index))
-            numbers = (("spec", "components", str(number), "podSets", str(index), "replicas"),)
+            before = ("spec", "components", str(number))
+            declared = [(*before, "podSets", str(index), "replicas")] if component.get("podSets") is not None else []
+            numbers = (*declared, *_numbers_of(component, before))
             name = f"component-{number}-{index}"
             found.append(Place(name, f"{where}.{path}", template, replicas, info, flat=True, numbers=numbers))
     return found
@@ -83,6 +85,14 @@ def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
             f"{at}: is missing, and it is not known where a {wrapped.get('kind')} has its pods; give replicas and path "
             "of each pod template, or an empty list"
         )
+
+
+def _numbers_of(component: Object, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The keys of what the wrapped object itself says of its pods, where its kind is known."""
+    wrapped = component.get("template") or {}
+    _, field = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))), ("", ()))
+    for key in (*field, "completions") if field else ():
+        yield (*before, "template", "spec", key)
 
 
 def _pods(wrapped: Object, field: tuple[str, ...], *, before: tuple[str, ...]) -> int:

@@ -289,14 +289,21 @@ class DeclaredKind(CommonKind):
         return [] if self.gated_by.is_closed(obj) else self.gated_by.close(obj)
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The numbers as they were, of each pod set that would get more pods; with other pods it is suspended."""
+        """The numbers as they were, of each pod set that would get more pods; with other pods it is suspended.
+
+        So is what could not be counted before, as soon as it is edited: nobody knows what it has quota for.
+        """
+        others = f"a running {self.kind} that is to have other pods is suspended, and queues anew"
         try:
             before = {place.name: place for place in self.places(old)}
+        except Misconfigured:
+            return ([] if new.get("spec") == old.get("spec") else self.gate(new)), others
+        try:
             after = self.places(new)
         except Misconfigured:
-            return [], ""
+            return [], ""  # it is refused
         if scaling.has_others(before, after):
-            return self.gate(new), f"a running {self.kind} that is to have other pods is suspended, and queues anew"
+            return self.gate(new), others
         patch = scaling.limited(new, old, before, after)
         if not self.form.scales:
             how = "suspend it in the same request to ask for more"

@@ -100,6 +100,10 @@ class TrainJobKind(DeclaredKind):
         """What is wrong in labels and annotations; of its pods the object alone tells nothing."""
         return list(self.metadata_faults(obj))
 
+    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
+        """Nothing: Trainer brings the JobSet up to date only while it is suspended, and then it is counted anew."""
+        return [], ""
+
     def templates(self, obj: Object) -> list[Object]:
         """The templates of the JobSet, with what a start has put in for them."""
         found = []

@@ -247,6 +247,35 @@ def test_what_does_not_follow_the_scale_keeps_its_numbers():
     )
 
 
+@pytest.mark.parametrize("declared", [(True, True), (False, False), (True, False)])
+def test_an_appwrapper_keeps_the_numbers_of_what_is_in_it_too(declared):
+    """Else it would declare fewer pods than it has, and could not be counted any more."""
+    kind, old = manifest("appwrapper-v1beta2")
+    old["spec"]["suspend"] = False
+    new = copy.deepcopy(old)
+    component = new["spec"]["components"][0]
+    component["podSets"][0]["replicas"] = 6
+    component["template"]["spec"] |= {"parallelism": 6, "completions": 6}
+    for obj, is_declared in zip((old, new), declared, strict=True):
+        if not is_declared:
+            del obj["spec"]["components"][0]["podSets"]
+    patch, _ = kind.limit(new, old)
+    kept = json_patch(new, patch)
+    assert kept["spec"]["components"][0]["template"] == old["spec"]["components"][0]["template"]
+    assert [place.pods for place in kind.places(kept)] == [2]
+    assert kind.faults(kept) == []
+
+
+def test_what_could_not_be_counted_is_suspended_when_it_is_edited():
+    kind, old = manifest("appwrapper-v1beta2")
+    old["spec"]["suspend"] = False
+    old["spec"]["components"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}
+    new = copy.deepcopy(old)
+    new["spec"]["components"][0]["podSets"][0]["replicas"] = 6
+    assert json_patch(new, kind.limit(new, old)[0])["spec"]["suspend"] is True
+    assert kind.limit({**old, "metadata": {**old["metadata"], "finalizers": ["a/b"]}}, old)[0] == []
+
+
 def test_a_rayservice_is_gated_by_the_field_that_its_definition_has():
     kind, gated = manifest("rayservice")
     assert (gated["spec"]["suspend"], gated["spec"]["rayClusterConfig"]["suspend"]) == (True, True)
