@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # Of the tests. They wait for processes and time limits more than half of the time, so that five keep two cores busy.
 WORKERS ?= 5
 
-.PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests clean
+.PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests ways clean
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000", or "--kinds 100")'
 	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
+	@echo 'make ways     every way around the queue, for every kind; four minutes'
 	@echo 'make release-scene  a release from its installation to its end, under load, with the processes of its pods (ARGS="--rounds 20")'
 	@echo 'make docs     the documentation as a static site, in dist/site'
 	@echo 'make mutants  break the engine in small ways and see whether a test notices'
@@ -55,6 +56,10 @@ chaos: $(INSTALLED)
 # Prints its seed; ARGS='--seed N' has the same games again. CONTRIBUTING.md
 fuzz: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# ARGS='--kinds Ray --ways 8,13 --verbose' for some; ARGS=--write writes the table of docs/kinds.md anew.
+ways: $(INSTALLED)
+	@$(BIN)/python -m tests.ways $(ARGS)
 
 # As root. ARGS='--before REVISION' upgrades from that one to this one. CONTRIBUTING.md
 release-scene: $(INSTALLED)

@@ -79,7 +79,8 @@ class Trainer(Controller[tuple[str, str]]):
         if present is None:
             await self.local.create("jobsets", key[0], wanted)
             return
-        assert controller_of(present)["uid"] == job["metadata"]["uid"]
+        if (controller_of(present) or {}).get("uid") != job["metadata"]["uid"]:
+            return  # somebody else's, or left behind
         stopped = job["spec"].get("suspend") is True or present["spec"].get("suspend") is True
         if stopped and present["spec"] != wanted["spec"]:
             await self.local.update("jobsets", key[0], {**present, "spec": wanted["spec"]})

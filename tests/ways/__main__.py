@@ -1,0 +1,83 @@
+"""`make ways`: every way around the queue, for every kind. The exit code is 1 if anybody was let in."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does it
+
+from admission.store.database.migrations import ensure_ready
+from tests.ways.cluster import a_whole
+from tests.ways.objects import CASES
+from tests.ways.play import WORDS, Cell, play_all
+from tests.ways.table import WAYS, recorded, write
+
+_CALM = 5
+"""Seconds for which nothing may change any more."""
+_LONGEST = 90
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.ways", description=__doc__)
+    parser.add_argument("--kinds", default="", help="only these: part of their names, separated by commas")
+    parser.add_argument("--ways", default="", help="only these: their numbers in docs/kinds.md, separated by commas")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/kinds.md anew")
+    parser.add_argument("--verbose", action="store_true", help="show each request's answer")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)
+    return asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    kinds = [part for part in arguments.kinds.split(",") if part]
+    numbers = {int(part) for part in arguments.ways.split(",") if part}
+    with tempfile.TemporaryDirectory(prefix="sluice-ways-") as folder:
+        url = f"sqlite:///{folder}/sluice.db"
+        await ensure_ready(url)
+        async with a_whole(Path(folder), url) as whole:
+            cells = [
+                Cell(whole, case, way)
+                for case in CASES
+                for number, way in enumerate(WAYS, start=1)
+                if (not kinds or any(part in case.name for part in kinds)) and (not numbers or number in numbers)
+            ]
+            print(f"{len(cells)} ways around are played")
+            await play_all(cells)
+            found = await _settled(cells)
+            violations = list(whole.observer.violations)
+    known = recorded()
+    for cell, word in found.items():
+        was = known.get(cell.key, "")
+        if word != was or arguments.verbose:
+            print(f"{cell.case.name}, {cell.way}: {word}" + (f" (docs/kinds.md: {was})" if word != was else ""))
+        for line in cell.told() if arguments.verbose or word not in WORDS else ():
+            print(f"    {line}")
+    for line in violations:
+        print(f"QUOTA {line}")
+    bad = [cell for cell, word in found.items() if word not in WORDS]
+    if arguments.write and not bad:
+        write({**known, **{cell.key: word for cell, word in found.items()}})
+    print(f"let in: {len(bad)}; the observer saw pods beyond their quota: {len(violations)}")
+    return 1 if bad or violations else 0
+
+
+async def _settled(cells: list[Cell]) -> dict[Cell, str]:
+    """The words, once they have been the same for some seconds."""
+    found: dict[Cell, str] = {}
+    calm = 0
+    for _ in range(_LONGEST):
+        before, found = found, {cell: await cell.verdict() for cell in cells}
+        calm = calm + 1 if found == before else 0
+        if calm == _CALM:
+            break
+        await asyncio.sleep(1.0)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

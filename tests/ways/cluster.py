@@ -1,0 +1,181 @@
+"""The running whole for all kinds: a sandbox with pretended operators, `sluice serve`, and an observer."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from admission.cli.demo.live_pods import LivePods
+from admission.kinds import all_kinds, frameworks_known
+from admission.kinds.foreign_groups import FOREIGN
+from admission.kinds.forms import parse_form
+from admission.sandbox.background import background
+from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
+from admission.sandbox.controllers.operator import Operator
+from admission.sandbox.controllers.volcano import VolcanoController
+from admission.sandbox.operators import definition
+from admission.sandbox.sandbox import Sandbox
+from tests.custom_kinds import TRAINING_RUN_FORM
+from tests.fuzz.world import World
+from tests.trainer import Trainer, runtimes, trainjobs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+Object = dict[str, Any]
+
+USER = "alice"
+SPEED = 10.0
+"""How much faster than time the sandbox runs."""
+MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+SETTINGS: Object = {
+    "integrations": {
+        "frameworks": list(frameworks_known()),
+        "kinds": [TRAINING_RUN_FORM],
+        "groupLabels": [
+            "gang.scheduling.koordinator.sh/name",
+            "scheduling.x-k8s.io/pod-group",
+            "scheduling.k8s.io/group-name",
+            "yunikorn.apache.org/app-id",
+        ],
+    }
+}
+KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FORM)], group_labels=FOREIGN)
+_SIZES = {
+    ("scheduling.x-k8s.io", "PodGroup"): "v1alpha1",
+    ("scheduling.volcano.sh", "PodGroup"): "v1beta1",
+    ("scheduling.k8s.io", "PodGroup"): "v1alpha2",
+}
+_ONE_VERSION = {("workload.codeflare.dev", "AppWrapper"): "v1beta2"}
+
+
+class Answer(NamedTuple):
+    """Of the API server."""
+
+    status: int
+    body: Object
+    warnings: tuple[str, ...]
+
+
+class Whole:
+    """What the ways are played in."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.local = world.local
+        self._limits: dict[str, dict[str, int]] = {}
+        self.observer = LivePods(self._limits, {"cpu": 10**9})
+
+    async def watch(self) -> None:
+        """Sum up what the pods that may run ask for, at each version of each pod."""
+        with closing(self.local.watch("pods")) as changes:
+            async for batch in changes:
+                for _, change, obj, _ in batch:
+                    metadata = obj["metadata"]
+                    there = change != "DELETED" and not obj["spec"].get("schedulingGates")
+                    key = f"{metadata['namespace']}/{metadata['name']}"
+                    self.observer.pod(key, obj if there else None, 0.0)
+
+    async def queue(self, namespace: str, cpus: int, *, open_: bool, labels: Object | None = None) -> None:
+        """A namespace with a queue of so many CPUs, which may be stopped: nothing may run there then."""
+        self._limits[namespace] = {"cpu": cpus * 1000 if open_ else 0}
+        self.observer.alive[namespace] = {"cpu": 0}
+        self.observer.on_nodes[namespace] = {"cpu": 0}
+        await self.local.create("namespaces", "", {"metadata": {"name": namespace, "labels": labels or {}}})
+        quotas = [{"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": 2**60}]
+        flavors = [{"name": "default", "resources": quotas}]
+        spec = {
+            "namespaceSelector": {},
+            "stopPolicy": "None" if open_ else "Hold",
+            "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
+        }
+        for kind, plural, name, body in (
+            ("ClusterQueue", "clusterqueues", namespace, spec),
+            ("LocalQueue", "localqueues", "lq", {"clusterQueue": namespace}),
+            ("LocalQueue", "localqueues", "default", {"clusterQueue": namespace}),
+        ):
+            metadata = {"name": name} | ({"namespace": namespace} if kind == "LocalQueue" else {})
+            obj = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": body}
+            where = namespace if kind == "LocalQueue" else ""
+            await self.world.queues("POST", plural, "", obj, namespace=where)
+
+    async def ask(self, method: str, path: str, body: Any = None, *, content: str = "application/json") -> Answer:
+        """A user's request."""
+        session = self.world._session(USER)
+        headers = {"Authorization": f"Bearer {self.world.sandbox.token(USER)}", "Content-Type": content}
+        data = None if body is None else json.dumps(body)
+        async with session.request(method, self.world.sandbox.url + path, data=data, headers=headers) as response:
+            document = await response.json(content_type=None)
+            self.world.judge(f"{method} {path}", response.status, document)
+            return Answer(response.status, document, tuple(response.headers.getall("Warning", ())))
+
+    async def workloads(self, namespace: str) -> list[Object]:
+        """All that are on record there and not over."""
+        found = await self.world.queues("GET", "workloads", namespace=namespace)
+        items: list[Object] = found["items"]
+        return items
+
+    def pods(self, namespace: str) -> list[Object]:
+        """Those that are there and have not ended."""
+        ended = ("Succeeded", "Failed")
+        return [each for each in self.local.list("pods", namespace) if each.get("status", {}).get("phase") not in ended]
+
+
+@asynccontextmanager
+async def a_whole(folder: Path, database_url: str, *, settings: Object | None = None) -> AsyncIterator[Whole]:
+    """All kinds are served, operated and queued in the block."""
+    (folder / "sluice.yaml").write_text(json.dumps({**SETTINGS, **(settings or {})}))
+    logging.getLogger("admission.sandbox").setLevel(logging.ERROR)  # operators tell of children that are refused
+    async with Sandbox(speed=SPEED) as sandbox:
+        sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
+        await _prepare(sandbox.local("admin"))
+        world = World(sandbox, folder, database_url)
+        whole = Whole(world)
+        async with background(watch=whole.watch(), **{name: each.run() for name, each in _operators(sandbox).items()}):
+            try:
+                await world.start()
+                for name in ("default",):
+                    flavor = {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": name}}
+                    await world.queues("POST", "resourceflavors", "", {**flavor, "spec": {}})
+                yield whole
+                world.lives()
+            finally:
+                await world.stop()
+                await world.close()
+
+
+def _operators(sandbox: Sandbox) -> dict[str, Any]:
+    manager, clock = sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock
+    running: dict[str, Any] = {
+        f"{each.group}/{each.kind}": Operator(manager, clock, each, end_pods=each.kind != "Workflow")
+        for each in KINDS
+        if hasattr(each, "form") and each.group != "mcad.ibm.com" and each.kind != "TrainJob"
+    }
+    running |= {"trainer": Trainer(manager, clock), "volcano": VolcanoController(manager, clock)}
+    return running | {"sets": LeaderWorkerSetController(manager, clock)}
+
+
+async def _prepare(admin: Any) -> None:
+    for each in KINDS:
+        if each.is_custom and each.kind != "TrainJob":
+            version = _ONE_VERSION.get((each.group, each.kind))
+            await admin.create("customresourcedefinitions", "", definition(each, version))
+    for each in (trainjobs("2.2"), runtimes()):
+        await admin.create("customresourcedefinitions", "", each)
+    for key, version in _SIZES.items():
+        await admin.create("customresourcedefinitions", "", definition(KINDS.sizes[key], version))
+    amounts = {"cpu": "100000", "memory": "100000Gi", "pods": "100000"}
+    node = {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}}
+    await admin.create("nodes", "", {"metadata": node, "status": {"allocatable": amounts, "capacity": amounts}})
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    custom = sorted({each.group for each in KINDS if each.is_custom} | {group for group, _ in _SIZES})
+    rules[0]["apiGroups"] = custom
+    await admin.create("clusterroles", "", {"metadata": {"name": "edit-kinds"}, "rules": rules})
+    for role in ("edit", "edit-kinds"):
+        subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}]
+        reference = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": role}
+        binding = {"metadata": {"name": f"{USER}-{role}"}, "subjects": subjects, "roleRef": reference}
+        await admin.create("clusterrolebindings", "", binding)

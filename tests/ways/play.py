@@ -1,0 +1,189 @@
+"""One cell: a way around, played for a kind in a namespace of its own, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+from admission.cli.demo.live_pods import asked_by
+from tests.ways.cluster import MERGE
+from tests.ways.moves import PODS, RUNNING, WAITING
+
+if TYPE_CHECKING:
+    from tests.ways.cluster import Answer, Whole
+    from tests.ways.objects import Case
+
+Object = dict[str, Any]
+
+_AT_A_TIME = 60
+LOOK = 0.1
+"""Seconds between two looks at what has become of it."""
+
+
+WORDS = {
+    "refused": "the API server, Sluice's webhook or a policy refuses each request",
+    "undone": "the webhook takes it back in the same request, with a warning, and what was admitted runs on",
+    "waits": "what there is beyond the quota waits: suspended, gated, or never made",
+    "stopped": "it was stopped, and waits until there is quota for what it is now",
+    "charged": "what runs holds the quota of just that, and nothing beside it waits",
+}
+"""What becomes of a way."""
+
+
+class Cell:
+    """A kind and a way."""
+
+    def __init__(self, whole: Whole, case: Case, way: str) -> None:
+        self.case, self.way = case, way
+        self.waits = way in WAITING
+        ways = {**WAITING, **RUNNING}
+        self._play = ways[way]
+        self.namespace = f"{case.key}-{'w' if self.waits else 'r'}{list(ways).index(way)}"
+        self._whole = whole
+        self.answers: list[tuple[str, Answer]] = []
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """By which the table has it."""
+        return self.case.name, self.way
+
+    # ------------------------------------------------------------------ what the user does
+
+    async def play(self) -> None:
+        """Submit it, wait until it waits or runs, and play the way."""
+        await self._whole.queue(self.namespace, self.case.pods, open_=not self.waits)
+        await self.submit()
+        await self._until_there()
+        self.answers.clear()
+        await self._play(self)
+
+    async def submit(self, suffix: str = "") -> None:
+        for obj in self.case.make():
+            obj["metadata"]["name"] += suffix if obj["kind"] == "Pod" else ""
+            path = self.case.path if obj["kind"] not in ("PodGroup", "TrainingRuntime") else _plural(obj)
+            await self.create(path, obj)
+
+    async def create(self, path: str, obj: Object) -> None:
+        await self.ask("POST", self.at(path, ""), {**obj, "metadata": {**obj["metadata"], "namespace": self.namespace}})
+
+    async def present(self) -> Object:
+        """The object now."""
+        return (await self._whole.ask("GET", self.at())).body
+
+    async def patch(self, body: Object) -> None:
+        await self.ask("PATCH", self.at(), body, MERGE)
+
+    async def patch_pod(self, one: Object, body: Object) -> None:
+        await self.ask("PATCH", self.at(PODS, one["metadata"]["name"]), body, MERGE)
+
+    async def remove(self, propagation: str) -> None:
+        """Delete the object, or all of its pods."""
+        names = [each["metadata"]["name"] for each in self.pods()] if self.case.path == PODS else [self._name]
+        for name in names:
+            await self._whole.ask("DELETE", self.at(self.case.path, name), {"propagationPolicy": propagation})
+            while (
+                propagation == "Orphan" and (await self._whole.ask("GET", self.at(self.case.path, name))).status == 200
+            ):
+                if self.case.path == PODS:
+                    break
+                await asyncio.sleep(LOOK)
+
+    async def delete(self, path: str, name: str, *, grace: int) -> None:
+        await self._whole.ask("DELETE", self.at(path, name), {"gracePeriodSeconds": grace})
+
+    async def ask(self, method: str, path: str, body: Object, content: str = "application/json") -> None:
+        """Whatever is a try to get in."""
+        answer = await self._whole.ask(method, path, body, content=content)
+        self.answers.append((f"{method} {path}", answer))
+
+    def at(self, path: str = "", name: str | None = None) -> str:
+        api, _, plural = (path or self.case.path).rpartition("/")
+        root = "/api" if api == "v1" else "/apis"
+        name = self._name if name is None else name
+        return f"{root}/{api}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    @property
+    def _name(self) -> str:
+        return "p-0" if self.case.path == PODS else "one"
+
+    # ------------------------------------------------------------------ what is there
+
+    def pods(self) -> list[Object]:
+        return self._whole.pods(self.namespace)
+
+    def _alive(self) -> list[Object]:
+        return [each for each in self.pods() if not each["spec"].get("schedulingGates")]
+
+    async def _until_there(self) -> None:
+        """All of its pods run; or all are there, gated, or Sluice has it on record, with none."""
+        while True:
+            if not self.waits:
+                running = [each for each in self._alive() if each["status"].get("phase") == "Running"]
+                if len(running) == self.case.pods:
+                    return
+            elif await self._whole.workloads(self.namespace) and (
+                self.case.flips or len(self.pods()) >= self.case.pods
+            ):
+                return
+            await asyncio.sleep(LOOK)
+
+    async def verdict(self) -> str:
+        """What has become of it, in a word of `WORDS`; in other words, if somebody was let in."""
+        statuses = [answer.status for _, answer in self.answers]
+        if statuses and all(status >= 400 for status in statuses):
+            return "refused"
+        alive = [each for each in self._alive() if "deletionTimestamp" not in each["metadata"]]
+        records = [each for each in await self._whole.workloads(self.namespace) if _is_there(each)]
+        if not alive:
+            return "waits" if self.waits else "stopped"
+        held = sum(_held(each) for each in records)
+        used = sum(asked_by(each["spec"], ("cpu",))["cpu"] for each in self._alive())
+        if used > held:
+            return f"pods of {used}m CPU run, and {held}m are held"
+        pending = [each for each in records if not _held(each)]
+        if all(answer.warnings for _, answer in self.answers if answer.status < 300) and self.answers:
+            return "undone"
+        gated = [each for each in self.pods() if each["spec"].get("schedulingGates")]
+        return "waits" if pending or gated else "charged"
+
+    def told(self) -> list[str]:
+        """The answers, for a report."""
+        found = []
+        for what, answer in self.answers:
+            said = answer.body.get("message", "") if answer.status >= 400 else "; ".join(answer.warnings)
+            found.append(f"{what.removeprefix('PATCH ').rsplit('/', 1)[-1]}: {answer.status} {said[:260]}")
+        return found
+
+
+async def play_all(cells: list[Cell]) -> None:
+    """So many of them at a time."""
+    room = asyncio.Semaphore(_AT_A_TIME)
+
+    async def play(cell: Cell) -> None:
+        async with room:
+            await cell.play()
+
+    async with asyncio.TaskGroup() as group:
+        for cell in cells:
+            group.create_task(play(cell))
+
+
+def _plural(obj: Object) -> str:
+    return f"{obj['apiVersion']}/{obj['kind'].lower()}s"
+
+
+def _is_there(record: Object) -> bool:
+    conditions = record.get("status", {}).get("conditions") or ()
+    return not any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
+
+
+def _held(record: Object) -> int:
+    """Thousandths of a CPU that a workload holds, as the API says."""
+    assigned = (record.get("status", {}).get("admission") or {}).get("podSetAssignments") or []
+    return sum(_cpu(each.get("resourceUsage", {}).get("cpu", "0")) for each in assigned)
+
+
+def _cpu(text: Any) -> int:
+    text = str(text)
+    return int(text[:-1]) if re.fullmatch(r"\d+m", text) else int(float(text) * 1000)
