@@ -17,6 +17,7 @@ from job_manifests import HIGH, JOBS, KATA, QUEUES, YUNIKORN
 from kind_manifests import FOLDER, GI, GOLDEN, GPU
 from test_way_of_each_kind import RESOURCES, node, queue_of, total, whose_pods_stay
 from test_way_of_gated_kinds import CASES as GATED
+from test_way_of_gated_kinds import is_native, native
 from trainer import Trainer, runtimes, trainjobs
 
 from admission.cli.demo.live_pods import LivePods
@@ -75,6 +76,11 @@ def documents(name, namespace):
     return list(yaml.safe_load_all(text))
 
 
+def namespace_of(name):
+    """That of a manifest, whose name may have a version in it."""
+    return name.replace(".", "-")
+
+
 def declared(name):
     obj = documents(name, name)[0]
     if name.startswith("mcad"):
@@ -84,15 +90,16 @@ def declared(name):
 
 
 def gated(case):
-    objects = documents(case.name, case.name)
+    namespace = namespace_of(case.name)
+    objects = native(case.name)[1] if is_native(case.name) else documents(case.name, namespace)
     for obj in objects:
-        obj["metadata"]["namespace"] = case.name
+        obj["metadata"]["namespace"] = namespace
         template = obj if obj["kind"] == "Pod" else obj["spec"].get("template")
         if template is None:
             lasting(obj)
         else:
             template["metadata"].setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
-    return Case(case.name, objects, case.amounts(), case.pods)
+    return Case(namespace, objects, case.amounts(), case.pods)
 
 
 def train_job():
@@ -169,6 +176,14 @@ class EveryKind:
             queue = queue_of(case.amounts)
             queue = {**queue, "metadata": {"name": name}, "spec": {**queue["spec"], "stopPolicy": "Hold"}}
             await self.world.apply(queue, *(local_queue(each, name, name) for each in NAMES))
+        for key in (("scheduling.k8s.io", "Workload"), ("scheduling.k8s.io", "PodGroup")):
+            await self.user.create("customresourcedefinitions", "", definition(KINDS.sizes[key]))
+        for name in filter(is_native, (each.name for each in GATED)):
+            for obj in native(name)[0]:
+                kind = KINDS.sizes[key_of(obj)]
+                obj["apiVersion"] = f"{kind.group}/{kind.versions[0]}"  # of two versions one is stored
+                obj["metadata"]["namespace"] = namespace_of(name)
+                await self.user.create(f"{kind.plural}.{kind.group}", namespace_of(name), obj)
         for case in JOBS:
             for obj in case.limit_ranges():
                 await self.user.create("limitranges", case.namespace, obj)

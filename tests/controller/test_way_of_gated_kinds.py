@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain
 
 import pytest
 import yaml
+from custom_kinds import definition
 from grouped_kinds import GATE, grouped_served, lasting, pods_until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU, MI
@@ -29,25 +32,33 @@ class Case:
     """Of one workload: how many pods, and the requests of one, computed by hand."""
     scales: bool = False
     """Whether it has replicas."""
+    others: tuple[tuple[int, dict[str, int]], ...] = ()
+    """Further workloads, of one pod set each."""
+
+    @property
+    def all_sets(self):
+        """The pod sets of each workload."""
+        return [self.pod_sets] * self.workloads + [(each,) for each in self.others]
 
     @property
     def pods(self):
-        return self.workloads * sum(count for count, _ in self.pod_sets)
+        return sum(count for sets in self.all_sets for count, _ in sets)
 
     def amounts(self):
         found = dict.fromkeys(RESOURCES, 0) | {"pods": self.pods}
-        for count, requests in self.pod_sets:
+        for count, requests in chain(*self.all_sets):
             for resource, amount in requests.items():
-                found[resource] += self.workloads * count * amount
+                found[resource] += count * amount
         return found
 
     def row(self, steps):
         """Of the table in docs/kinds.md."""
-        sets = " and ".join(str(count) for count, _ in self.pod_sets)
+        sets = " and ".join(str(count) for count, _ in (*self.pod_sets, *self.others))
         each = sets if self.workloads == 1 else f"{self.workloads} workloads of {sets}"
         return f"| {self.kind} | `{self.name}.yaml` | {each} | `spec.schedulingGates` of pods | {', '.join(steps)} |"
 
 
+ONE_CPU = {"cpu": 1000}
 SMALL = {"cpu": 500, "memory": 128 * MI}
 CASES = [
     Case("Pod v1", "pod", 1, ((1, {"cpu": 1000, "memory": 256 * MI}),)),
@@ -61,15 +72,60 @@ CASES = [
         ((1, {"cpu": 1000, "memory": GI}), (3, {"cpu": 2000, "memory": 4 * GI, GPU: 1})),
         scales=True,
     ),
+    Case("Workload of Kubernetes 1.35", "native-1.35-v1alpha1", 1, ((2, ONE_CPU),)),
+    Case("PodGroup of Kubernetes 1.36", "native-1.36-v1alpha2", 1, ((2, ONE_CPU),)),
+    Case("PodGroups of Kubernetes 1.37", "native-1.37-v1beta1", 1, ((1, ONE_CPU),), others=((4, ONE_CPU),)),
     Case("Job v1alpha1 of Volcano", "volcano-torchx-ddp", 1, ((2, {"cpu": 15900, "memory": 64512 * 10**6, GPU: 4}),)),
 ]
 
 
-def manifests(name):
-    """Its objects, with pods that run until they are ended, and end at once."""
+def native(name):
+    """Of a manifest of Kubernetes' own gangs: what says how many pods there are, and the pods.
+
+    One pod stands for all of a gang. In 1.37 there is none: those of its PodGroups are as in 1.36.
+    """
     found = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+    sizes = [obj for obj in found if _size_kind(obj)]
+    if name == "native-1.37-v1beta1":
+        _, (like, *_) = native("native-1.36-v1alpha2")
+        gangs = {obj["metadata"]["name"]: obj["spec"]["schedulingPolicy"]["gang"]["minCount"] for obj in sizes}
+        pods = [
+            {**like, "metadata": {**like["metadata"], "name": f"{gang}-{number}"},
+             "spec": {**like["spec"], "schedulingGroup": {"podGroupName": gang}}}
+            for gang, count in gangs.items()
+            for number in range(count)
+        ]  # fmt: skip
+        return sizes, pods
+    (like,) = (obj for obj in found if obj["kind"] == "Pod")
+    name = like["metadata"]["name"].removesuffix("-0")
+    return sizes, [{**like, "metadata": {**like["metadata"], "name": f"{name}-{number}"}} for number in range(2)]
+
+
+def _size_kind(obj):
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind = KINDS.sizes.get((group, obj["kind"]))
+    return kind if kind is not None and version in kind.versions else None
+
+
+async def sized(user, name, namespace="team-a"):
+    """What says how many pods the gangs of a manifest have is there."""
+    for obj in native(name)[0]:
+        kind = _size_kind(obj)
+        obj["metadata"]["namespace"] = namespace
+        await user.create(f"{kind.plural}.{kind.group}", namespace, obj)
+
+
+def is_native(name):
+    """Whether it is a manifest of Kubernetes' own gangs."""
+    return name.startswith("native")
+
+
+def manifests(name, namespace="team-a"):
+    """Its objects, with pods that run until they are ended, and end at once."""
+    found = native(name)[1] if is_native(name) else list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+    found = deepcopy(found)
     for obj in found:
-        obj["metadata"]["namespace"] = "team-a"
+        obj["metadata"]["namespace"] = namespace
         template = obj if obj["kind"] == "Pod" else obj["spec"].get("template")
         if template is None:
             lasting(obj)
@@ -150,6 +206,11 @@ async def test_its_whole_way(world, tmp_path, case):
     await world.apply(flavor(), whole, local_queue("user-queue"), local_queue("test"))
     async with grouped_served(world.sandbox), gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
         await world.start(kinds=KINDS)
+        if is_native(case.name):
+            size = native(case.name)[0][0]
+            version = size["apiVersion"].rpartition("/")[2]
+            await user.create("customresourcedefinitions", "", definition(_size_kind(size), version))
+            await sized(user, case.name)
 
         async def pods(*numbers):
             return await pods_until(user, "team-a", are(*numbers))
@@ -163,14 +224,14 @@ async def test_its_whole_way(world, tmp_path, case):
         async def waiting():
             found = (await world.store.workloads.list(namespace="team-a")).workloads
             found = [each for each in found if each.workload.name != "before"]
-            return found if [each.reason for each in found] == ["WaitingForQuota"] * case.workloads else None
+            return found if [each.reason for each in found] == ["WaitingForQuota"] * len(case.all_sets) else None
 
         records = await world.eventually(waiting)
         steps.append("queued")
         assert all("does not fit in ClusterQueue cq" in record.message for record in records)
         steps.append("explained")
         counts = sorted(sorted(each.count for each in record.workload.pod_sets) for record in records)
-        assert counts == [sorted(count for count, _ in case.pod_sets)] * case.workloads
+        assert counts == sorted(sorted(count for count, _ in sets) for sets in case.all_sets)
 
         await user.delete("jobs", "team-a", "before", propagation="Background")
         await pods(case.pods)
@@ -207,4 +268,5 @@ async def test_its_whole_way(world, tmp_path, case):
 def test_each_of_them_has_its_row():
     lines = PAGE.read_text().splitlines()
     table = lines[lines.index("| kind | manifest | pods | gate | what it went through |") + 2 :]
-    assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(CASES)
+    # test_way_of_areal_manifests.py plays one more.
+    assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(CASES) + 1

@@ -1,0 +1,134 @@
+"""An experiment of AReaL by the manifests of its controller and roles: one gang, though role comes after role."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import orjson
+import pytest
+import yaml
+from grouped_kinds import GATE, pods_until
+from job_examples import TOLERATION, flavor, job, local_queue, runs
+from kind_manifests import FOLDER, GI, GPU
+from pod_examples import gated
+from test_way_of_an_experiment import KINDS, RULE
+from test_way_of_each_kind import PAGE, held_by, node, queue_of
+
+NAME = "gsm8k.t0"
+WORKER = {"cpu": 8000, "memory": 64 * GI, GPU: 4}
+POD_SETS = [("controller", 1, {"cpu": 2000, "memory": 8 * GI}), ("actor", 2, WORKER), ("rollout", 2, WORKER)]
+"""Computed by hand."""
+AMOUNTS = {"cpu": 34000, "memory": 264 * GI, GPU: 16, "pods": 5}
+
+
+def controller():
+    """The Job of the manifest, which says its roles as docs/tasks/areal.md has it: the queue label in its template."""
+    obj = yaml.safe_load((FOLDER / "areal-controller-job.yaml").read_text())
+    roles = orjson.loads(obj["metadata"]["annotations"].pop("sluice.dev/child-podsets"))
+    queue = {key: obj["metadata"]["labels"].pop(key) for key in list(obj["metadata"]["labels"]) if "queue-name" in key}
+    name = ".".join(roles["matchLabels"].values())
+    group = {"sluice.dev/pod-group-name": name, "sluice.dev/pod-set-name": "controller"}
+    declared = orjson.dumps([{"name": "controller", "count": 1}, *roles["podSets"]]).decode()
+    notes = {"sluice.dev/pod-group-pod-sets": declared, "sandbox.sluice.dev/run-seconds": "1000000"}
+    obj["spec"]["template"]["metadata"] = {"labels": {**queue, **group}, "annotations": notes}
+    return obj
+
+
+def statefulsets():
+    """Those of the manifest, by role, as AReaL applies them, with pods that end at once."""
+    documents = yaml.safe_load_all((FOLDER / "statefulset-areal.yaml").read_text())
+    found = [copy.deepcopy(obj) for obj in documents if obj["kind"] == "StatefulSet"]
+    for obj in found:
+        obj["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+    return {obj["metadata"]["labels"]["areal.openpsi.io/role"]: obj for obj in found}
+
+
+def are(running, waiting=0):
+    """So many of its pods run where their flavor is, so many are gated, and there are no others alive."""
+
+    def until(found):
+        found = [each for name, each in found.items() if name.startswith("areal")]
+        alive = [each for each in found if each["status"].get("phase") not in ("Succeeded", "Failed")]
+        run = [
+            each
+            for each in alive
+            if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+            if each["spec"]["nodeSelector"] == {"type": "kwok"} and TOLERATION in each["spec"]["tolerations"]
+        ]
+        waits = [each for each in alive if GATE in each["spec"].get("schedulingGates", ())]
+        return (len(run), len(waits), len(alive)) == (running, waiting, running + waiting)
+
+    return until
+
+
+@pytest.fixture
+async def sluice(world, tmp_path):
+    """Quota for the experiment and nothing beside it."""
+    for number in range(2):
+        await world.user.create("nodes", "", node(number))
+    await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))
+    rule = replace(RULE, queue="user-queue")
+    async with gated(world.user, KINDS, tmp_path / "certificates", rules=(rule,)):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+async def held(world):
+    return held_by(await world.record(NAME, "admitted"))
+
+
+async def test_their_whole_way(sluice):
+    user, whole, steps = sluice.user, queue_of(AMOUNTS), []
+    areal = sluice.sandbox.local("alice")
+    await sluice.submit(job("before", queue="user-queue", cpu="34"))
+    await sluice.job("before", runs)
+    await areal.create("jobs", "team-a", controller())
+    waiting = await sluice.record(NAME, "pending", reason="WaitingForQuota")
+    found = [(each.name, each.count, dict(each.requests)) for each in waiting.workload.pod_sets]
+    assert found == POD_SETS
+    assert "does not fit in ClusterQueue cq" in waiting.message
+    steps += ["queued", "explained"]
+    await user.delete("jobs", "team-a", "before", propagation="Background")
+    await pods_until(user, "team-a", are(1))
+    assert await held(sluice) == AMOUNTS  # before any role is there
+    steps.append("admitted")
+    sets = statefulsets()
+    created = {"actor": await areal.create("statefulsets", "team-a", sets["actor"])}
+    await pods_until(user, "team-a", are(3))
+    created["rollout"] = await areal.create("statefulsets", "team-a", sets["rollout"])
+    await pods_until(user, "team-a", are(5))
+    assert await held(sluice) == AMOUNTS
+    steps += ["running role after role", "ready"]
+
+    await sluice.apply({**whole, "spec": {**whole["spec"], "stopPolicy": "HoldAndDrain"}})
+    await pods_until(user, "team-a", are(0, 4))  # the Job may not be tried again
+    for role, obj in created.items():
+        stopped = user.get("statefulsets", "team-a", obj["metadata"]["name"])
+        assert stopped["spec"] == obj["spec"], role
+        assert stopped["metadata"]["labels"] == sets[role]["metadata"]["labels"]
+    steps += ["evicted as a whole", "roles given back byte for byte"]
+    await user.delete("jobs", "team-a", "areal-gsm8k-t0", propagation="Background")
+    await areal.create("jobs", "team-a", controller())
+    await sluice.apply(whole)
+    await pods_until(user, "team-a", are(5))
+    assert await held(sluice) == AMOUNTS
+    steps.append("admitted again with a new controller")
+
+    for obj in created.values():
+        await areal.delete("statefulsets", "team-a", obj["metadata"]["name"], propagation="Background")
+    (pod,) = (await pods_until(user, "team-a", lambda found: len(found) == 1)).values()
+    assert await held(sluice) == AMOUNTS
+    ended = {"status": {"phase": "Succeeded"}}
+    await user.patch("pods", "team-a", pod["metadata"]["name"], ended, subresource="status")
+    assert (await sluice.record(NAME, "finished")).admission is None
+    steps.append("finished")
+    await areal.delete("jobs", "team-a", "areal-gsm8k-t0", propagation="Background")
+    await sluice.submit(job("after", queue="user-queue", cpu="34"))
+    await sluice.job("after", runs)
+    steps.append("deleted")
+    row = (
+        "| experiment of AReaL | `areal-controller-job.yaml`, `statefulset-areal.yaml` | 1 and 2 and 2 "
+        f"| `spec.schedulingGates` of pods | {', '.join(steps)} |"
+    )
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
