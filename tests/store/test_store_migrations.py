@@ -209,18 +209,7 @@ def test_an_installed_wheel_migrates_without_a_checkout(tmp_path: Path):
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     site = tmp_path / "site"
-    install = [
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--no-compile",
-        "--quiet",
-        "--target",
-        str(site),
-        str(wheel),
-    ]
+    install = ["-m", "pip", "install", "--no-deps", "--no-index", "--no-compile", "--quiet", f"--target={site}", wheel]
     subprocess.run([sys.executable, *install], check=True)
     program = (
         "import asyncio, admission\n"
