@@ -1,5 +1,4 @@
-"""Joins cluster, engine and store: the loop that every Job passes through."""
+"""Joins cluster, engine and store: the loop that every Job passes through.
 
-from admission.controller.controller import Controller
-
-__all__ = ["Controller"]
+Nothing is imported here: the process that estimates starts needs the settings of policies, not the controller.
+"""

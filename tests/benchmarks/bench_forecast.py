@@ -46,7 +46,7 @@ from tests.benchmarks.measure import Figure, Skipped, at_most
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from admission.controller import Controller
+    from admission.controller.controller import Controller
     from admission.engine import Event
     from admission.model.queues import QueueObject
 

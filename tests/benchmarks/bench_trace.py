@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import orjson
 
 from admission.cluster.client import Client
-from admission.controller import Controller
+from admission.controller.controller import Controller
 from admission.kinds import all_kinds
 from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox

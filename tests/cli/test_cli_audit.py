@@ -15,8 +15,8 @@ from serve_processes import NODE, QUEUES, job
 
 from admission.api.application import create_app, listening
 from admission.cluster.client import Client
-from admission.controller import Controller
 from admission.controller.auditing import audit_sources
+from admission.controller.controller import Controller
 from admission.engine.events import WorkloadGone
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox

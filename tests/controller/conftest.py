@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission.cluster.client import Client
-from admission.controller import Controller
+from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.kinds import all_kinds
 from admission.model.checks import CheckReport

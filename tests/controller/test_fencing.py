@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Invalid
-from admission.controller import Controller
+from admission.controller.controller import Controller
 from admission.kinds import all_kinds
 from admission.store.database.tables import admissions
 from admission.store.errors import StaleEpoch

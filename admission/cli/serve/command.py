@@ -38,7 +38,7 @@ from admission.cluster.claim import Claim
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import Elector, Timing
-from admission.controller import Controller
+from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
 from admission.controller.intake.unqueued import Unqueued

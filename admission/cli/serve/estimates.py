@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.cli.configuration.settings import Settings
-    from admission.controller import Controller
+    from admission.controller.controller import Controller
 
 log = logging.getLogger(__name__)
 

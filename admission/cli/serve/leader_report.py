@@ -13,7 +13,7 @@ from admission.model import sentences
 
 if TYPE_CHECKING:
     from admission.cluster.lease import Elector
-    from admission.controller import Controller
+    from admission.controller.controller import Controller
     from admission.store.store import Store
 
 STANDSTILL: Final = "sluice.dev/standstill"

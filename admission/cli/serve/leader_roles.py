@@ -14,7 +14,7 @@ from admission.store.maintenance import bookkeeping
 if TYPE_CHECKING:
     from admission.cluster.claim import Claim
     from admission.cluster.lease import Elector
-    from admission.controller import Controller
+    from admission.controller.controller import Controller
     from admission.notifications.notifier import Notifier
     from admission.store.retention import Retention
     from admission.store.store import Store

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.gate_process import Gate
     from admission.cli.serve.leader_roles import Role
     from admission.cluster.client import Client
-    from admission.controller import Controller
+    from admission.controller.controller import Controller
     from admission.notifications.notifier import Notifier
     from admission.store.store import Store
 
