@@ -22,6 +22,7 @@ CASES = {
     "pod-group-koordinator": ("team-a-train", "gang-1", 3),
     "pod-group-scheduler-plugins": ("user-queue", "pg-1", 2),
     "yunikorn-pods": ("root.team-a", "", 1),
+    "native-1.35-v1alpha1": ("user-queue", "wl-workers-0", 2),
     "native-1.36-v1alpha2": ("user-queue", "wl-workers", 2),
 }
 
@@ -32,7 +33,7 @@ def kept(obj):
         field: {key: value for key, value in (obj["metadata"].get(field) or {}).items() if "sluice.dev/" not in key}
         for field in ("labels", "annotations")
     }
-    fields = ("schedulerName", "schedulingGroup")
+    fields = ("schedulerName", "schedulingGroup", "workloadRef")
     return own, {field: obj["spec"][field] for field in fields if field in obj["spec"]}
 
 
