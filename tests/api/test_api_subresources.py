@@ -2,130 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import pytest
-from api_client import PREFIX, TOKEN, Client, on_both_databases
+from api_client import PREFIX, Client, on_both_databases
+from one_queue import DRY, MERGE, job, one_queue, serving, submitted
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
-from workload_records import NOW, NOW_TEXT, commit, record
+from workload_records import NOW, NOW_TEXT
 
-from admission.api.application import create_app, listening
 from admission.api.documents.workload_documents import workload_name
-from admission.api.resources.explaining_engine import NoController
 from admission.api.resources.start_estimates import StartEstimate
-from admission.model.workload import PodSet
 from admission.store.records import Eviction, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
 
-    from admission.store.records import WorkloadRecord
     from admission.store.store import Store
-
-MERGE = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/merge-patch+json"}
-DRY = {"dryRun": "All"}
-
-
-class Replica(NoController):
-    """A replica that knows the cluster and does not decide, so that answers come from the database."""
-
-    def namespaces(self) -> dict[str, Mapping[str, str]]:
-        return {"a": {}, "b": {}}
-
-
-@asynccontextmanager
-async def serving(store: Store, clock: Callable[[], float], **options: Any) -> AsyncIterator[Client]:
-    app = create_app(store, token=TOKEN, checks={}, deciding=Replica(), now=clock, **options)
-    async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
-        yield Client(url, session)
 
 
 @pytest.fixture
 async def api(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
     """A flavor, the ClusterQueue `one` with 4 CPUs, and the LocalQueue `main` of namespace `a`."""
-    async with serving(store, clock) as client:
-        for path, document in (
-            ("resourceflavors", flavor("default")),
-            ("clusterqueues", cluster_queue("one")),
-            ("namespaces/a/localqueues", local_queue("main", "a", "one")),
-        ):
-            assert (await client.post(f"{PREFIX}/{path}", document)).status == 201
+    async with one_queue(store, clock) as client:
         yield client
-
-
-def job(name: str, *, cpu: int = 500, state: State = State.PENDING, age: float = 0, **fields: Any) -> WorkloadRecord:
-    """Three pods of `cpu` milli-CPUs each."""
-    found = record(f"uid-{name}", name, state, created=NOW - age, **fields)
-    pods = (PodSet(name="main", count=3, requests={"cpu": cpu}),)
-    return replace(found, workload=replace(found.workload, pod_sets=pods))
-
-
-async def submitted(store: Store, *records: WorkloadRecord) -> None:
-    await commit(store, await store.lead("tests"), *records)
 
 
 def names(found: list[dict[str, Any]]) -> list[str]:
     return [item["name"] for item in found]
-
-
-async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a_warning(api: Client) -> None:
-    created = await api.post(f"{PREFIX}/namespaces/c/localqueues", local_queue("main", "c", "one"))
-    missing = "there is no namespace c; nothing is admitted before it is created"
-    assert (created.status, created.headers.getall("Warning")) == (201, [f'299 - "{missing}"'])
-    picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
-    assert (await api.post(f"{PREFIX}/clusterqueues", picky)).status == 201
-    created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("main", "b", "picky"))
-    assert "ClusterQueue picky admits nothing of namespace b: its spec.namespaceSelector" in created.headers["Warning"]
-    fine = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("other", "b", "one"))
-    assert "Warning" not in fine.headers
-
-
-async def test_a_local_queue_that_no_label_can_name_is_a_warning(api: Client) -> None:
-    for characters, warned in ((63, False), (64, True)):
-        created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("q" * characters, "b", "one"))
-        assert created.status == 201
-        assert ("no label holds more than 63" in created.headers.get("Warning", "")) is warned
-
-
-@pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
-async def test_who_replaces_a_queue_that_was_stopped_and_says_nothing_of_it_is_told_that_it_admits_again(
-    api: Client, policy: str
-) -> None:
-    url = f"{PREFIX}/clusterqueues/one"
-    manifest = (await api.get(url)).body
-    stopped = await api.send("PATCH", url, {"spec": {"stopPolicy": policy}}, headers=MERGE)
-    kept = await api.send("PUT", url, stopped.body)
-    assert "Warning" not in kept.headers
-    del manifest["metadata"]["resourceVersion"]
-    replaced = await api.send("PUT", url, manifest)
-    assert replaced.body["spec"].get("stopPolicy", "None") == "None"
-    assert f"ClusterQueue one was stopped (spec.stopPolicy: {policy}), and admits again" in replaced.headers["Warning"]
-
-
-async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_warning(
-    api: Client, store: Store
-) -> None:
-    picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
-    await api.post(f"{PREFIX}/clusterqueues", picky)
-    await api.post(f"{PREFIX}/namespaces/a/localqueues", local_queue("strange", "a", "picky"))
-    await submitted(store, job("train"))
-
-    async def moved(queue: str, **options: str) -> list[str]:
-        url, patch = f"{PREFIX}/namespaces/a/workloads/train", {"spec": {"queueName": queue}}
-        answer = await api.send("PATCH", url, patch, params=options, headers=MERGE)
-        assert answer.status == 200, answer.body
-        return [*answer.headers.getall("Warning", [])]
-
-    says = "ClusterQueue picky admits nothing of namespace a: its spec.namespaceSelector"
-    (tried,) = await moved("strange", **DRY)
-    (done,) = await moved("strange")
-    assert says in tried
-    assert says in done
-    assert await moved("strange") == []  # it is there already
-    assert await moved("main") == []
 
 
 # ---------------------------------------------------------------------- explain and pendingworkloads

@@ -1,0 +1,79 @@
+"""What a write of a queue, or a move to one, warns of: namespaces, names that no label can hold, stops taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from api_client import PREFIX, Client
+from one_queue import DRY, MERGE, job, one_queue, submitted
+from queue_manifests import cluster_queue, local_queue
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from admission.store.store import Store
+
+
+@pytest.fixture
+async def api(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
+    """A flavor, the ClusterQueue `one` with 4 CPUs, and the LocalQueue `main` of namespace `a`."""
+    async with one_queue(store, clock) as client:
+        yield client
+
+
+async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a_warning(api: Client) -> None:
+    created = await api.post(f"{PREFIX}/namespaces/c/localqueues", local_queue("main", "c", "one"))
+    missing = "there is no namespace c; nothing is admitted before it is created"
+    assert (created.status, created.headers.getall("Warning")) == (201, [f'299 - "{missing}"'])
+    picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
+    assert (await api.post(f"{PREFIX}/clusterqueues", picky)).status == 201
+    created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("main", "b", "picky"))
+    assert "ClusterQueue picky admits nothing of namespace b: its spec.namespaceSelector" in created.headers["Warning"]
+    fine = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("other", "b", "one"))
+    assert "Warning" not in fine.headers
+
+
+async def test_a_local_queue_that_no_label_can_name_is_a_warning(api: Client) -> None:
+    for characters, warned in ((63, False), (64, True)):
+        created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("q" * characters, "b", "one"))
+        assert created.status == 201
+        assert ("no label holds more than 63" in created.headers.get("Warning", "")) is warned
+
+
+@pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
+async def test_who_replaces_a_queue_that_was_stopped_and_says_nothing_of_it_is_told_that_it_admits_again(
+    api: Client, policy: str
+) -> None:
+    url = f"{PREFIX}/clusterqueues/one"
+    manifest = (await api.get(url)).body
+    stopped = await api.send("PATCH", url, {"spec": {"stopPolicy": policy}}, headers=MERGE)
+    kept = await api.send("PUT", url, stopped.body)
+    assert "Warning" not in kept.headers
+    del manifest["metadata"]["resourceVersion"]
+    replaced = await api.send("PUT", url, manifest)
+    assert replaced.body["spec"].get("stopPolicy", "None") == "None"
+    assert f"ClusterQueue one was stopped (spec.stopPolicy: {policy}), and admits again" in replaced.headers["Warning"]
+
+
+async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_warning(
+    api: Client, store: Store
+) -> None:
+    picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
+    await api.post(f"{PREFIX}/clusterqueues", picky)
+    await api.post(f"{PREFIX}/namespaces/a/localqueues", local_queue("strange", "a", "picky"))
+    await submitted(store, job("train"))
+
+    async def moved(queue: str, **options: str) -> list[str]:
+        url, patch = f"{PREFIX}/namespaces/a/workloads/train", {"spec": {"queueName": queue}}
+        answer = await api.send("PATCH", url, patch, params=options, headers=MERGE)
+        assert answer.status == 200, answer.body
+        return [*answer.headers.getall("Warning", [])]
+
+    says = "ClusterQueue picky admits nothing of namespace a: its spec.namespaceSelector"
+    (tried,) = await moved("strange", **DRY)
+    (done,) = await moved("strange")
+    assert says in tried
+    assert says in done
+    assert await moved("strange") == []  # it is there already
+    assert await moved("main") == []
