@@ -23,6 +23,15 @@ OPEN = """async (path) => {
 """Open a page as a link does, without loading the document."""
 
 
+FOCUSED = """() => {
+  const at = document.activeElement, box = at.getBoundingClientRect(), style = getComputedStyle(at);
+  return {what: at.getAttribute('aria-label') || at.textContent.trim().slice(0, 40) || at.tagName,
+    seen: box.width > 0 && box.height > 0 && at.checkVisibility(),
+    marked: at.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2};
+}"""
+"""What has the focus: its name, whether it is visible, and whether it is marked."""
+
+
 class Person:
     """A browser of somebody who is signed in. What its console says is a fault, unless a test expects it."""
 
@@ -75,3 +84,25 @@ async def put(running: World, *records: WorkloadRecord, story: str = "") -> None
 async def admit(running: World, record: WorkloadRecord) -> None:
     at = running.scenario.now
     await put(running, replace(record, state=State.ADMITTED, admitted_at=at, cleared_at=at, reason="", message=""))
+
+
+async def other_kinds_have_pods(running: World, grace: Person) -> None:
+    """Of a RayCluster, of a group of pods, and of a pod that is a workload itself."""
+    spec = {"containers": [{"name": "main", "image": "registry.example/train"}]}
+    cases = (
+        ("ray", "RayCluster", "ray.io/v1", "ray-head", "sluice.dev/workload-uid"),
+        ("gang", "Pod", "v1", "gang-0", "kueue.x-k8s.io/pod-group-name"),
+        ("alone", "Pod", "v1", "alone", ""),
+    )
+    for name, kind, version, pod, label in cases:
+        record = pending_record(running, name, kind=kind, api_version=version)
+        await put(running, record)
+        await admit(running, record)
+        marks = {label: record.workload.uid if kind == "RayCluster" else name} if label else {}
+        body = {"metadata": {"name": pod, "labels": marks}, "spec": spec}
+        await running.sandbox.local("admin").create("pods", "vision", body)
+        address = f"{running.url}/session/namespaces/vision/workloads/{name}"
+        found = await (await grace.context.request.get(f"{address}/pods")).json()
+        assert [each["name"] for each in found["items"]] == [pod]
+        assert (await grace.context.request.get(f"{address}/log", params={"pod": pod})).status == 200
+        assert (await grace.context.request.get(f"{address}/log", params={"pod": "foreign"})).status == 404

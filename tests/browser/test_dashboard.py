@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from dashboard_people import OPEN, Person, admit, pending_record, person, put
+from dashboard_people import FOCUSED, OPEN, Person, admit, other_kinds_have_pods, pending_record, person, put
 from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
@@ -269,28 +269,6 @@ async def test_usage_is_told_by_kind_and_by_workload(running: World, admin: Pers
     await page.close()
 
 
-async def other_kinds_have_pods(running: World, grace: Person) -> None:
-    """Of a RayCluster, of a group of pods, and of a pod that is a workload itself."""
-    spec = {"containers": [{"name": "main", "image": "registry.example/train"}]}
-    cases = (
-        ("ray", "RayCluster", "ray.io/v1", "ray-head", "sluice.dev/workload-uid"),
-        ("gang", "Pod", "v1", "gang-0", "kueue.x-k8s.io/pod-group-name"),
-        ("alone", "Pod", "v1", "alone", ""),
-    )
-    for name, kind, version, pod, label in cases:
-        record = pending_record(running, name, kind=kind, api_version=version)
-        await put(running, record)
-        await admit(running, record)
-        marks = {label: record.workload.uid if kind == "RayCluster" else name} if label else {}
-        body = {"metadata": {"name": pod, "labels": marks}, "spec": spec}
-        await running.sandbox.local("admin").create("pods", "vision", body)
-        address = f"{running.url}/session/namespaces/vision/workloads/{name}"
-        found = await (await grace.context.request.get(f"{address}/pods")).json()
-        assert [each["name"] for each in found["items"]] == [pod]
-        assert (await grace.context.request.get(f"{address}/log", params={"pod": pod})).status == 200
-        assert (await grace.context.request.get(f"{address}/log", params={"pod": "foreign"})).status == 404
-
-
 async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
     running: World, grace: Person, browser: Browser
 ) -> None:
@@ -390,21 +368,13 @@ async def test_what_others_write_is_shown_as_text(running: World, admin: Person)
     await page.close()
 
 
-STOPS = """() => {
-  const at = document.activeElement, box = at.getBoundingClientRect(), style = getComputedStyle(at);
-  return {what: at.getAttribute('aria-label') || at.textContent.trim().slice(0, 40) || at.tagName,
-    seen: box.width > 0 && box.height > 0 && at.checkVisibility(),
-    marked: at.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2};
-}"""
-
-
 async def test_all_is_reached_by_the_keyboard_and_where_one_is_can_be_seen(admin: Person) -> None:
     page = await admin.open("queues/vision")
     await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
     reached = []
     for _ in range(24):
         await page.keyboard.press("Tab")
-        stop = await page.evaluate(STOPS)
+        stop = await page.evaluate(FOCUSED)
         assert stop["seen"], stop
         assert stop["marked"], stop
         reached.append(stop["what"])
@@ -416,7 +386,7 @@ async def test_all_is_reached_by_the_keyboard_and_where_one_is_can_be_seen(admin
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    assert (await page.evaluate(STOPS))["what"] == "Stop"  # where one was before
+    assert (await page.evaluate(FOCUSED))["what"] == "Stop"  # where one was before
     await page.set_viewport_size({"width": 390, "height": 800})
     menu = page.get_by_role("button", name="Menu")
     await menu.focus()
