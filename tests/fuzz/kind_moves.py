@@ -29,6 +29,7 @@ _NEW: dict[str, st.SearchStrategy[Any]] = {
     "queue": _one("main", "main", "main", "main", "side", "nowhere", ""),
     "stop": _one(None, "5", "20", "20", "never"),
     "pods": st.lists(st.integers(0, 3), min_size=2, max_size=2),
+    "fewest": _one("", "", "w0=2", "w2=1"),
 }
 
 
@@ -40,6 +41,7 @@ def _of_metadata() -> st.SearchStrategy[Any]:
     ]
     notes = [
         oddities.change("metadata", "annotations", "sluice.dev/asks-for", value=_one(*_ASKED, None)),
+        oddities.change("metadata", "annotations", "sluice.dev/min-count", value=_one("w0=1", "w1=2", "0", "", None)),
         oddities.change("metadata", "annotations", "sluice.dev/dispatch", value=_one("true", "", None)),
         oddities.change("metadata", "ownerReferences", value=oddities.owner()),
     ]
@@ -47,6 +49,17 @@ def _of_metadata() -> st.SearchStrategy[Any]:
 
 
 _CREATE = _move("whole", **_WHICH, **_NEW, settle=_one(True, True, False))
+_CREATE_FLEXIBLE = _move(
+    "whole",
+    kind=_one("rayclusters", "trainingruns"),
+    name=_one(*_NAMES),
+    queue=_one("main", "main", "side"),
+    stop=_one(None, "5"),
+    pods=st.lists(st.integers(1, 3), min_size=2, max_size=2),
+    settle=_one(True, False),
+    fewest=st.just("w0=1,w1=1"),
+)
+"""What may start with fewer pods than it asks for."""
 _NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=3) | _one([1, 2], [0, 3])
 _RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=_NUMBERS | _one([-1], [2, -3]))
 
@@ -73,6 +86,7 @@ _START_AND_CHANGE = _move(
 
 WITH_KINDS = [
     *[_CREATE] * 8,
+    *[_CREATE_FLEXIBLE] * 4,
     *[_RESIZE] * 6,
     *[_START_AND_CHANGE] * 3,
     *[_move("rework", **_WHICH, what=_one("rename", "add", "enlarge", "reverse", "misshape"), pods=st.integers(1, 4))]

@@ -50,9 +50,19 @@ class KindPlayers:
     # ------------------------------------------------------------------ wholes
 
     async def whole(
-        self, user: str, kind: str, name: str, queue: str, stop: str | None, pods: list[int], settle: bool
+        self,
+        user: str,
+        kind: str,
+        name: str,
+        queue: str,
+        stop: str | None,
+        pods: list[int],
+        settle: bool,
+        fewest: str = "",
     ) -> None:
         body = whole(kind, _named(kind, name), pods, _template(stop))
+        if fewest:
+            body["metadata"]["annotations"] = {"sluice.dev/min-count": fewest}
         if kind == "vcjobs":
             body["spec"]["queue"] = queue or "nowhere"
         elif queue:
@@ -61,7 +71,9 @@ class KindPlayers:
         status, created = await self._world.request(user, "POST", KINDS[kind].path.format(NAMESPACES[user]), body)
         if status == 201:
             door = DOORS.get((NAMESPACES[user], queue))
-            odd = door is None or stop == "never" or not 0 < pods_wanted(kind, body) <= QUOTAS[door]
+            may_be_few = fewest == "w0=1,w1=1" and all(pods)
+            needed = len(pods) + (kind == "rayclusters") if may_be_few else pods_wanted(kind, body)
+            odd = door is None or stop == "never" or not 0 < needed <= QUOTAS[door]
             self._note(kind, created, WrittenWhole(created["spec"], odd))
         if settle:
             await self._players.settle()

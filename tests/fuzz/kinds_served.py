@@ -21,7 +21,11 @@ Object = dict[str, Any]
 
 _OPERATED: Final = ("ray.io/raycluster", "batch.volcano.sh/job")
 _MCAD: Final = ("workload.codeflare.dev/appwrapper", "mcad.ibm.com/appwrapper")
-_FORM: Final[Object] = {**TRAINING_RUN_FORM, "scales": True}
+_FORM: Final[Object] = {
+    **TRAINING_RUN_FORM,
+    "scales": True,
+    "podSets": [{**each, "minCount": True} for each in TRAINING_RUN_FORM["podSets"]],
+}
 _SIZES: Final = {("scheduling.x-k8s.io", "PodGroup"): "v1alpha1", ("scheduling.k8s.io", "PodGroup"): "v1alpha2"}
 _AREAL: Final = "areal.openpsi.io/"
 SETTINGS: Final[Object] = {
