@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import select
@@ -17,7 +17,7 @@ from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, keep_private
 from admission.store.database.disk import check_room
 from admission.store.database.tables import head
-from admission.store.errors import DatabaseRefusesWrites
+from admission.store.errors import DatabaseBusy, DatabaseRefusesWrites
 from admission.store.group_commit import Writer
 from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeadersClock
@@ -233,7 +233,7 @@ class Store:
         """As `health`, however long it takes.
 
         Nothing is written to find out, unless the last attempt to write has failed: then a revision without content,
-        once there is room for more than that.
+        once there is room for more than that. What a frozen process has locked is unlocked then.
         """
         try:
             if self._database.write_failure is None:
@@ -246,6 +246,9 @@ class Store:
                     revision = await connection.run_sync(next_revision)
                 self.revisions.tell(revision)
         except StoreError as error:
+            if isinstance(error, DatabaseBusy):
+                with suppress(StoreError):
+                    await self._leadership.end_stuck_writers()
             return str(error)
         return None
 

@@ -33,10 +33,14 @@ _ATTEMPTS = 3
 
 _END_STUCK_WRITERS = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
-    "WHERE relation = 'head'::regclass AND mode = 'RowExclusiveLock' AND datname = current_database() "
-    "AND xact_start < clock_timestamp() - interval '2 seconds' AND cardinality(pg_blocking_pids(pid)) = 0"
+    "WHERE relation = 'head'::regclass AND mode IN ('RowExclusiveLock', 'RowShareLock') AND wait_event_type = 'Client' "
+    "AND datname = current_database() AND xact_start < clock_timestamp() - interval '2 seconds'"
 )
-"""Sessions that have held the row's lock for seconds and wait for no other: of a frozen or disconnected process."""
+"""Sessions that have the row locked, began seconds ago and wait for their client: of a frozen or disconnected process.
+
+PostgreSQL's own limit, `idle_in_transaction_session_timeout`, does not hold for one that has just prepared a statement:
+asyncpg sends the message that makes it idle with the values.
+"""
 
 
 class Lead(NamedTuple):
@@ -83,9 +87,14 @@ class Leadership:
             try:
                 return await self._next_epoch(holder, at=at, lock_timeout="1s")
             except DatabaseBusy:
-                async with self._database.write() as connection:
-                    await connection.execute(_END_STUCK_WRITERS)
+                await self.end_stuck_writers()
         return await self._next_epoch(holder, at=at)
+
+    async def end_stuck_writers(self) -> None:
+        """End what a frozen or disconnected process has begun to write, which keeps all others from it."""
+        if self._database.location.path is None:
+            async with self._database.write() as connection:
+                await connection.execute(_END_STUCK_WRITERS)
 
     async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
         async with self._database.write() as connection:
