@@ -116,7 +116,7 @@ def test_nobody_starts_with_fewer_who_does_not_say_so(name):
     assert [each.min_count for each in kind.pod_sets(obj, CONTEXT)] == [None] * len(GOLDEN[name])
 
 
-@pytest.mark.parametrize("name", sorted({*GOLDEN} - {*ABLE}))
+@pytest.mark.parametrize("name", sorted({*GOLDEN} - {*ABLE, "raycluster-native-gang"}))
 def test_other_kinds_say_that_they_cannot(name):
     kind, obj = asking(name, "workers=1")
     with pytest.raises(Misconfigured, match="it can only start with all of its pods: remove the annotation"):
@@ -187,9 +187,9 @@ def test_where_somebody_else_decides_about_the_number_it_is_refused(name, path, 
     assert message.startswith(told)
 
 
-@pytest.mark.parametrize("name", ["raycluster", "rayjob"])
+@pytest.mark.parametrize("name", ["raycluster", "rayjob", "raycluster-native-gang"])
 def test_a_gang_of_kubernetes_is_not_broken_up(name):
-    kind, obj = asking(name, f"{ABLE[name]}=2")
+    kind, obj = asking(name, f"{ABLE.get(name, 'workers')}=2")
     obj["metadata"]["labels"]["ray.io/gang-scheduling-enabled"] = "true"
     assert "to be scheduled as a gang" in kind.faults(obj)[0][1]
 
