@@ -58,7 +58,7 @@ def render(values: dict[str, object], *, chart: Path = CHART, namespace: str = N
         document
         for name, text in sorted(texts.items())
         if not name.endswith("NOTES.txt")
-        for document in yaml.safe_load_all(text)
+        for document in yaml.load_all(text, yaml.CSafeLoader)
         if document
     ]
     return [one for one in documents if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
