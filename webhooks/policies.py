@@ -56,6 +56,7 @@ _WAITS: Final = (
 )
 _RUNNING: Final = "'the queue of a running ' + request.kind.kind + ' stays as it is; suspend it before you move it'"
 _MORE_PODS: Final = "a running Job gets no more pods than it has; suspend it in the same request to ask for more"
+_HANDED_OVER: Final = "what another controller has run joins its queue suspended: suspend it in the same request"
 _REPLACEMENT: Final = "podReplacementPolicy of a running Job stays Failed, as its start has set it"
 _OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
 _LEAVES: Final = "everything in this namespace is queued: name another queue instead of taking the label away"
@@ -254,6 +255,11 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
         ),
         {"expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}", "message": _OURS},
         validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
+        # By `managedBy`, for labels stay as they are.
+        validation(
+            "!variables.queued || variables.wasQueued || variables.wasSuspended || variables.suspended",
+            message=_HANDED_OVER,
+        ),
         *(
             validation(
                 f"!variables.wasQueued || {gates('object', key)}.all(name, name in {gates('oldObject', key)})",

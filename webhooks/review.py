@@ -142,6 +142,9 @@ class Reviewer:
             if kind.queue_name(old):
                 _keep_size(new, old, kind, answer)
                 _note_submitter(new, _submitter(old), answer)
+            elif kind.queue_name(new):  # another controller's until now (`managedBy`), which nobody has charged
+                _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
+                _note_submitter(new, request.username, answer)
         elif kind.queue_name(new):
             _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
             _note_submitter(new, request.username, answer)

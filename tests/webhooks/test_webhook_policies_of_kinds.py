@@ -156,3 +156,14 @@ async def test_what_either_of_its_operators_manages_waits(alice, everything, man
     kind, obj = of_a_user("mpijob-v2beta1")
     obj["spec"]["runPolicy"]["managedBy"] = manager
     assert kind.gated_by.is_closed(await alice.create(collection(kind), obj)) is waits
+
+
+async def test_what_another_operator_has_run_joins_its_queue_suspended(alice, everything):
+    kind, obj = of_a_user("mpijob-v2beta1")
+    obj["spec"]["runPolicy"]["managedBy"] = "example.com/other"
+    await alice.create(collection(kind), obj)
+    path = f"{collection(kind)}/{obj['metadata']['name']}"
+    with pytest.raises(Forbidden, match="what another controller has run joins its queue suspended"):
+        await alice.patch(path, {"spec": {"runPolicy": {"managedBy": None}}})
+    joined = await alice.patch(path, {"spec": {"runPolicy": {"managedBy": None, "suspend": True}}})
+    assert kind.gated_by.is_closed(joined)

@@ -67,6 +67,13 @@ def test_a_job_of_another_controller_is_left_alone():
     assert mutate(job) == (job, [])
 
 
+def test_what_another_controller_has_run_is_suspended_when_it_is_handed_over():
+    old = make_job(managedBy="kueue.x-k8s.io/multikueue", suspend=False)
+    stored, _ = mutate(make_job(suspend=False), old)
+    assert stored["spec"]["suspend"] is True
+    assert stored["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
+
+
 def test_nobody_submits_in_the_name_of_another():
     stored, warnings = mutate(make_job(annotations={"sluice.dev/submitted-by": "boss", "other": "x"}))
     assert stored["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice", "other": "x"}
