@@ -42,7 +42,13 @@ async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path):
         waiting = cells
         while waiting:
             assert not whole.observer.violations
-            waiting = [cell for cell in waiting if await cell.verdict() != expected[cell.key]]
+            waiting = [cell for cell in waiting if not _is(await cell.verdict(), expected[cell.key])]
             await asyncio.sleep(LOOK)
         assert not whole.observer.violations
         assert whole.observer.checks > len(cells) / 2, "the observer has seen the pods"
+
+
+def _is(found: str, expected: str) -> bool:
+    """Whether something still waits beside what runs with its quota may depend on which pod came first."""
+    alike = ("waits", "charged")
+    return found == expected or (found in alike and expected in alike)
