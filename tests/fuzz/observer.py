@@ -36,7 +36,7 @@ _SUBMITTED_BY = "sluice.dev/submitted-by"
 SUSPENDED: dict[str, Callable[[Object], bool]] = {
     "rayclusters": lambda obj: obj["spec"].get("suspend") is True,
     "trainingruns": lambda obj: obj["spec"].get("paused") is True,
-    "appwrappers": lambda obj: "sluice.dev/dispatch" not in (obj["metadata"].get("annotations") or {}),
+    "appwrappers": lambda obj: (obj["metadata"].get("annotations") or {}).get("sluice.dev/dispatch") != "true",
 }
 """Kinds whose pods have no gate, and whether one of them may have none."""
 POOL = "sluice.test/pool"
