@@ -52,7 +52,7 @@ KEYS = {
     "scheduler-plugins 903da7d: apis/scheduling/v1alpha1/types.go": "scheduling.x-k8s.io/pod-group",
     "kuberay feeaf72: ray-operator/controllers/ray/utils/constant.go; the last is of its pull request": """
         ray.io/kuberay-operator ray.io/priority-class-name ray.io/gang-scheduling-enabled
-        ray.io/native-workload-scheduling""",
+        ray.io/cronjob-name ray.io/native-workload-scheduling""",
     "training-operator release-1.9: pkg/apis/kubeflow.org/v1/common_types.go": "kubeflow.org/training-operator",
     "mpi-operator caa3c47: pkg/apis/kubeflow/v2beta1/types.go": "kubeflow.org/mpi-operator",
     "trainer 8c0f505: pkg/apis/trainer/v1alpha1/trainjob_types.go": "trainer.kubeflow.org/trainjob-controller",
