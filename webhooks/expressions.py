@@ -176,13 +176,15 @@ def submitter(variable: str) -> str:
     return _value(f"{variable}.metadata.annotations", SUBMITTED_BY)
 
 
-def gates(variable: str, key: str) -> str:
-    """The list of the controllers that an annotation names, as `admission.kinds.admission_gates.gates_of` reads it.
+def names_no_more_gates(key: str) -> str:
+    """Whether an annotation of controllers has no names that it had not, read as `admission_gates.gates_of` does.
 
-    `split` and `trim` are of Kubernetes' library of strings, which all API servers have that know policies.
+    `split` and `trim` are of Kubernetes' library of strings, which all API servers have that know policies. Names that
+    stay as they are are not compared one by one: thousands of them would exceed what an expression may cost.
     """
-    text = _value(f"{variable}.metadata.annotations", key)
-    return f"({text}.trim() == '' ? [] : {text}.split(',').map(name, name.trim()))"
+    new, old = (_value(f"{variable}.metadata.annotations", key) for variable in ("object", "oldObject"))
+    named, before = (f"({text}.trim() == '' ? [] : {text}.split(',').map(name, name.trim()))" for text in (new, old))
+    return f"{new} == {old} || {named}.all(name, name in {before})"
 
 
 def pods(variable: str) -> str:

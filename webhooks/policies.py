@@ -20,12 +20,12 @@ from webhooks.expressions import (
     claims_owner,
     condition,
     decisive,
-    gates,
     is_own,
     is_queued,
     is_suspended,
     is_suspended_everywhere,
     label,
+    names_no_more_gates,
     names_no_queue,
     not_by,
     patch_of,
@@ -262,7 +262,7 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
         ),
         *(
             validation(
-                f"!variables.wasQueued || {gates('object', key)}.all(name, name in {gates('oldObject', key)})",
+                f"!variables.wasQueued || {names_no_more_gates(key)}",
                 message=f"{key} names no further controllers after the creation",
             )
             for key in filter(None, [kinds[0].conventions.gate_annotation])
