@@ -44,12 +44,14 @@ def _annotated(text: str, places: Mapping[str, Place]) -> dict[str, int]:
     able = [place.name for place in places.values() if place.lowered]
     if not able:
         raise Misconfigured(f"{WHERE}: it can only start with all of its pods: remove the annotation")
-    found = {}
+    found: dict[str, int] = {}
     for part in text.split(","):
         name, _, number = map(str.strip, part.partition("="))
         if name not in able:
             told = f"name {' or '.join(able)}, as in {able[0]}=2"
             raise Misconfigured(f'{WHERE}: "{quote(name)}" is no pod set that can start with fewer pods: {told}')
+        if name in found:
+            raise Misconfigured(f"{WHERE}: {name} is named twice: keep one of the two")
         floor = places[name].floor
         if not is_positive(number) or int(number) < floor:
             told = f'must be a whole number of at least {floor}, not "{quote(number)}"'

@@ -150,6 +150,7 @@ FAULTS = [
     ("worker=1.5", 'worker must be a whole number of at least 1, not "1.5"'),
     ("worker=" + "9" * 5000, f'worker must be a whole number of at least 1, not "{"9" * 99}…"'),
     ("worker=2,", '"" is no pod set that can start with fewer pods: name worker, as in worker=2'),
+    ("worker=2, worker=3", "worker is named twice: keep one of the two"),
 ]
 
 
