@@ -307,7 +307,9 @@ async def test_there_are_never_two_whatever_is_killed_and_frozen(seed, time, can
     for who, elector in electors.items():
         time.start(who, lead(elector))
     led: set[str] = set()
-    for _ in range(600):
+    for number in count():
+        if number >= 600 and len(led) > 1:  # whose request comes first is left to chance
+            break
         await time.step()
         leading = [who for who, elector in electors.items() if elector.leads()]
         assert len(leading) <= 1
@@ -322,7 +324,6 @@ async def test_there_are_never_two_whatever_is_killed_and_frozen(seed, time, can
                     await task
                 electors[who] = candidate(who, f"{who}{time.now}")
                 time.start(who, lead(electors[who]))
-    assert len(led) > 1
 
 
 async def test_a_server_that_never_answers(server, client):
