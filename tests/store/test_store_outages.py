@@ -183,6 +183,21 @@ async def test_whoever_is_elected_ends_the_transaction_of_a_frozen_leader(databa
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_whoever_is_elected_does_not_wait_for_what_its_own_users_write(database_url: str):
+    async with Store.open(database_url) as successor:
+        frozen, clock = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
+        await frozen.execute("BEGIN")
+        await frozen.execute("UPDATE head SET revision = revision + 1")
+        old = "SELECT bool_or(xact_start < clock_timestamp() - interval '2 seconds') FROM pg_stat_activity"
+        while not await clock.fetchval(old):
+            pass
+        flavors = [successor.queues.create(flavor(name), author=Author("ada")) for name in ("a", "b")]
+        await asyncio.gather(*flavors, successor.lead("successor", elected=True))  # none of them is refused
+        assert frozen.is_closed()
+        await clock.close()
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
 async def test_who_is_not_elected_ends_nobody(database_url: str):
     async with Store.open(database_url) as one, Store.open(database_url) as other:
         async with one._database._writer.begin() as connection:

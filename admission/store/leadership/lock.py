@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,16 +84,17 @@ class Leadership:
     async def _depose(self, holder: str, *, at: float) -> Lead:
         """Take the next epoch from a leader that may have been frozen in the middle of a commit."""
         for _ in range(_ATTEMPTS):
-            try:
+            # First of all: what this process writes for its own users waits for the same row, and is before us.
+            await self.end_stuck_writers()
+            with suppress(DatabaseBusy):
                 return await self._next_epoch(holder, at=at, lock_timeout="1s")
-            except DatabaseBusy:
-                await self.end_stuck_writers()
+        await self.end_stuck_writers()
         return await self._next_epoch(holder, at=at)
 
     async def end_stuck_writers(self) -> None:
         """End what a frozen or disconnected process has begun to write, which keeps all others from it."""
         if self._database.location.path is None:
-            async with self._database.write() as connection:
+            async with self._database.read() as connection:
                 await connection.execute(_END_STUCK_WRITERS)
 
     async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
