@@ -170,11 +170,9 @@ class Registry:
             self.touch(queue)  # those behind it may come first now
 
     def _leave(self, uid: str) -> None:
-        item = self.items.get(uid)
-        if item is not None:
+        if (item := self.items.get(uid)) is not None:
             self._withdraw(item)
-        held = self.held.get(uid)
-        if held is not None:
+        if (held := self.held.get(uid)) is not None:
             self.free(held)
 
     def _load(self, held: Held) -> None:

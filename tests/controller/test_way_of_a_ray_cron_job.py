@@ -7,7 +7,7 @@ from custom_kinds import pods_of, served, until
 from job_examples import flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU, MI
 from pod_examples import gated
-from test_way_of_each_kind import PAGE, end_pods, held_by, node, queue_of, whose_pods_stay
+from test_way_of_each_kind import PAGE, end_and_delete, held_by, node, queue_of, whose_pods_stay
 
 from admission.kinds import all_kinds
 from admission.kinds.rules import QueueRule
@@ -67,12 +67,6 @@ async def test_its_whole_way(world, tmp_path):
         await world.order(name, held=False)
         await until_running(world, name)
         steps.append("admitted again")
-        await end_pods(world, created)
-        assert (await world.record(name, "finished")).outcome == "Succeeded"
-        steps.append("finished")
-        await user.delete("rayjobs", "team-a", name, propagation="Background")
-        await world.submit(job("after", queue="user-queue", cpu="1500m"))
-        await world.job("after", runs)
-        steps.append("deleted")
+        steps += await end_and_delete(world, "rayjobs", name, created, cpu="1500m")
     row = f"| RayJob v1 of a RayCronJob | `rayjob.yaml` | head 1, submitter 1 | `spec.suspend` | {', '.join(steps)} |"
     assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"

@@ -10,7 +10,7 @@ import yaml
 from custom_kinds import definition, pods_of, until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
-from test_way_of_each_kind import PAGE, end_pods, held_by, node, queue_of, through_the_webhook
+from test_way_of_each_kind import PAGE, end_and_delete, held_by, node, queue_of, through_the_webhook
 from trainer import FIELDS, KAI, KINDS, TRAIN_JOB, trainer, trainjobs
 
 from admission.kinds.base import RENDERED
@@ -108,13 +108,7 @@ async def test_its_whole_way(sluice, release):
         steps.append("admitted again")
         assert [reason for reason, _ in await sluice.story(NAME)].count("Admitted") == 2
 
-        await end_pods(sluice, jobset)
-        assert (await sluice.record(NAME, "finished")).outcome == "Succeeded"
-        steps.append("finished")
-        await user.delete("trainjobs", "team-a", NAME, propagation="Background")
-        await sluice.submit(job("after", queue="user-queue", cpu="16"))
-        await sluice.job("after", runs)
-        steps.append("deleted")
+        steps += await end_and_delete(sluice, "trainjobs", NAME, jobset, cpu="16")
     row = (
         f"| TrainJob v1alpha1, Trainer {release} | `trainjob-v2.yaml` | node 4 | `spec.suspend` | {', '.join(steps)} |"
     )
@@ -174,13 +168,7 @@ async def test_in_front_of_kai_nothing_of_its_is_changed(sluice):
         await sluice.order(name, held=False)
         jobset = await until_running_for_kai(sluice)
         steps.append("admitted again")
-        await end_pods(sluice, jobset)
-        assert (await sluice.record(name, "finished")).outcome == "Succeeded"
-        steps.append("finished")
-        await user.delete("trainjobs", "team-a", name, propagation="Background")
-        await sluice.submit(job("after", queue="user-queue", cpu="8"))
-        await sluice.job("after", runs)
-        steps.append("deleted")
+        steps += await end_and_delete(sluice, "trainjobs", name, jobset, cpu="8")
     row = f"| TrainJob v1alpha1, for KAI | `trainjob-kai.yaml` | node 2 | `spec.suspend` | {', '.join(steps)} |"
     assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
 

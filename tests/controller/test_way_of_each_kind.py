@@ -104,6 +104,16 @@ async def end_pods(world, obj):
         await world.user.patch("pods", "team-a", name, {"status": status}, subresource="status")
 
 
+async def end_and_delete(world, plural, name, owner, cpu):
+    """Its pods, which `owner` has made, succeed; when it is deleted a Job has its quota. What it went through."""
+    await end_pods(world, owner)
+    assert (await world.record(name, "finished")).outcome == "Succeeded"
+    await world.user.delete(plural, "team-a", name, propagation="Background")
+    await world.submit(job("after", queue="user-queue", cpu=cpu))
+    await world.job("after", runs)
+    return ["finished", "deleted"]
+
+
 def row(kind, version, name, steps):
     """One of the table in docs/kinds.md."""
     pod_sets = ", ".join(f"{pod_set} {count}" for pod_set, count, _ in GOLDEN[name])

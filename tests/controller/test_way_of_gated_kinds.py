@@ -197,6 +197,21 @@ async def finished(world):
     assert "Succeeded" in outcomes
 
 
+async def wait_for_quota(world, case):
+    """Its workloads are those of the manifest, and each of them is told why it waits. What it went through."""
+
+    async def waiting():
+        found = (await world.store.workloads.list(namespace="team-a")).workloads
+        found = [each for each in found if each.workload.name != "before"]
+        return found if [each.reason for each in found] == ["WaitingForQuota"] * len(case.all_sets) else None
+
+    records = await world.eventually(waiting)
+    assert all("does not fit in ClusterQueue cq" in record.message for record in records)
+    counts = sorted(sorted(each.count for each in record.workload.pod_sets) for record in records)
+    assert counts == sorted(sorted(count for count, _ in sets) for sets in case.all_sets)
+    return ["queued", "explained"]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_its_whole_way(world, tmp_path, case):
     user, amounts, steps = world.user, case.amounts(), []
@@ -220,18 +235,7 @@ async def test_its_whole_way(world, tmp_path, case):
         objects = manifests(case.name)
         for obj in objects:
             await world.sandbox.local("alice").create(plural_of(obj), "team-a", obj)
-
-        async def waiting():
-            found = (await world.store.workloads.list(namespace="team-a")).workloads
-            found = [each for each in found if each.workload.name != "before"]
-            return found if [each.reason for each in found] == ["WaitingForQuota"] * len(case.all_sets) else None
-
-        records = await world.eventually(waiting)
-        steps.append("queued")
-        assert all("does not fit in ClusterQueue cq" in record.message for record in records)
-        steps.append("explained")
-        counts = sorted(sorted(each.count for each in record.workload.pod_sets) for record in records)
-        assert counts == sorted(sorted(count for count, _ in sets) for sets in case.all_sets)
+        steps += await wait_for_quota(world, case)
 
         await user.delete("jobs", "team-a", "before", propagation="Background")
         await pods(case.pods)

@@ -242,21 +242,14 @@ async def test_pods_that_another_job_adopts_are_still_those_of_the_first(sluice,
 async def test_being_owned_by_another_job_exempts_from_nothing(sluice):
     owner = await sluice.submit(job("owner"))
     child = job("child", suspend=False)
-    child["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": "owner",
-            "uid": owner["metadata"]["uid"],
-            "controller": True,
-        }
-    ]
+    uid = owner["metadata"]["uid"]
+    references = [{"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": uid, "controller": True}]
+    child["metadata"]["ownerReferences"] = references
     await sluice.submit(child)
     assert (await sluice.record("child", "admitted")).admission is not None
     adopted = job("adopted", cpu="5")
     await sluice.submit(adopted)
     await sluice.record("adopted", "pending", reason="ExceedsMaxQuota")
-    references = child["metadata"]["ownerReferences"]
     await sluice.patch("adopted", {"metadata": {"ownerReferences": references}, "spec": {"suspend": False}})
     await sluice.job("adopted", lambda obj: is_gated(obj) and obj["metadata"]["generation"] >= 3)
 

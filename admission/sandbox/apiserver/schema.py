@@ -85,11 +85,7 @@ _QUANTITY_MAPS = {"limits", "requests", "capacity", "allocatable", "hard", "used
                   "max", "min", "maxLimitRequestRatio", "overhead", "podFixed", "allocatedResources"}  # fmt: skip
 _QUANTITIES = {"sizeLimit", "divisor"}
 # Texts that are a value even when they are empty.
-_KEEP_EMPTY = {
-    "V1LeaseSpec": {"holderIdentity"},
-    "V1JobStatus": {"failedIndexes"},
-    "V1JobSpec": {"managedBy"},
-}
+_KEEP_EMPTY = {"V1LeaseSpec": {"holderIdentity"}, "V1JobStatus": {"failedIndexes"}, "V1JobSpec": {"managedBy"}}
 # Lists that a strategic merge patch merges, and by which key; an empty key merges values as a set.
 # All others are replaced. Fields are named by the model that holds them.
 MERGE_KEYS = {
