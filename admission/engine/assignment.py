@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, Undeclared, severity
+from admission.model.workload import Admission, PodSetAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.clusterqueue import Plan
     from admission.engine.tree import Node
-    from admission.model.workload import Admission
 
 
 class Mode(IntEnum):
@@ -100,6 +100,23 @@ class Assignment:
     mode: Mode = Mode.NO_FIT
     admission: Admission | None = None
     """What is given by it, once that was asked for; workloads that share the assignment share that, too."""
+
+    def admission_to(self, cluster_queue: str) -> Admission:
+        """What a workload is given by it, by the ClusterQueue for which it was computed."""
+        if self.admission is None:
+            self.admission = Admission(
+                cluster_queue,
+                tuple(
+                    PodSetAssignment(
+                        pod_set.name,
+                        {resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                        {resource: pod_set.requests[resource] for resource in pod_set.choices},
+                        pod_set.pods,
+                    )
+                    for pod_set in self.pod_sets
+                ),
+            )
+        return self.admission
 
     def tried(self) -> tuple[dict[str, int], ...]:
         """For `Progress`."""

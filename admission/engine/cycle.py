@@ -328,7 +328,7 @@ class Cycle:
         tree = self._domain.tree
         for fr, amount in entry.assignment.usage.items():
             add_usage(entry.node, fr, amount)
-        admission = entry.admission()
+        admission = entry.assignment.admission_to(entry.queue.name)
         workload = entry.item.workload
         replaced = entry.replaced() if workload.replaces else None
         if replaced is None:

@@ -127,7 +127,7 @@ class Engine:
             domain.dirty = result.moved and not is_over
             domain.version += 1
             registry.unreviewed.update(dict.fromkeys(result.preempting))
-            self._review.usage_changed(domain.queues)
+            registry.changed_trees[id(domain.queues)] = domain.queues
             if domain.standby is not None and not domain.dirty:
                 domain.standby.end()
             for admit, held in result.admitted:
@@ -136,7 +136,7 @@ class Engine:
             evicted += result.evicted
             parked += result.parked
         if registry.policies.filtering and registry.policies.take_changes():
-            self._review.everything_changed()
+            registry.changed_trees[0] = registry.forest.queues.values()
         flaps = self._preemptions.note(admitted, evicted) if evicted or self._preemptions.watches else []
         if self._preemptions.watches and not self._moving():
             flaps += self._preemptions.in_vain()

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from admission.model.workload import Admission, PodSetAssignment
-
 if TYPE_CHECKING:
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
@@ -51,24 +49,6 @@ class Entry:
     message: str = ""
     contended: bool = False
     """Whether it came in as a contender (see `fair_standby`) and not as the head of its ClusterQueue at the start."""
-
-    def admission(self) -> Admission:
-        """What it is given by its assignment."""
-        assignment = self.assignment
-        if assignment.admission is None:
-            assignment.admission = Admission(
-                self.queue.name,
-                tuple(
-                    PodSetAssignment(
-                        pod_set.name,
-                        {resource: choice.flavor for resource, choice in pod_set.choices.items()},
-                        {resource: pod_set.requests[resource] for resource in pod_set.choices},
-                        pod_set.pods,
-                    )
-                    for pod_set in assignment.pod_sets
-                ),
-            )
-        return assignment.admission
 
     def replaced(self) -> Held | None:
         """The admitted workload whose quota this one takes over."""

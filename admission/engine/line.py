@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.pending_item import Item, LocalQueueKey, Shape
+    from admission.engine.pending_item import Item, LocalQueueKey, Rank, Shape
     from admission.engine.registry import Registry
-    from admission.engine.sorted_ranking import Rank
 
 
 class Line:

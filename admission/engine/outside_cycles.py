@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def runs_elsewhere(workload: Workload, queue: ClusterQueue, held: Mapping[str, Held]) -> bool:
-    """Whether that whose quota it is to take over is not held in this ClusterQueue: it gets nothing there.
+    """Of a workload that `replaces` another: whether that is not held in this ClusterQueue; it gets nothing there.
 
     `held` is by uid.
     """
-    replaced = held.get(workload.replaces) if workload.replaces else None
+    replaced = held.get(workload.replaces)
     if replaced is None or replaced.workload.namespace != workload.namespace:
         return False
     return replaced.queue is not queue
@@ -39,7 +39,7 @@ def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue.stop_policy != "None":
         return SUSPENDED, f"LocalQueue {workload.queue} is stopped"
     queue = registry.forest.queue(local_queue.cluster_queue)
-    if runs_elsewhere(workload, queue, registry.held):
+    if workload.replaces and runs_elsewhere(workload, queue, registry.held):
         return SUSPENDED, f"LocalQueue {workload.queue} has another ClusterQueue than the workload that it replaces"
     if not queue.inactive:
         if item.not_before > registry.now:
@@ -61,7 +61,7 @@ def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
     if local_queue.stop_policy != "None":
         return SUSPENDED, _stopped(registry, "LocalQueue", item.local_queue, local_queue.stop_policy)
     queue = registry.forest.queue(local_queue.cluster_queue)
-    if runs_elsewhere(workload, queue, registry.held):
+    if workload.replaces and runs_elsewhere(workload, queue, registry.held):
         return SUSPENDED, sentences.runs_elsewhere(workload.queue, queue.name)
     if queue.inactive == NOT_FOUND:
         return MISCONFIGURED, sentences.no_cluster_queue(workload.queue, queue.name)

@@ -1,83 +1,93 @@
 """Pending workloads of one ClusterQueue, in the order in which they become heads.
 
-They are kept in buckets of equal shape (see `equivalence`), and only the fronts of buckets are ordered. So a shape is
+They are kept in buckets of equal shape (see `pending_item`), and only the fronts of buckets are ordered. So a shape is
 marked inadmissible, and active again, without touching each of its workloads.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from heapq import heappop, heappush
 from itertools import count
-from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from admission.engine.sorted_ranking import Ranking
+from admission.engine.pending_item import Bucket, Likeness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admission.engine.pending_item import Item, LocalQueueKey, Shape
-    from admission.engine.sorted_ranking import Rank
+    from admission.engine.pending_item import Item, LocalQueueKey, Rank, Shape
 
+Entry = tuple[int, float, str, "Item"]
+"""A rank, then the workload that has it."""
 
 _TOKENS = count(1)
 """Numbers of entries in heaps, over all queues: an item that moves to another queue must not match an old entry."""
 
 
-class Likeness(NamedTuple):
-    """What the workloads of a bucket have in common beside their shape, so that time alone orders them."""
+class Ranking:
+    """Entries in ascending order. They lie in chunks of at most `full`, so that a change moves few of them."""
 
-    accepted: bool
-    """Whether the ClusterQueue's namespaceSelector matches their namespaces."""
-    priority: int
-    """The priority by which they are ordered (`Item.rank_priority`)."""
-    local_queue: LocalQueueKey | None
-    """None unless LocalQueues are ordered by usage (admission fair sharing)."""
+    __slots__ = ("_chunks", "_full", "_lasts")
 
+    def __init__(self, full: int = 1024) -> None:
+        self._full = full
+        self._chunks: list[list[Entry]] = []
+        self._lasts: list[Entry] = []
+        """The last entry of each chunk."""
 
-class Bucket:
-    """Pending workloads of one shape and likeness, as a heap by time."""
+    def __len__(self) -> int:
+        return sum(map(len, self._chunks))
 
-    __slots__ = ("front", "heap", "inadmissible", "last_reason", "likeness", "shape", "size")
+    def add(self, entry: Entry) -> None:
+        """Insert an entry."""
+        chunks, lasts = self._chunks, self._lasts
+        at = len(lasts) if lasts and lasts[-1] < entry else bisect_left(lasts, entry)  # most come last
+        if at < len(lasts):
+            insort(chunks[at], entry)
+        elif chunks:
+            at -= 1
+            chunks[at].append(entry)
+            lasts[at] = entry
+        else:
+            chunks.append([entry])
+            lasts.append(entry)
+        chunk = chunks[at]
+        if len(chunk) > self._full:
+            half = self._full // 2
+            chunks.insert(at + 1, chunk[half:])
+            lasts.insert(at, chunk[half - 1])
+            del chunk[half:]
 
-    def __init__(self, shape: Shape, likeness: Likeness) -> None:
-        self.shape = shape
-        self.likeness = likeness
-        self.heap: list[tuple[float, str, int, Item]] = []
-        self.size = 0
-        self.inadmissible = False
-        """Whether its shape is inadmissible: all workloads in it, and those that are added."""
-        self.front: Item | None = None
-        """Its first item, which is ordered among the fronts of other buckets; None while the bucket is inadmissible."""
-        self.last_reason: tuple[str, str] | None = None
-        """Reason and sentence last reported of all in it, or about to be (see `Review`); None: not all the same."""
+    def remove(self, rank: Rank) -> None:
+        """Remove the entry of a rank. There must be one."""
+        at = bisect_left(self._lasts, rank)  # see `_find`
+        chunk = self._chunks[at]
+        index = bisect_left(chunk, rank)
+        del chunk[index]
+        if not chunk:
+            del self._chunks[at], self._lasts[at]
+        elif index == len(chunk):
+            self._lasts[at] = chunk[-1]
 
-    def first(self) -> Item | None:
-        """The earliest workload. Drops heap entries of workloads that have left (their token differs)."""
-        heap = self.heap
-        while heap and heap[0][3].token != heap[0][2]:
-            heappop(heap)
-        return heap[0][3] if heap else None
+    def count_before(self, rank: Rank) -> int:
+        """The number of entries before a rank."""
+        at, index = self._find(rank)
+        return sum(map(len, self._chunks[:at])) + index
 
-    def before(self, rank: Rank, limit: int) -> list[Item]:
-        """Up to `limit` workloads that rank before, in no order. Descends the heap only below those that do."""
-        priority, *entry = rank
-        bound = (inf, "") if -self.likeness.priority < priority else tuple(entry)
-        found: list[Item] = []
-        indices = [0]
-        for index in indices:
-            if index >= len(self.heap) or len(found) >= limit or self.heap[index][:2] >= bound:
-                continue
-            *_, token, item = self.heap[index]
-            if item.token == token:
-                found.append(item)
-            indices += (2 * index + 1, 2 * index + 2)
-        return found
+    def _find(self, rank: Rank | tuple[Any, ...]) -> tuple[int, int]:
+        # A rank sorts just before the entry that begins with it.
+        at = bisect_left(self._lasts, rank)
+        return at, bisect_left(self._chunks[at], rank) if at < len(self._chunks) else 0
 
-    def items(self) -> Iterator[Item]:
-        """All workloads of the bucket, in no order."""
-        return (item for _, _, token, item in self.heap if item.token == token)
+    def items(self, offset: int = 0) -> Iterator[Item]:
+        """The workloads in order, without the first `offset`."""
+        for chunk in self._chunks:
+            if offset < len(chunk):
+                for entry in chunk[offset:] if offset else chunk:
+                    yield entry[3]
+            offset = max(0, offset - len(chunk))
 
 
 class Pending:

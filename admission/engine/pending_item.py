@@ -1,25 +1,29 @@
-"""A pending workload in the engine: its shape, its place in the order of its ClusterQueue, and the flavors it tried.
+"""A pending workload in the engine: its shape, its place in the order, the flavors it tried, and those that are alike.
 
 Shapes are equivalence classes of workloads, so that what was computed for one of them is used for all. A shape is what
 decides whether a workload fits: its pod sets and its priority (Kueue's scheduling hash), and whose quota it takes over.
+A bucket has those of a ClusterQueue that have one shape and differ only in time.
 """
 
 from __future__ import annotations
 
+from heapq import heappop
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from admission.engine.accounting import Accounting
     from admission.engine.clusterqueue import ClusterQueue, Facts
-    from admission.engine.pending import Bucket
-    from admission.engine.sorted_ranking import Rank
     from admission.model.workload import PodSet, Workload
 
 LocalQueueKey = tuple[str, str]
 """(namespace, name)."""
+
+Rank = tuple[int, float, str]
+"""(negated priority, waiting since, uid): what comes first is the smallest."""
 
 
 class Progress(NamedTuple):
@@ -110,6 +114,61 @@ class Shape:
         self.facts: dict[ClusterQueue, Facts] = {}
         """By ClusterQueue."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
+
+
+class Likeness(NamedTuple):
+    """What the workloads of a bucket have in common beside their shape, so that time alone orders them."""
+
+    accepted: bool
+    """Whether the ClusterQueue's namespaceSelector matches their namespaces."""
+    priority: int
+    """The priority by which they are ordered (`Item.rank_priority`)."""
+    local_queue: LocalQueueKey | None
+    """None unless LocalQueues are ordered by usage (admission fair sharing)."""
+
+
+class Bucket:
+    """Pending workloads of one shape and likeness, as a heap by time."""
+
+    __slots__ = ("front", "heap", "inadmissible", "last_reason", "likeness", "shape", "size")
+
+    def __init__(self, shape: Shape, likeness: Likeness) -> None:
+        self.shape = shape
+        self.likeness = likeness
+        self.heap: list[tuple[float, str, int, Item]] = []
+        self.size = 0
+        self.inadmissible = False
+        """Whether its shape is inadmissible: all workloads in it, and those that are added."""
+        self.front: Item | None = None
+        """Its first item, which is ordered among the fronts of other buckets; None while the bucket is inadmissible."""
+        self.last_reason: tuple[str, str] | None = None
+        """Reason and sentence last reported of all in it, or about to be (see `Review`); None: not all the same."""
+
+    def first(self) -> Item | None:
+        """The earliest workload. Drops heap entries of workloads that have left (their token differs)."""
+        heap = self.heap
+        while heap and heap[0][3].token != heap[0][2]:
+            heappop(heap)
+        return heap[0][3] if heap else None
+
+    def before(self, rank: Rank, limit: int) -> list[Item]:
+        """Up to `limit` workloads that rank before, in no order. Descends the heap only below those that do."""
+        priority, *entry = rank
+        bound = (inf, "") if -self.likeness.priority < priority else tuple(entry)
+        found: list[Item] = []
+        indices = [0]
+        for index in indices:
+            if index >= len(self.heap) or len(found) >= limit or self.heap[index][:2] >= bound:
+                continue
+            *_, token, item = self.heap[index]
+            if item.token == token:
+                found.append(item)
+            indices += (2 * index + 1, 2 * index + 2)
+        return found
+
+    def items(self) -> Iterator[Item]:
+        """All workloads of the bucket, in no order."""
+        return (item for _, _, token, item in self.heap if item.token == token)
 
 
 class Shapes:

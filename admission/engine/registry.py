@@ -60,6 +60,9 @@ class Registry:
         """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
         self.unreviewed: dict[str, None] = {}
         """Uids of waiting workloads whose reason may have changed, in order (see `Review`)."""
+        self.changed_trees: dict[int, Iterable[ClusterQueue]] = {}
+        """Trees in which quota was taken, freed or changed since `Review` began to look at them: their ClusterQueues
+        by identity; 0 for all. Decisions come faster than reasons are asked for: not each goes through all queues."""
         self.asleep: list[tuple[float, str]] = []
         """(end of the requeue backoff, uid), as a heap."""
         self._objects_changed = False
@@ -130,7 +133,7 @@ class Registry:
             self._unreported[item.uid] = item
             return
         queue = self.forest.queues.get(local_queue.cluster_queue) or self.forest.queue(local_queue.cluster_queue)
-        if runs_elsewhere(workload, queue, self.held):
+        if workload.replaces and runs_elsewhere(workload, queue, self.held):
             self._unreported[item.uid] = item
             return
         item.cluster_queue = queue.name
@@ -177,7 +180,8 @@ class Registry:
 
     def _load(self, held: Held) -> None:
         queue = held.queue
-        self._note(held)
+        self.held[held.workload.uid] = held
+        queue.hold(held)
         self.policies.restore(held)
         if queue.tree is None:
             return
@@ -188,10 +192,6 @@ class Registry:
         else:  # the tree must be built anew to know all that is held
             self.forest.domain_of[queue].made_of = ()
             self._objects_changed = True
-
-    def _note(self, held: Held) -> None:
-        self.held[held.workload.uid] = held
-        held.queue.hold(held)
 
     def _mark_evicted(self, uid: str) -> None:
         held = self.held.get(uid)
@@ -207,7 +207,8 @@ class Registry:
         replaced = held.queue.held.get(held.workload.replaces)
         if replaced is not None:
             self._drop(replaced)  # the cycle counted only what is held beyond it
-        self._note(held)
+        self.held[held.workload.uid] = held
+        held.queue.hold(held)
         if self.policies.all:
             self.policies.charge_after_cycle(held)
 

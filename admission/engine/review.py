@@ -15,12 +15,11 @@ from admission.engine.verdicts import verdict_of
 from admission.engine.vocabulary import WAITING_FOR_PREEMPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.pending import Bucket
-    from admission.engine.pending_item import Item
+    from admission.engine.pending_item import Bucket, Item
     from admission.engine.registry import Registry
 
 
@@ -37,9 +36,7 @@ class Review:
         self._registry = registry
         self._ignore_undeclared = ignore_undeclared
         self._queues: dict[ClusterQueue, None] = {}
-        """In whose trees something has changed since they were last looked at."""
-        self._trees: dict[int, Iterable[ClusterQueue]] = {}
-        """Trees in which something has changed, not yet among `_queues`: their ClusterQueues by identity; 0 for all."""
+        """Of the trees in which something has changed, those that are still to be looked at."""
         self._buckets: list[Bucket] = []
         """Of the queue that is looked at now, those that are left."""
         self._preempting: dict[str, None] = {}
@@ -50,16 +47,7 @@ class Review:
         """Whether any reason may not be true any more."""
         if self._registry.unreviewed or self._buckets or self._queues:
             return True
-        return any(bool(queue.pending.by_uid) for queues in self._trees.values() for queue in queues)
-
-    def usage_changed(self, queues: list[ClusterQueue]) -> None:
-        """Quota of the tree of these ClusterQueues was taken, freed or changed."""
-        # Decisions come faster than reasons are asked for: not each of them goes through all ClusterQueues.
-        self._trees[id(queues)] = queues
-
-    def everything_changed(self) -> None:
-        """What policies go by has changed."""
-        self._trees[0] = self._registry.forest.queues.values()
+        return any(bool(queue.pending.by_uid) for queues in self._registry.changed_trees.values() for queue in queues)
 
     def take(self, limit: int, isolated: Callable[[str], AbstractContextManager[None]] = unguarded) -> list[Park]:
         """Those with another reason or sentence than last time; it looks at `limit` workloads, at most.
@@ -91,9 +79,9 @@ class Review:
     def _look_at_next_bucket(self, isolated: Callable[[str], AbstractContextManager[None]]) -> bool:
         """Compare a bucket's first workload with what its workloads were told; False: no bucket is left."""
         if not self._buckets:
-            for queues in self._trees.values():
+            for queues in self._registry.changed_trees.values():
                 self._queues.update(dict.fromkeys(queue for queue in queues if queue.pending.by_uid))
-            self._trees.clear()
+            self._registry.changed_trees.clear()
             if not self._queues:
                 return False
             queue = next(iter(self._queues))

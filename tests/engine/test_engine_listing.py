@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.engine import WorkloadPending
-from admission.engine.sorted_ranking import Ranking
+from admission.engine.pending import Ranking
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 
