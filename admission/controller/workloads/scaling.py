@@ -115,10 +115,8 @@ def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int
     `counted`: how many have not ended, of kinds whose objects do not tell; None: they were not counted.
     """
     tracked = change.tracked
-    # What ends by deletion has ended when its pods have; all else is told to end before that.
-    needed = any(count.needed or (count.present and seen.kind.ends_by_deletion) for count in seen.counts)
     tracked.surplus = frozenset()
-    if seen.suspended or (seen.kind.tells_of_pods and tracked.unsettled) or not needed:
+    if seen.suspended or (seen.kind.tells_of_pods and tracked.unsettled) or _is_ending(seen):
         return
     held, smaller, wanted = _held_pods(tracked), {}, {}
     admitted = {each.name: each.count for each in tracked.record.workload.pod_sets}
@@ -149,6 +147,13 @@ def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int
         change.write(reason=RESIZED, message=tracked.record.message)
     change.resize(replace(admission, pod_sets=pod_sets), workload, why=RECLAIMED)
     change.frees_quota = True
+
+
+def _is_ending(seen: Observed) -> bool:
+    """Whether all of its work is done, so that it ends as a whole; what was scaled to no pods at all does not."""
+    if seen.kind.ends_by_deletion:  # it has ended when its pods have
+        return not any(count.needed or count.present for count in seen.counts)
+    return any(count.wanted for count in seen.counts) and not any(count.needed for count in seen.counts)
 
 
 def _ask(change: WorkloadChange, seen: Observed) -> None:
