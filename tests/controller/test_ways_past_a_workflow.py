@@ -203,3 +203,14 @@ async def test_one_that_runs_while_it_is_being_deleted_is_stopped_before_its_quo
     await mallory.create("pods", "team-a", pod("later", queue="user-queue"))
     await cluster.record("later", "admitted")
     assert cluster.user.get(PLURAL, "team-a", NAME)["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"parallelism": 1}, {"suspend": True, "parallelism": 1}])
+async def test_suspended_or_lowered_by_its_user_it_is_charged_for_the_pods_that_run_on(cluster, mallory, change):
+    obj = await started(cluster, mallory)
+    await mallory.patch(PLURAL, "team-a", NAME, {"spec": change})
+    await mallory.create("pods", "team-a", pod("later", queue="user-queue"))
+    await cluster.record("later", "pending", reason="WaitingForQuota")
+    assert four_run({each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")})
+    assert await held(cluster) == 4000
+    await end_pods(cluster, obj)

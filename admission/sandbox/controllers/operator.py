@@ -30,7 +30,7 @@ _AGAIN = "x"
 class Operator(Controller[tuple[str, str]]):
     """For one kind. A suspended object has no pods; one of which a pod fails has failed; else pods run to their end.
 
-    Where it does not `end_pods`, as Argo, those of a suspended object run on, and no new ones are made.
+    Where it does not `end_pods`, as Argo, those of a suspended object, or beyond a lowered number, run on.
     """
 
     malformed = UNCHECKED
@@ -71,7 +71,8 @@ class Operator(Controller[tuple[str, str]]):
                     await self._end(pod)
         else:
             await self._make(obj, pods)
-            await self._remove_surplus(obj, pods)
+            if self._end_pods:
+                await self._remove_surplus(obj, pods)
         await self._tell(obj, pods, suspended=suspended)
 
     async def _make(self, obj: Object, pods: list[Object]) -> None:
