@@ -101,7 +101,8 @@ class Trainer(Controller[tuple[str, str]]):
             for change in _changes(job, role["name"]):
                 inner["template"] = merged(inner["template"], change)
         spec["suspend"] = job["spec"].get("suspend") is True
-        meta = {"name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]}
+        meta = {key: job["metadata"][key] for key in ("name", "namespace")}
+        meta["labels"] = (runtime["spec"]["template"].get("metadata") or {}).get("labels") or {}
         owners = [owner_reference(job)]
         return {
             "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {**meta, "ownerReferences": owners},

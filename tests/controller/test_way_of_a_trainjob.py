@@ -34,9 +34,10 @@ async def sluice(world):
     return world
 
 
-async def submitted(world):
-    """The TrainJob of the manifest as it is stored, whose pods run until they are ended."""
+async def submitted(world, **labels):
+    """The TrainJob of the manifest as it is stored, whose pods run until they are ended. `labels`: of its JobSet."""
     runtime = copy.deepcopy(RUNTIME)
+    runtime["spec"]["template"]["metadata"] = {"labels": labels}
     template = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     template["metadata"] = {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}
     await world.user.create("trainingruntimes", "team-a", runtime)
@@ -223,6 +224,16 @@ async def test_what_its_start_put_in_may_not_be_taken_out(running):
     del obj["spec"]["runtimePatches"]
     await running.user.update("trainjobs", "team-a", obj)
     await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
+
+
+async def test_a_jobset_with_a_queue_label_is_part_of_it_from_the_first_moment(sluice):
+    """As in a managed namespace, where all that has no label is given one."""
+    async with trainer(sluice.sandbox, "2.2"):
+        await sluice.start(kinds=KINDS)
+        created = await submitted(sluice, **{"sluice.dev/queue-name": "user-queue"})
+        await until_running(sluice, "2.2", created)
+        (only,) = (await sluice.store.workloads.list(namespace="team-a")).workloads
+        assert only.workload.uid == created["metadata"]["uid"]
 
 
 async def test_a_second_jobset_that_claims_it_is_a_workload_of_its_own(running):

@@ -35,7 +35,7 @@ from admission.controller.workloads.child_requests import Child, ChildRequests, 
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import POD
-from admission.kinds.children import Part, claimed_owner
+from admission.kinds.children import Part, claimed_owner, rendered_owner
 from admission.model import child_sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
@@ -244,6 +244,8 @@ class Children:
             self._ask(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
         if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
             return verdict
+        if verdict is Verdict.WAIT and rendered_owner(kind, obj, claimed):
+            return verdict  # the owner's pods are counted by what this asks for
         part = owner_kind.part(owner, kind, obj, self._context.of_namespace(obj["metadata"]["namespace"]))
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
         if part is Part.NONE or is_uncounted:
