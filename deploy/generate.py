@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from admission.cli.configuration.settings import Settings
-from admission.kinds import APP_WRAPPER, BATCH_JOB, MCAD, all_kinds, frameworks_known
+from admission.kinds import APP_WRAPPER, BATCH_JOB, LABELLED, MCAD, all_kinds, frameworks_known
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.registry import rights_beside, verbs
 
@@ -78,6 +78,8 @@ def kinds() -> str:
     known: dict[str, dict[str, object]] = {}
     for name in sorted(frameworks_known()):
         kinds = all_kinds(frameworks=(name, *([APP_WRAPPER] if name == MCAD else [])), group_labels=FOREIGN)
+        if name in LABELLED:  # nobody reads its objects
+            known[name] = {}
         for kind in [*kinds][:1]:
             if name != BATCH_JOB:
                 known[name] = {"group": kind.group, "resource": kind.plural, "verbs": list(verbs(kind))}

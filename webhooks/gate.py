@@ -167,7 +167,7 @@ async def _answer(
         priority_labels=order.priority_labels,
         group_labels=order.group_labels,
     )
-    reviewer = Reviewer(kinds, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
+    reviewer = Reviewer(kinds.gated, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
     context = await _context(Path(order.certificate_directory))
     async with AsyncExitStack() as stack:
         tracing: Tracing | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
+from admission.kinds.deployment import DeploymentKind
 from webhooks.expressions import (
     ALIVE,
     condition,
@@ -64,7 +65,10 @@ class Registration:
         # Entries for each kind: a kind whose objects fail to be matched must not stop the others.
         webhooks = [webhook for kind in self.kinds for webhook in self._labelled(kind, ca_bundle)]
         # After the others: what one gives a queue label to need not be sent to them as well.
-        unlabelled_kinds = [kind for kind in self.kinds if not kind.is_always_queued]
+        # Of a Deployment the pods are given one, each by itself.
+        unlabelled_kinds = [
+            kind for kind in self.kinds if not (kind.is_always_queued or isinstance(kind, DeploymentKind))
+        ]
         webhooks += [
             self._webhook(
                 kind,

@@ -19,6 +19,7 @@ import orjson
 from admission.kinds.admission_gates import gates_of
 from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
 from admission.kinds.children import claimed_owner
+from admission.kinds.deployment import DeploymentKind
 from admission.kinds.given import GIVEN, GIVEN_LABELS, given_labels, noted
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
@@ -124,6 +125,11 @@ class Reviewer:
         answer = _Answer()
         new, old = request.new, request.old
         is_child = claimed_owner(kind, new, self._kinds) is not None
+        if isinstance(kind, DeploymentKind):
+            if not is_child:  # what is part of another runs with it
+                new = _label_pods(new, old, kind, answer)
+                self._judge(new, request, kind, answer)
+            return answer
         ruled = first_match(self._rules, kind, request.namespace, *filter(None, (new, old)))
         if ruled is not None:
             new = _keep_queued_by_rule(new, old, kind, answer, *ruled)
@@ -278,6 +284,18 @@ def _keep_grouped(new: Object, old: Object | None, kind: GroupedKind, username: 
         answer.patch += kept
         answer.warnings.append(f"the pods of a queued {kind.kind} stay queued: what its templates say of that was kept")
     _note_submitter(new, _submitter(old), answer)
+    return new
+
+
+def _label_pods(new: Object, old: Object | None, kind: DeploymentKind, answer: _Answer) -> Object:
+    """Have its pods queue where it says itself. The object with the labels that it keeps."""
+    if old is not None and kind.queue_name(old):
+        new = _keep_queued(new, old, kind, answer, why=f"a queued {kind.kind} stays queued until it is deleted")
+    answer.patch += kind.labelling(new, old)
+    answer.warnings += [
+        f"the pods of this {kind.kind} were given its own label {key}: change that one, not spec.template"
+        for key in kind.overruled(new, old)
+    ]
     return new
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import Conventions, Kind, Object, Observed, Outcome
 from admission.kinds.declared import DeclaredKind, Form
+from admission.kinds.deployment import DeploymentKind
 from admission.kinds.family import forms
 from admission.kinds.forms import parse_form
 from admission.kinds.group_sizes import size_kinds
@@ -32,6 +33,7 @@ __all__ = [
     "BATCH_JOB",
     "GROUPED",
     "JOB_SET",
+    "LABELLED",
     "MCAD",
     "TRAIN_JOB",
     "Conventions",
@@ -67,15 +69,17 @@ GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
 """The kinds whose pods are queued in groups: pods have to be on, too."""
 
 
+LABELLED: Final[dict[str, Callable[[Conventions], Kind]]] = {"deployment": DeploymentKind}
+"""The kinds whose pods are queued one by one, by labels that the webhook gives them: pods have to be on, too."""
+
+
 def frameworks_known() -> tuple[str, ...]:
     """The names of all kinds that Sluice brings along, as the setting `integrations` has them."""
-    return (*_BUILT_IN, *forms(), *GROUPED)
+    return (*_BUILT_IN, *forms(), *GROUPED, *LABELLED)
 
 
 def _unknown(name: str) -> str:
-    """What to say of a name that is none of a kind; of Kueue's names that is one."""
-    if name == "deployment":
-        return '"deployment" is queued by its pods: write pod, and the queue label into spec.template.metadata.labels'
+    """What to say of a name that is none of a kind."""
     near = difflib.get_close_matches(name, frameworks_known(), n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
     return f'"{name}" is no kind that Sluice knows; {hint}'
@@ -107,6 +111,7 @@ def all_kinds(
     )
     kinds: list[Kind] = []
     known, frameworks = forms(), tuple(frameworks)
+    labelled = [LABELLED[name](conventions) for name in frameworks if name in LABELLED]
     for number, name in enumerate(frameworks):
         if make := _BUILT_IN.get(name) or GROUPED.get(name):
             kinds.append(make(conventions))
@@ -116,9 +121,9 @@ def all_kinds(
             if MCAD in frameworks and form.gate is not None and LEGACY not in form.versions:
                 form = replace(form, versions=(*form.versions, LEGACY))
             kinds.append(adapter(conventions, form))
-        else:
+        elif name not in LABELLED:
             raise InvalidObject([(f"frameworks[{number}]", _unknown(name))])
     kinds += [DeclaredKind(conventions, form) for form in own]
     if not any(isinstance(kind, PodKind) for kind in kinds):
-        return Kinds(kinds)
-    return Kinds(kinds, [PodGroupKind(conventions)], size_kinds(conventions))
+        return Kinds(kinds, labelled=labelled)
+    return Kinds(kinds, [PodGroupKind(conventions)], size_kinds(conventions), labelled)

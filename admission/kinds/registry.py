@@ -61,16 +61,23 @@ class Kinds:
     """
 
     def __init__(
-        self, kinds: Iterable[Kind], composed: Iterable[Kind] = (), sizes: Iterable[GroupSizeKind] = ()
+        self,
+        kinds: Iterable[Kind],
+        composed: Iterable[Kind] = (),
+        sizes: Iterable[GroupSizeKind] = (),
+        labelled: Iterable[Kind] = (),
     ) -> None:
         """`composed` are those of which the API server has no objects: they are put together of others.
 
         `sizes` are read beside all these, and neither gated nor queued: their objects tell of the groups of pods.
+        `labelled` are not even read: the webhook copies labels in their objects, and that is all.
         """
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
         self._composed = {(kind.group, kind.kind): kind for kind in composed}
         self.sizes = {(kind.group, kind.kind): kind for kind in sizes}
         """By API group and kind."""
+        self.gated = (*self._kinds.values(), *labelled)
+        """The kinds that the gate looks at."""
         everything = (*self._kinds.items(), *self._composed.items(), *self.sizes.items())
         self._versions = {key: kind.versions[0] for key, kind in everything}
         self._roots = {key: api_root(key[0], version) for key, version in self._versions.items()}

@@ -59,8 +59,8 @@ async def gated(
     certificates.renew()
     (socket,) = await open_sockets("127.0.0.1", 0)
     context = DoorContext(directory / "tls.crt", directory / "tls.key")
-    async with answering(Reviewer(kinds, own_usernames=["sluice"], rules=rules), [socket], ssl_context=context):
+    async with answering(Reviewer(kinds.gated, own_usernames=["sluice"], rules=rules), [socket], ssl_context=context):
         url = f"https://127.0.0.1:{socket.getsockname()[1]}"
-        registration = Registration(tuple(kinds), url, Scope(("sluice",), managed=managed, rules=rules))
+        registration = Registration(kinds.gated, url, Scope(("sluice",), managed=managed, rules=rules))
         await user.create("mutatingwebhookconfigurations", "", registration.configuration(certificates.ca_bundle))
         yield

@@ -111,6 +111,11 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
             "{frameworks: [trainer.kubeflow.org/trainjob]}",
             "frameworks in {file}:1: the pods of trainer.kubeflow.org/trainjob are read from its JobSet",
         ),
+        ("{frameworks: [deployment]}", "frameworks in {file}:1: deployment is queued by its pods: add pod"),
+        (
+            "{frameworks: [pod, deployment], rules: [{queue: q, kinds: [deployment]}]}",
+            'rules[0].kinds[0] in {file}:1: "deployment" is queued by its pods, each by itself: write pod',
+        ),
         ("{queueLabels: [queue, queue]}", 'queueLabels[1] in {file}:1: "queue" is read already: leave it out'),
         ("{priorityLabels: [a b]}", "priorityLabels[0] in {file}:1: "),
         (

@@ -10,7 +10,8 @@ from pod_examples import GATE, gated, pod
 
 from admission.kinds import all_kinds
 
-KINDS = all_kinds(frameworks=("batch/job", "pod"))
+QUEUE = "sluice.dev/queue-name"
+KINDS = all_kinds(frameworks=("batch/job", "pod", "deployment"))
 
 
 @pytest.fixture
@@ -84,6 +85,47 @@ async def test_each_pod_of_a_deployment_queues_by_itself_and_quota_follows_scale
     await holds(cluster, 1000)
     await cluster.user.delete("deployments", "team-a", "web", propagation="Background")
     await holds(cluster, 0)
+
+
+def labelled(replicas, queue="lq", **spec):
+    """A Deployment that names its queue, and whose template does not."""
+    obj = controller("Deployment", replicas, **spec)
+    del obj["spec"]["template"]["metadata"]["labels"][QUEUE]
+    obj["metadata"]["labels"] = {QUEUE: queue}
+    return obj
+
+
+def of_queue(pods, queue):
+    return [pod for pod in pods if pod["metadata"]["labels"].get(QUEUE) == queue]
+
+
+async def test_a_deployment_that_is_moved_runs_in_the_other_queue_as_it_has_quota(cluster):
+    """No pod of the new queue runs beyond its quota, and none of the old ones ends before one takes its place."""
+    await cluster.apply(cluster_queue(name="other", cpu="2"), local_queue("other", cluster_queue="other"))
+    limits = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    await cluster.user.create("deployments", "team-a", labelled(3, strategy=limits))
+    await pods_until(cluster, running(3))
+    await cluster.user.patch("deployments", "team-a", "web", {"metadata": {"labels": {QUEUE: "other"}}})
+    # Two have quota there: the third waits, so that one of the old ones stays.
+    found = await pods_until(cluster, lambda found: running(3, 1)(found) and running(1)(of_queue(found, "lq")))
+    assert running(2, 1)(of_queue(found, "other"))
+    await holds(cluster, 3000)
+    await cluster.user.patch("deployments", "team-a", "web", {"metadata": {"labels": {QUEUE: "lq"}}})
+    await pods_until(cluster, lambda found: running(3)(of_queue(found, "lq")) and len(found) == 3)
+    await holds(cluster, 3000)
+
+
+async def test_a_label_that_is_added_later_has_all_pods_replaced_by_others_that_wait(cluster):
+    await cluster.apply(cluster_queue(cpu="2"))
+    unqueued = labelled(3, strategy={"type": "Recreate"})
+    del unqueued["metadata"]["labels"]
+    await cluster.user.create("deployments", "team-a", unqueued)
+    before = await pods_until(cluster, lambda found: len(found) == 3)
+    assert of_queue(before, None) == before
+    await cluster.user.patch("deployments", "team-a", "web", {"metadata": {"labels": {QUEUE: "lq"}}})
+    after = await pods_until(cluster, running(2, 1))
+    assert of_queue(after, "lq") == after
+    await holds(cluster, 2000)
 
 
 GROUP = {

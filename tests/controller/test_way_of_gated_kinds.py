@@ -15,9 +15,9 @@ from kind_manifests import FOLDER, GI, GPU, MI
 from pod_examples import gated
 from test_way_of_each_kind import PAGE, RESOURCES, node, queue_of
 
-from admission.kinds import GROUPED, all_kinds
+from admission.kinds import GROUPED, LABELLED, all_kinds
 
-KINDS = all_kinds(frameworks=("batch/job", "pod", *GROUPED))
+KINDS = all_kinds(frameworks=("batch/job", "pod", *GROUPED, *LABELLED))
 CONTROLLED = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 
 

@@ -79,8 +79,8 @@ def registered(
     kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE), frameworks=frameworks)
     scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed,
                   IntegrationsSettings(queue_annotations=annotations).queue_rules())  # fmt: skip
-    registration = Registration(tuple(kinds), "https://127.0.0.1:9", scope)
-    return Standing(client, mode, tuple(kinds), scope, lambda: registration.configuration(ca))
+    registration = Registration(kinds.gated, "https://127.0.0.1:9", scope)
+    return Standing(client, mode, kinds.gated, scope, lambda: registration.configuration(ca))
 
 
 async def create(client: Client, name: str, *, namespace: str = "default", labels: Object | None = None) -> str:
@@ -256,6 +256,15 @@ def waiting(kind: str, name: str, spec: Object) -> Object:
     metadata = {"name": name, "annotations": {"sluice.dev/submitted-by": "alice", "mine": "stays"}}
     versions = {"PyTorchJob": "kubeflow.org/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
     return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, "spec": spec}
+
+
+async def test_of_deployments_nothing_is_given_back_and_that_is_told_no_sooner_than_they_are_off(client, sluice):
+    """To take a label out of their templates would have all pods made anew."""
+    await registered(client, frameworks=("batch/job", "pod", "deployment")).ensure()
+    told = "error: deployment is still queued: take it out of integrations.frameworks, and restart Sluice first\n"
+    assert await sluice("uninstall", "--kind", "deployment", "--restore", "--yes") == (1, told)
+    await registered(client).ensure()
+    assert await sluice("uninstall", "--kind", "deployment", "--restore", "--yes") == (0, "done\n")
 
 
 @pytest.mark.parametrize("mode", ["webhooks", "policies"])

@@ -18,7 +18,6 @@ import admission.cli.commands.import_quotas
 import admission.kinds
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.foreign_groups import FOREIGN
-from admission.model.errors import InvalidObject
 from tests.benchmarks.measure import REPOSITORY
 
 if TYPE_CHECKING:
@@ -137,18 +136,8 @@ KUEUE_FRAMEWORKS = """
 
 
 @pytest.mark.parametrize("name", KUEUE_FRAMEWORKS.split())
-def test_a_framework_of_kueue_is_known_or_told_how_it_is_queued(name):
-    if name != "deployment":
-        assert len(list(all_kinds(frameworks=(name,)))) == 1
-        return
-    with pytest.raises(InvalidObject) as told:
-        all_kinds(frameworks=("batch/job", name))
-    assert told.value.causes == [
-        (
-            "frameworks[1]",
-            '"deployment" is queued by its pods: write pod, and the queue label into spec.template.metadata.labels',
-        )
-    ]
+def test_a_framework_of_kueue_is_known(name):
+    assert len(all_kinds(frameworks=(name,)).gated) == 1
 
 
 def test_each_label_and_annotation_was_looked_up():

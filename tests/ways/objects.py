@@ -160,8 +160,6 @@ def _sized(api: str, spec: Object) -> Object:
 def _controlled(kind: str, **spec: Any) -> Object:
     one = template(restartPolicy="Always")
     one["metadata"]["labels"] = {"app": "one"}
-    if kind == "Deployment":
-        one["metadata"]["labels"][QUEUE] = "lq"
     selector = {"matchLabels": {"app": "one"}}
     return whole("apps/v1", kind, {"replicas": 2, "selector": selector, "template": one, **spec})
 

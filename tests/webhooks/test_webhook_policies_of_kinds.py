@@ -10,11 +10,11 @@ from policy_examples import JOBS, QUEUE, SUBMITTED_BY, job, standing
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Forbidden, Invalid
-from admission.kinds import GROUPED, MCAD, all_kinds, frameworks_known
+from admission.kinds import GROUPED, LABELLED, MCAD, all_kinds, frameworks_known
 from admission.kinds.base import START_WITH_OWNER
 
 KINDS = all_kinds(
-    frameworks=("batch/job", *(name for name in frameworks_known() if name not in (MCAD, *GROUPED, "pod")))
+    frameworks=("batch/job", *(name for name in frameworks_known() if name not in (MCAD, *GROUPED, *LABELLED, "pod")))
 )
 
 

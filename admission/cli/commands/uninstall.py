@@ -135,7 +135,7 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     async def run() -> None:
         async with cluster.client() as client:
             if kind_name:
-                await _refuse_while_it_is_gated(client, next(iter(kinds)), kind_name)
+                await _refuse_while_it_is_gated(client, kinds.gated[0], kind_name)
             else:
                 await _refuse_while_it_decides(client)
             plan = Plan([] if kind_name else await _own_objects(client, namespace), await _marked(client, kinds))

@@ -11,6 +11,7 @@ from admission.kinds import (
     BATCH_JOB,
     GROUPED,
     JOB_SET,
+    LABELLED,
     TRAIN_JOB,
     Conventions,
     Kinds,
@@ -87,6 +88,9 @@ class IntegrationsSettings(Model):
         on = [*self.frameworks, *(f"{form.get('group')}/{str(form.get('kind')).lower()}" for form in self.kinds)]
         for number, rule in enumerate(self.rules):
             for position, kind in enumerate(rule.kinds):
+                if kind in LABELLED:
+                    message = f'"{kind}" is queued by its pods, each by itself: write pod'
+                    raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
                 if kind not in on:
                     message = f'"{kind}" is not on: add it to frameworks or leave it out; on are {", ".join(on)}'
                     raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
@@ -141,7 +145,7 @@ class IntegrationsSettings(Model):
 
     @model_validator(mode="after")
     def _with_pods(self) -> IntegrationsSettings:
-        grouped = [name for name in self.frameworks if name in GROUPED]
+        grouped = [name for name in self.frameworks if name in GROUPED or name in LABELLED]
         if grouped and "pod" not in self.frameworks:
             raise FieldFaultsError([("frameworks", f"{grouped[0]} is queued by its pods: add pod")])
         return self

@@ -102,11 +102,11 @@ async def register_gate(
     standing = Standing(
         client,
         settings.admission,
-        tuple(kinds),
+        kinds.gated,
         scope,
         webhook=None
         if endpoint is None
-        else lambda: Registration(tuple(kinds), endpoint, scope).configuration(certificates.webhook_ca),
+        else lambda: Registration(kinds.gated, endpoint, scope).configuration(certificates.webhook_ca),
         leads=leads,
     )
     await asked(standing.ensure)
