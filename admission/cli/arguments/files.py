@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.foreign import import_source
+from admission.cli.configuration.local_file import url_fault
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_documents, parse_manifest
@@ -123,13 +124,6 @@ def in_order(objects: Iterable[QueueObject]) -> list[QueueObject]:
             "name a parent outside of it"
         ) from error
     return sorted(by_kind, key=lambda item: (_ORDER[item.kind], rank[item.name] if isinstance(item, Cohort) else 0))
-
-
-def url_fault(path: str, standard_input: str) -> str:
-    """What to say of a URL in the place of a file; empty for anything else. `standard_input`: how that is given."""
-    if not path.startswith(("http://", "https://")):
-        return ""
-    return f"{path} is a URL, and only files are read; fetch it: curl -fsSL {path} | sluice ... {standard_input}"
 
 
 def _documents(paths: Iterable[str]) -> Iterator[Document]:

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from admission.cli.arguments.groups import Group
 from admission.cli.configuration.documentation import example as example_file
+from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import Settings, load_settings, origin, read_settings
 from admission.cli.configuration.settings_options import settings_options
 from admission.cli.output.printing import output_option, serialized
@@ -47,7 +48,7 @@ def example() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=LocalFile())
 def check(file: Path) -> None:
     """Say what is wrong in a configuration FILE, with the line, or that nothing is.
 

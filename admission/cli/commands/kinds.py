@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from admission.apimachinery.patches import json_patch
 from admission.cli.arguments.groups import Group
+from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
@@ -21,6 +21,7 @@ from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from admission.kinds import Form, Kind, Kinds, Object
     from admission.model.workload import PodSet
@@ -41,13 +42,11 @@ def kinds() -> None:
 
 
 @kinds.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--object", "example", type=click.Path(dir_okay=False, path_type=Path), help="A manifest of that kind to look at."
-)
+@click.argument("file", type=LocalFile())
+@click.option("--object", "example", type=LocalFile(), help="A manifest of that kind to look at.")
 @click.option(
     "--crd",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=LocalFile(),
     help="The CustomResourceDefinition: `kubectl get crd NAME -o yaml`.",
 )
 def check(file: Path, example: Path | None, crd: Path | None) -> None:
@@ -99,7 +98,7 @@ def _compare(form: Form, file: Path, crd: Path) -> None:
 
 
 @kinds.command()
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The configuration of `sluice serve`.")
+@click.option("--config", type=LocalFile(), help="The configuration of `sluice serve`.")
 @click.option(
     "--service-account",
     default="sluice-system/sluice",

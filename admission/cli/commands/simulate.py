@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 import orjson
 
-from admission.cli.arguments.files import url_fault
+from admission.cli.configuration.local_file import url_fault
 from admission.model.errors import InvalidObject, SluiceError
 from admission.model.manifests import parse_documents
 from admission.simulate import simulate as play

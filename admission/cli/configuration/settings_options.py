@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import ENVIRONMENT_PREFIX, NESTED, Settings, flag_of, variable_of
 from admission.serving.logs import LogFormat, LogLevel
 from webhooks.standing import Mode
@@ -26,7 +26,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             command = _option(name, field)(command)
     return click.option(
         "--config",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=LocalFile(),
         envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
         help=f"YAML file with any of these settings, as in `databaseUrl: ...`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
     )(command)
