@@ -144,9 +144,23 @@ class Elector:
         self._leads_until = float("-inf")
         try:
             async with asyncio.timeout(self._timing.retry_period):
-                await self._put(self._lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1})
+                await self._give_up()
         except (ClusterError, TimeoutError) as error:
             log.warning("the Lease %s was not released, others have to wait for it: %s", self._key, _why(error))
+
+    async def _give_up(self) -> None:
+        try:
+            await self._put_free()
+        except StatusError:  # somebody else's edit, or a renewal of ours whose answer was lost
+            await self._look()
+            if self.holder == self._identity:
+                await self._put_free()
+            else:
+                log.info("the Lease %s is not released: %s holds it", self._key, self.holder or "nobody")
+
+    async def _put_free(self) -> None:
+        spec = self._lease["spec"] if self._lease is not None else {}
+        await self._put(spec | {"holderIdentity": "", "leaseDurationSeconds": 1})
 
     def _left(self) -> float:
         return max(0.0, self._leads_until - self._clock())

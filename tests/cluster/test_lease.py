@@ -229,6 +229,34 @@ async def test_what_is_released_is_taken_at_once(time, candidate):
     assert time.now <= released + TIMING.retry_period / 2
 
 
+async def test_what_was_edited_since_it_was_read_is_released_too(sandbox, time, candidate):
+    """Such as by a renewal whose answer was lost."""
+    first, second, admin = candidate("a"), candidate("b"), sandbox.local("admin")
+    await first.acquire()
+    await admin.patch("leases", "default", "sluice", {"spec": {"renewTime": "2026-11-23T00:00:00.000000Z"}})
+    await first.release()
+    assert admin.get("leases", "default", "sluice")["spec"]["holderIdentity"] == ""
+    await second.acquire()
+    assert second.leads()
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_what_another_has_by_now_is_left_to_it_and_nobody_is_warned(sandbox, time, candidate, caplog, is_taken):
+    first, admin = candidate("a"), sandbox.local("admin")
+    await first.acquire()
+    if is_taken:
+        await admin.patch("leases", "default", "sluice", {"spec": {"holderIdentity": "b"}})
+    else:
+        await admin.delete("leases", "default", "sluice")
+    with caplog.at_level("INFO", "admission.cluster.lease"):
+        await first.release()
+    holder = "b" if is_taken else "nobody"
+    assert [
+        (each.levelname, each.getMessage()) for each in caplog.records if each.name == "admission.cluster.lease"
+    ] == [("INFO", f"the Lease default/sluice is not released: {holder} holds it")]
+    assert [each["spec"]["holderIdentity"] for each in admin.list("leases", "default")] == ["b"] * is_taken
+
+
 async def test_a_frozen_leader_leads_no_more_before_another_does(time, candidate):
     first, second = candidate("a"), candidate("b")
     kept = time.start("a", lead(first))
