@@ -37,6 +37,11 @@ _REPLACEMENT = "podReplacementPolicy"
 _ENDING = {"suspend": False, "activeDeadlineSeconds": 1}
 """In the spec of a Job that is being deleted, but kept by a finalizer: all that its controller still obeys."""
 _GATE = SuspendField(("spec", "suspend"))
+_CHILDREN = "sluice.dev/child-podsets"
+_CHILDREN_TEXT = (
+    f"the annotation {_CHILDREN} is not read: quota is reserved for the pods of this Job alone; declare those of "
+    "others in its template by sluice.dev/pod-group-pod-sets"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,10 @@ class JobKind(CommonKind):
             path, _, message = str(error).partition(": ")
             faults.append((path, message))
         return faults
+
+    def remarks(self, obj: Object) -> list[str]:
+        """Of an annotation by which somebody thinks to reserve quota."""
+        return [_CHILDREN_TEXT] if _CHILDREN in (obj["metadata"].get("annotations") or NOTHING) else []
 
     def gate(self, obj: Object) -> list[Object]:
         """The JSON patch that suspends the Job; empty if it is suspended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 from grouped_kinds import GATE, pods_until
@@ -67,6 +68,13 @@ async def until_running(world, case, created):
             assert kept(pod)[0]["labels"].items() >= theirs(created)[1]["labels"].items()
 
 
+async def told_that_nothing_is_reserved(world):
+    """Of which Jobs an Event says that an annotation which seems to reserve quota does not."""
+    found = (await world.client.get("/apis/events.k8s.io/v1/events"))["items"]
+    told = "the annotation sluice.dev/child-podsets is not read: quota is reserved for the pods of this Job alone"
+    return {(each["regarding"]["name"], each["type"]) for each in found if each["note"].startswith(told)}
+
+
 async def end(world, case):
     """All its pods succeed, those that come then, too."""
 
@@ -119,6 +127,7 @@ async def test_their_whole_way(cluster):
     for case in JOBS:
         await until_running(cluster, case, created[case.name])
     steps += ["admitted", "running", "ready"]
+    assert await cluster.eventually(partial(told_that_nothing_is_reserved, cluster)) == {("areal-gsm8k-t0", "Warning")}
     for case in JOBS:
         await cluster.order(case.name, case.namespace, held=True)
     for case in JOBS:
