@@ -1,0 +1,59 @@
+"""What each worker of a run would do in a new checkout, divided among them.
+
+pytest rewrites the assertions of each test file, and Hypothesis looks for constants in each module of the project. Both
+keep what they find in files; but all workers begin at once, when there are none yet.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from _pytest.assertion import rewrite
+from hypothesis.internal import constants_ast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Rewrites this worker's part of the test files, in the order in which they are collected."""
+    state = session.config.stash[rewrite.assertstate_key]
+    for file in _own_part(sorted(_test_files(session.config))):
+        kept = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(file, kept) is None:
+            with suppress(SyntaxError):  # whoever imports it is told
+                hash_, code = rewrite._rewrite_test(file, session.config)
+                kept.parent.mkdir(exist_ok=True)
+                rewrite._write_pyc(state, code, hash_, kept)
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis, which then looks at all modules
+def pytest_collection_modifyitems() -> None:
+    """Looks for constants in this worker's part of the modules, which all have imported by now."""
+    local = {
+        file: module
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None)) and constants_ast.is_local_module_file(file)
+    }
+    for file in _own_part(sorted(local)):
+        constants_ast.constants_from_module(local[file])
+
+
+def _test_files(config: pytest.Config) -> Iterator[Path]:
+    for argument in config.args:
+        path = config.rootpath / argument.partition("::")[0]
+        for pattern in ("conftest.py", *config.getini("python_files")):
+            yield from [path] if path.is_file() else path.rglob(pattern)
+
+
+def _own_part(all_: Sequence[T]) -> Sequence[T]:
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    return all_[number :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]
