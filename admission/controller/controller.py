@@ -91,8 +91,6 @@ class Controller:
         self.inbox = Inbox()
         self.writer = Writer(client, permitted=leads, answered=self.watches.lag.answered)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
-        self.flapping = 0
-        """How many preemptions were in vain since the start."""
         self._store = store
         self._client = client
         self._kinds = kinds
@@ -349,21 +347,19 @@ class Controller:
         pause = self._committer.batching.due_in(time.monotonic(), arrived=arrived, wanted=wanted)
         if pause > 0:
             self._timer.set(pause, self.inbox.wake)
-        else:
+            return
+        try:
             await self._step()
-            self._failures = 0
+        finally:
+            self._committer.tell()
+        self._failures = 0
 
     async def _step(self) -> None:
         """What follows from all that arrived, one commit, then the requests."""
         self._state.freed, self._state.arrived = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
-        seconds = time.perf_counter() - began
-        exemplar = None if self._committer.traces is None else self._committer.traces.decided(decisions, seconds)
-        self.metrics.decided(decisions, seconds, self._state.engine.cluster_queue_of, exemplar)
-        for flap in decisions.flapping:
-            self.flapping += 1
-            log.warning("%s", flap.message)
+        self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
         if (pause := self._leader.scheduler.seconds_until_next()) is not None:
             self._timer.set(pause, self.inbox.wake)
         if not self._set_aside():
@@ -381,6 +377,7 @@ class Controller:
         self._set_aside()
         if self._state.dirty or self._state.batch.urgent:
             self.inbox.wake()
+        await asyncio.sleep(0)  # they leave before anything is counted or logged
 
     def _take_in(self) -> None:
         """What has arrived, at this moment."""

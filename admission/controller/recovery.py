@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from admission.controller.state.ended import EndedWorkloads
+from admission.controller.state.leader_state import EndedWorkloads
 from admission.engine.events import NamespaceChanged, QueueObjectChanged
 from admission.model.names import listed
 from admission.store.records import State

@@ -77,7 +77,7 @@ async def test_who_borrowed_gives_back_what_its_owner_needs_and_comes_back_whole
     with suppress(asyncio.CancelledError):
         await observer
     assert 4 <= most <= 8
-    assert cohort.controller.flapping == 0
+    assert cohort.controller.metrics.flapping == 0
 
 
 async def _count(world, *, team_a, team_b):

@@ -92,7 +92,7 @@ class Numbers:
         yield _counter(
             "sluice_preemptions_in_vain",
             "Preemptions after which the workload that asked for them was not admitted.",
-            controller.flapping,
+            controller.metrics.flapping,
         )
         text = "Failures of Sluice's own that one workload or queue object caused; it was left alone then."
         yield _counter("sluice_isolated_failures", text, controller.faults.count)

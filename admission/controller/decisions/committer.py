@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from admission.controller.decisions.scheduler import REASONS_INTERVAL
@@ -15,12 +16,13 @@ from admission.controller.workloads.requests import reference
 from admission.store.errors import ContradictsLedger, Unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from admission.cluster.events import EventRecorder
     from admission.controller.state.faults import Faults
     from admission.controller.state.isolation import Isolation
     from admission.controller.state.leader_state import Batch
+    from admission.engine import Decisions
     from admission.serving.tracing import Tracing
     from admission.store.records import Changes, WorkloadRecord
     from admission.store.store import Store
@@ -58,6 +60,15 @@ class Committer:
         self._store = store
         self._events = events
         self._faults = faults
+        self._untold: list[Callable[[], None]] = []
+        """What is to be counted and logged of the decisions and the commit of this step, in this order."""
+
+    def decided(self, decisions: Decisions, seconds: float, queue_of: Callable[[str], str]) -> None:
+        """A round of decisions has taken `seconds`. `queue_of` tells the ClusterQueue of a workload by uid."""
+        for flap in decisions.flapping:
+            log.warning("%s", flap.message)
+        exemplar = None if self.traces is None else self.traces.decided(decisions, seconds)
+        self._untold.append(partial(self.metrics.decided, decisions, seconds, queue_of, exemplar))
 
     async def commit(self, batch: Batch, isolation: Isolation, *, known: int, epoch: int) -> float | None:
         """Write the batch if that is due; the seconds until it is due, if it may wait.
@@ -79,19 +90,24 @@ class Committer:
                 seconds = time.perf_counter() - began
                 exemplar = None if self.traces is None else self.traces.wrote(changes, seconds)
                 self.metrics.commit_seconds.observe(seconds, exemplar)
-            self._tell(changes)
+            self._written(changes)
         except Unwritable as error:
             self._note_unwritten(error, isolation)
-            self._tell(changes, unwritten=error.faults)
+            self._written(changes, unwritten=error.faults)
         self.batching.committed_at = time.monotonic()
         return None
 
-    def _tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
-        self.metrics.committed(changes, unwritten=unwritten)
+    def _written(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         if self.traces is not None:
             self.traces.committed(changes, unwritten=unwritten)
-        self.work_log.tell(changes, unwritten=unwritten)
-        self.workload_events.tell(changes, unwritten=unwritten)
+        for teller in (self.metrics.committed, self.work_log.tell, self.workload_events.tell):
+            self._untold.append(partial(teller, changes, unwritten=unwritten))
+
+    def tell(self) -> None:
+        """Count, log and write Events of what was decided and committed: at the end of a step, after its requests."""
+        untold, self._untold = self._untold, []
+        for told in untold:
+            told()
 
     def _record_event(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
         """Write an Event about a workload's object, and a line of the log if it tells why the workload waits."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from admission.controller.state.ended import EndedWorkloads
-from admission.controller.state.tracked import Tracked
+from admission.controller.state.tracked import Tracked, is_older
 from admission.controller.state.workload_change import WorkloadChange
 from admission.engine.events import WorkloadGone
 from admission.engine.vocabulary import MISCONFIGURED
@@ -15,13 +15,16 @@ from admission.store.records import Changes, Closed, Opened, Resized, State, Tra
 from admission.store.workloads.replay import BARS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from admission.engine import Engine
     from admission.engine.events import Event
     from admission.kinds.base import Kind
     from admission.model.workload import Workload
     from admission.store.records import CheckRecord, Order, WorkloadRecord
+
+MOST_REMEMBERED: Final = 20_000
+"""Ends that are remembered in a lead: more than a watch lags behind."""
 
 
 class LeaderState:
@@ -160,6 +163,35 @@ class Registry:
         name = _name(workload)
         if self._uid_by_name.get(name) == uid:
             del self._uid_by_name[name]
+
+
+class EndedWorkloads:
+    """Workloads that are over, so that what is told of them late does not queue them once more.
+
+    By uid, up to which version of its object each is over. A watch may lag behind what other requests were answered,
+    and behind what a former leader has seen: it still tells of objects as they were before the end. An object that has
+    changed since may queue again, as one that is run anew.
+    """
+
+    def __init__(self, before: Iterable[str] = ()) -> None:
+        """`before`: uids of those that had ended before this lead, oldest first, of which no version is known."""
+        self._versions = OrderedDict.fromkeys(before, "")
+
+    def add(self, uid: str, version: str) -> None:
+        """A workload has ended; `version` is its object's resourceVersion, empty if the object is gone."""
+        self._versions[uid] = version
+        if len(self._versions) > MOST_REMEMBERED:
+            self._versions.popitem(last=False)
+
+    def has(self, uid: str, version: str) -> bool:
+        """Whether an object of this resourceVersion belongs to a workload that is over."""
+        ended = self._versions.get(uid)
+        return ended is not None and not is_older(ended, version)
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """They are there after all."""
+        for uid in uids:
+            self._versions.pop(uid, None)
 
 
 class Batch:

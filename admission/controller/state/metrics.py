@@ -164,6 +164,8 @@ class LeaderMetrics(_Waits):
             registry=None,
             buckets=LATENCY_BUCKETS,
         )
+        self.flapping = 0
+        """How many preemptions were in vain."""
         self._preemptions: dict[str, tuple[str, str]] = {}
         """Of workloads whose eviction is not committed yet, by uid: the queue that it is for, and why it may."""
         self._evictions: dict[str, _Eviction] = {}
@@ -203,11 +205,12 @@ class LeaderMetrics(_Waits):
         queue_of: Callable[[str], str],
         exemplar: Exemplar | None = None,
     ) -> None:
-        """Count a round of decisions, before its commit. `queue_of` tells the ClusterQueue of a workload by uid."""
+        """Count a round of decisions, before its commit is counted. `queue_of`: a workload's ClusterQueue, by uid."""
         result = "success" if decisions.admitted else "inadmissible"
         self.attempts[result,].inc()
         self.attempt_seconds[result,].observe(seconds, exemplar)
         self.cycles.inc(decisions.cycles)
+        self.flapping += len(decisions.flapping)
         for evict in decisions.evicted:
             if evict.preemptor is not None and evict.preemption_reason:
                 self._preemptions[evict.workload.uid] = queue_of(evict.preemptor), evict.preemption_reason

@@ -203,13 +203,16 @@ class Database:
         each statement, thirty times for a commit, which costs more than the commit itself.
         """
         async with self._writing:
-            with self._remembering(), translated(self.location):
+            try:
                 if self._direct is None:
                     async with self._writer.begin() as connection:
                         result = await connection.run_sync(work)
                 else:
                     loop = asyncio.get_running_loop()
                     result = await loop.run_in_executor(self._thread, _transaction, self._direct, work)
+            except Exception:
+                with self._remembering(), translated(self.location):
+                    raise
             self._written()
         return result
 
