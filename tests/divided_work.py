@@ -25,11 +25,13 @@ T = TypeVar("T")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Rewrites this worker's part of the test files, in the order in which they are collected."""
-    state = session.config.stash[rewrite.assertstate_key]
+    state = session.config.stash.get(rewrite.assertstate_key, None)
+    if state is None:  # --assert=plain
+        return
     for file in _own_part(sorted(_test_files(session.config))):
         kept = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
         if rewrite._read_pyc(file, kept) is None:
-            with suppress(SyntaxError):  # whoever imports it is told
+            with suppress(SyntaxError, OSError):  # whoever imports it is told, or has a checkout that is read-only
                 hash_, code = rewrite._rewrite_test(file, session.config)
                 kept.parent.mkdir(exist_ok=True)
                 rewrite._write_pyc(state, code, hash_, kept)
