@@ -83,6 +83,7 @@ class Store:
         self.commit = self._writer.commit
         """For the leader: write what it has decided (see `Writer.commit`)."""
         self._leadership = Leadership(database)
+        database.unblock = self._leadership.unblock if database.location.path is None else None
         self._probe: asyncio.Task[str | None] | None = None
         """The last look at the database for `health`, which may be under way."""
 

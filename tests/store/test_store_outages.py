@@ -188,12 +188,49 @@ async def test_whoever_is_elected_does_not_wait_for_what_its_own_users_write(dat
         frozen, clock = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
         await frozen.execute("BEGIN")
         await frozen.execute("UPDATE head SET revision = revision + 1")
-        old = "SELECT bool_or(xact_start < clock_timestamp() - interval '2 seconds') FROM pg_stat_activity"
+        old = (
+            "SELECT bool_or(state = 'idle in transaction' AND state_change < clock_timestamp() - interval '2 seconds') "
+            "FROM pg_stat_activity"
+        )
         while not await clock.fetchval(old):
             pass
         flavors = [successor.queues.create(flavor(name), author=Author("ada")) for name in ("a", "b")]
         await asyncio.gather(*flavors, successor.lead("successor", elected=True))  # none of them is refused
         assert frozen.is_closed()
+        await clock.close()
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_what_a_frozen_replica_has_locked_is_unlocked_before_others_are_refused(database_url: str, caplog):
+    """They would be after ten seconds."""
+    async with Store.open(database_url) as one:
+        frozen = await asyncpg.connect(database_url)
+        await frozen.execute("BEGIN")
+        await frozen.execute("UPDATE head SET revision = revision + 1")
+        await frozen.prepare("SELECT 1")
+        await one.queues.create(flavor(), author=Author("ada"))
+        assert frozen.is_closed()
+        assert one.write_failure is None
+    assert "ended 1 sessions of PostgreSQL that had the database locked and stood still" in caplog.text
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+async def test_a_long_transaction_that_goes_on_is_left_alone(database_url: str):
+    async with Store.open(database_url) as one:
+        busy, clock = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
+        await busy.execute("BEGIN")
+        await busy.execute("UPDATE head SET revision = revision + 1")
+        old = "SELECT bool_or(xact_start < clock_timestamp() - interval '2 seconds') FROM pg_stat_activity"
+        while not await clock.fetchval(old):
+            await busy.execute("SELECT 1")
+        await one._leadership.end_stuck_writers()
+        # Nor is one that stands still where nobody waits for it.
+        old = "SELECT state_change < clock_timestamp() - interval '2 seconds' FROM pg_stat_activity WHERE pid = $1"
+        while not await clock.fetchval(old, busy.get_server_pid()):
+            pass
+        await one._leadership.unblock()
+        await busy.execute("COMMIT")
+        await busy.close()
         await clock.close()
 
 

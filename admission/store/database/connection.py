@@ -26,11 +26,12 @@ from sqlalchemy.pool import QueuePool
 
 from admission.store.database.driver_errors import translated
 from admission.store.database.tls import SSL_MODES, tls_context
+from admission.store.database.unblocking import unblocking
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
 from admission.store.records import PoolUse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 
     from sqlalchemy import URL, Connection, Dialect, Engine
     from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -172,6 +173,8 @@ class Database:
         """Committed ones, since this object was made."""
         self.write_failure: StoreError | None = None
         """Why the last attempt to write failed, if it did for a fault of the database."""
+        self.unblock: Callable[[], Awaitable[None]] | None = None
+        """What to do, again and again, while a transaction that may write takes long; None: nothing."""
         self._writer = writer
         self._reader = reader
         self._direct = direct
@@ -188,7 +191,7 @@ class Database:
         """
         async with self._writing:
             with self._remembering(), translated(self.location):
-                async with self._writer.begin() as connection:
+                async with unblocking(self.unblock), self._writer.begin() as connection:
                     yield connection
                     if dry_run:
                         await connection.rollback()
@@ -205,7 +208,7 @@ class Database:
         async with self._writing:
             try:
                 if self._direct is None:
-                    async with self._writer.begin() as connection:
+                    async with unblocking(self.unblock), self._writer.begin() as connection:
                         result = await connection.run_sync(work)
                 else:
                     loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ long as the lead. Should that be lost unnoticed (a restarted database, a network
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -25,22 +26,33 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
 
+log = logging.getLogger(__name__)
+
 _ADVISORY_LOCK = 0x736C75696365
 """Any number that no other program uses in the same database: "sluice" in ASCII."""
 
 
 _ATTEMPTS = 3
 
-_END_STUCK_WRITERS = text(
+_END_STUCK_WRITERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
     "WHERE relation = 'head'::regclass AND mode IN ('RowExclusiveLock', 'RowShareLock') AND wait_event_type = 'Client' "
-    "AND datname = current_database() AND xact_start < clock_timestamp() - interval '2 seconds'"
+    "AND datname = current_database() AND xact_start IS NOT NULL "
+    "AND state_change < clock_timestamp() - interval '2 seconds'"
 )
-"""Sessions that have the row locked, began seconds ago and wait for their client: of a frozen or disconnected process.
+"""Sessions that have the row locked and have waited for their client for seconds: of a frozen or disconnected process.
+
+One that goes on is left alone, however long its transaction is.
 
 PostgreSQL's own limit, `idle_in_transaction_session_timeout`, does not hold for one that has just prepared a statement:
 asyncpg sends the message that makes it idle with the values.
 """
+
+
+_THAT_OTHERS_WAIT_FOR = (
+    " AND EXISTS (SELECT FROM pg_stat_activity AS other "
+    "WHERE other.wait_event_type = 'Lock' AND pg_locks.pid = ANY(pg_blocking_pids(other.pid)))"
+)
 
 
 class Lead(NamedTuple):
@@ -91,11 +103,17 @@ class Leadership:
         await self.end_stuck_writers()
         return await self._next_epoch(holder, at=at)
 
-    async def end_stuck_writers(self) -> None:
+    async def end_stuck_writers(self, which: str = "") -> None:
         """End what a frozen or disconnected process has begun to write, which keeps all others from it."""
         if self._database.location.path is None:
             async with self._database.read() as connection:
-                await connection.execute(_END_STUCK_WRITERS)
+                ended = (await connection.execute(text(_END_STUCK_WRITERS + which))).all()
+            if ended:
+                log.warning("ended %d sessions of PostgreSQL that had the database locked and stood still", len(ended))
+
+    async def unblock(self) -> None:
+        """As `end_stuck_writers`, but only where somebody waits: a restore of ours may stand still for its input."""
+        await self.end_stuck_writers(_THAT_OTHERS_WAIT_FOR)
 
     async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
         async with self._database.write() as connection:
