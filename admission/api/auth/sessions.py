@@ -55,6 +55,7 @@ class Sessions:
         self._stored = stored
         self._clock = clock
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._closed = 0  # how many have been closed
 
     async def open(self, content: str, *, seconds: float = SESSION_SECONDS) -> str:
         """The secret of a new session, which lasts `seconds`. Raises StoreError."""
@@ -72,6 +73,7 @@ class Sessions:
         if known is not None and self._clock() < known.until:
             return known.content
         self._known.pop(digest, None)
+        closed = self._closed
         found = await self._stored.find(digest)
         if found is None:
             return None
@@ -80,7 +82,8 @@ class Sessions:
             content = AESGCM(_key(secret)).decrypt(nonce, sealed, digest.encode()).decode(errors="surrogateescape")
         except InvalidTag:  # somebody has written into the table
             return None
-        self._known[digest] = _Known(content, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
+        if self._closed == closed:  # else it may have been found just before it was removed
+            self._known[digest] = _Known(content, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return content
@@ -88,8 +91,9 @@ class Sessions:
     async def close(self, secret: str) -> None:
         """End a session on all replicas, if there is one. Raises StoreError."""
         digest = _digest(secret)
-        self._known.pop(digest, None)
         await self._stored.remove(digest)
+        self._closed += 1
+        self._known.pop(digest, None)
 
 
 def session_cookie(request: web.Request) -> str | None:
