@@ -41,7 +41,7 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
     from typing import Any
 
     from admission.cluster.client import Client
@@ -318,16 +318,27 @@ class Children:
         return True
 
     def _is_excess(self, child: Child, uid: str, obj: Object) -> bool:
-        """Whether so many pods of its owner run, older ones if it runs itself, that there is no room for it."""
+        """Whether so many pods of its owner run, older ones if it runs itself, that there is no room for it.
+
+        Those of the owner's children count, such as those of the Jobs of a JobSet.
+        """
         claimed = claimed_owner(child.kind, obj, self._kinds)
         owner = None if claimed is None else self._owner(claimed[0], child.owner, _MOST_OWNERS)[0]
         if claimed is None or owner is None:
             return False
         wanted = sum(count.needed for count in claimed[0].observe(owner).counts)
-        pods = ((other, self._children[other]) for other in self._by_owner[child.owner] if other != uid)
-        running = [(*_age(each), other) for other, each in pods if each.runs and each.kind.ends_by_deletion]
+        running = [(*_age(each), other) for other, each in self._pods_of(child.owner) if each.runs and other != uid]
         before = [each for each in running if not child.runs or each < (*_age(child), uid)]
         return len(before) >= wanted
+
+    def _pods_of(self, owner: str, *, levels: int = _MOST_OWNERS) -> Iterator[tuple[str, Child]]:
+        """The pods of an owner and of its children, with their uids."""
+        for uid in self._by_owner.get(owner, ()) if levels else ():
+            child = self._children[uid]
+            if child.kind.ends_by_deletion:
+                yield uid, child
+            else:
+                yield from self._pods_of(uid, levels=levels - 1)
 
 
 def _age(child: Child) -> tuple[str, bool]:
