@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from admission.cli.demo.live_pods import LivePods
@@ -43,6 +45,36 @@ SETTINGS: Object = {
         ],
     }
 }
+MANAGED = {"ways": "managed"}
+"""A label of namespaces."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How objects come to wait."""
+
+    policies: bool = False
+    """Admission policies gate what they can; else webhooks gate everything."""
+    queue_by: str = ""
+    """What names an object's queue: "managed", its namespace is managed; "rules", a rule; else a label of its own."""
+
+    @property
+    def name(self) -> str:
+        """In docs/kinds.md."""
+        by = {"managed": "managed namespaces", "rules": "rules"}.get(self.queue_by)
+        return ("policies" if self.policies else "webhooks") + (f", {by}" if by else "")
+
+    @property
+    def settings(self) -> Object:
+        """Of `sluice serve`."""
+        found = {**SETTINGS, "admission": "policies" if self.policies else "webhooks"}
+        if self.queue_by == "managed":
+            found |= {"manageJobsWithoutQueueName": True, "managedJobsNamespaceSelector": {"matchLabels": MANAGED}}
+        if self.queue_by == "rules":
+            found |= {"integrations": {**SETTINGS["integrations"], "rules": [{"queue": "default"}]}}
+        return found
+
+
 KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FORM)], group_labels=FOREIGN)
 _SIZES = {
     ("scheduling.x-k8s.io", "PodGroup"): "v1alpha1",
@@ -63,8 +95,9 @@ class Answer(NamedTuple):
 class Whole:
     """What the ways are played in."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, setup: Setup) -> None:
         self.world = world
+        self.setup = setup
         self.local = world.local
         self._limits: dict[str, dict[str, int]] = {}
         self.observer = LivePods(self._limits, {"cpu": 10**9})
@@ -79,12 +112,13 @@ class Whole:
                     key = f"{metadata['namespace']}/{metadata['name']}"
                     self.observer.pod(key, obj if there else None, 0.0)
 
-    async def queue(self, namespace: str, cpus: int, *, open_: bool, labels: Object | None = None) -> None:
+    async def queue(self, namespace: str, cpus: int, *, open_: bool) -> None:
         """A namespace with a queue of so many CPUs, which may be stopped: nothing may run there then."""
         self._limits[namespace] = {"cpu": cpus * 1000 if open_ else 0}
         self.observer.alive[namespace] = {"cpu": 0}
         self.observer.on_nodes[namespace] = {"cpu": 0}
-        await self.local.create("namespaces", "", {"metadata": {"name": namespace, "labels": labels or {}}})
+        labels = MANAGED if self.setup.queue_by == "managed" else {}
+        await self.local.create("namespaces", "", {"metadata": {"name": namespace, "labels": labels}})
         quotas = [{"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": 2**60}]
         flavors = [{"name": "default", "resources": quotas}]
         spec = {
@@ -100,7 +134,10 @@ class Whole:
             metadata = {"name": name} | ({"namespace": namespace} if kind == "LocalQueue" else {})
             obj = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": body}
             where = namespace if kind == "LocalQueue" else ""
-            await self.world.queues("POST", plural, "", obj, namespace=where)
+            path = f"/apis/sluice.dev/v1{f'/namespaces/{where}' if where else ''}/{plural}"
+            while (answer := await self.world.ask("POST", path, obj))[0] in (0, 503):  # noqa: ASYNC110  a busy database
+                await asyncio.sleep(1.0)
+            assert answer[0] in (201, 409), answer
 
     async def ask(self, method: str, path: str, body: Any = None, *, content: str = "application/json") -> Answer:
         """A user's request."""
@@ -125,21 +162,20 @@ class Whole:
 
 
 @asynccontextmanager
-async def a_whole(folder: Path, database_url: str, *, settings: Object | None = None) -> AsyncIterator[Whole]:
+async def a_whole(folder: Path, database_url: str, setup: Setup) -> AsyncIterator[Whole]:
     """All kinds are served, operated and queued in the block."""
-    (folder / "sluice.yaml").write_text(json.dumps({**SETTINGS, **(settings or {})}))
+    (folder / "sluice.yaml").write_text(json.dumps(setup.settings))
     logging.getLogger("admission.sandbox").setLevel(logging.ERROR)  # operators tell of children that are refused
     async with Sandbox(speed=SPEED) as sandbox:
         sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
         await _prepare(sandbox.local("admin"))
         world = World(sandbox, folder, database_url)
-        whole = Whole(world)
+        whole = Whole(world, setup)
         async with background(watch=whole.watch(), **{name: each.run() for name, each in _operators(sandbox).items()}):
             try:
                 await world.start()
-                for name in ("default",):
-                    flavor = {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": name}}
-                    await world.queues("POST", "resourceflavors", "", {**flavor, "spec": {}})
+                flavor = {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
+                await world.queues("POST", "resourceflavors", "", {**flavor, "spec": {}})
                 yield whole
                 world.lives()
             finally:

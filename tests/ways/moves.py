@@ -189,7 +189,7 @@ async def unlabel(cell: Cell) -> None:
 
 async def move(cell: Cell) -> None:
     """Name another queue while it runs, and scale it."""
-    body: Object = {"metadata": {"labels": {QUEUE: "default"}}}
+    body: Object = {"metadata": {"labels": {QUEUE: cell.other_queue}}}
     if cell.case.path == PODS:
         for each in cell.pods():
             await cell.patch_pod(each, body)

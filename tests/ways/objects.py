@@ -264,3 +264,10 @@ def enlarged(value: Any) -> Any:
         found = {key: enlarged(inner) for key, inner in value.items()}
         return found | {key: three for key, three in (("cpu", "3"), ("cores", 3)) if key in found}
     return [enlarged(each) for each in value] if isinstance(value, list) else value
+
+
+def unlabelled(value: Any) -> Any:
+    """The same, with no queue named anywhere."""
+    if isinstance(value, dict):
+        return {key: unlabelled(inner) for key, inner in value.items() if key not in (QUEUE, "queue")}
+    return [unlabelled(each) for each in value] if isinstance(value, list) else value

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from admission.cli.demo.live_pods import asked_by
 from tests.ways.cluster import MERGE
 from tests.ways.moves import PODS, RUNNING, WAITING
+from tests.ways.objects import unlabelled
 
 if TYPE_CHECKING:
     from tests.ways.cluster import Answer, Whole
@@ -29,6 +30,9 @@ WORDS = {
     "charged": "what runs holds the quota of just that, and nothing beside it waits",
 }
 """What becomes of a way."""
+EXCEEDS = "exceeds"
+GROWS = ("scale", "enlarge", "add", "unlabel")
+"""The ways by which more pods are asked for while it runs."""
 
 
 class Cell:
@@ -48,6 +52,12 @@ class Cell:
         """By which the table has it."""
         return self.case.name, self.way
 
+    @property
+    def may_exceed(self) -> bool:
+        """Whether docs/configuration.md says that pods beyond the quota may run until Sluice has stopped it."""
+        has_policy = self.case.path != PODS and bool(self.case.flips) and self.case.opened is False
+        return self._whole.setup.policies and has_policy and self.case.name != "Job" and self.way in GROWS
+
     # ------------------------------------------------------------------ what the user does
 
     async def play(self) -> None:
@@ -65,6 +75,8 @@ class Cell:
             await self.create(path, obj)
 
     async def create(self, path: str, obj: Object) -> None:
+        if self._whole.setup.queue_by:
+            obj = unlabelled(obj)
         await self.ask("POST", self.at(path, ""), {**obj, "metadata": {**obj["metadata"], "namespace": self.namespace}})
 
     async def present(self) -> Object:
@@ -104,6 +116,11 @@ class Cell:
         return f"{root}/{api}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
     @property
+    def other_queue(self) -> str:
+        """A queue that it was not submitted to."""
+        return "lq" if self._whole.setup.queue_by else "default"
+
+    @property
     def _name(self) -> str:
         return "p-0" if self.case.path == PODS else "one"
 
@@ -139,6 +156,8 @@ class Cell:
             return "waits" if self.waits else "stopped"
         held = sum(_held(each) for each in records)
         used = sum(asked_by(each["spec"], ("cpu",))["cpu"] for each in self._alive())
+        if used > held and self.may_exceed and self.case.name == "Argo Workflow":
+            return EXCEEDS
         if used > held:
             return f"pods of {used}m CPU run, and {held}m are held"
         pending = [each for each in records if not _held(each)]
