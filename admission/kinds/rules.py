@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 63
 """Characters of the value of a label."""
+_WITHOUT_GROUP: Final = ("", "apps")
+"""The API groups whose kinds Kueue's configuration, and ours, names without it: `pod`, `statefulset`."""
 
 
 def dotted(path: Sequence[str]) -> str:
@@ -63,7 +65,7 @@ class QueueRule:
     """Empty: what the object says elsewhere than in a queue label, at the first of `places` that says it."""
     namespaces: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
-    """By group and name, as in the setting `integrations`."""
+    """By their names in `integrations.frameworks`."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """All of them have to be there, with these values."""
     group_name_from: tuple[str, ...] = ()
@@ -88,7 +90,8 @@ class QueueRule:
 
     def is_for(self, kind: Kind) -> bool:
         """Whether it is for objects of this kind."""
-        return not self.kinds or f"{kind.group}/{kind.kind.lower()}".lstrip("/") in self.kinds
+        name = kind.kind.lower()
+        return not self.kinds or (name if kind.group in _WITHOUT_GROUP else f"{kind.group}/{name}") in self.kinds
 
     def matches(self, kind: Kind, namespace: str, obj: Object) -> bool:
         """Whether it is for this object."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import jsonpatch
 import orjson
 import pytest
 from policy_examples import SLUICE
@@ -11,7 +12,7 @@ from review_examples import WarningsKept
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.kinds import all_kinds
+from admission.kinds import GROUPED, LABELLED, all_kinds, frameworks_known
 from admission.kinds.rules import QueueRule
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
@@ -66,6 +67,13 @@ def jobs(namespace):
 def job(name="j", labels=None, **spec):
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"template": {"spec": pod}, **spec}}
+
+
+@pytest.mark.parametrize("name", [name for name in frameworks_known() if name not in LABELLED])
+def test_a_rule_names_kinds_as_they_are_switched_on(name):
+    kind = next(iter(all_kinds(frameworks=(name, "pod") if name in GROUPED else (name,))))
+    assert QueueRule("q", kinds=(name,)).is_for(kind)
+    assert not QueueRule("q", kinds=("another",)).is_for(kind)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +147,19 @@ def test_a_rule_puts_pods_into_groups_by_their_labels(labels, given):
     assert dict(each.split("=") for each in noted.split(",")) == written
     has = {**labels, **{path.split("/")[-1].replace("~1", "/"): value for path, value in patch.items()}}
     assert (has.get("sluice.dev/pod-group-name"), has.get("sluice.dev/pod-set-name")) == given
+
+
+def test_a_stateful_set_is_queued_by_a_rule():
+    kinds = all_kinds(frameworks=("statefulset", "pod"))
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c"}]}}
+    new = {"metadata": {"name": "s", "namespace": "a"}, "spec": {"replicas": 2, "template": template}}
+    request = {"uid": "u", "operation": "CREATE", "namespace": "a", "object": new, "oldObject": None}
+    request |= {"resource": {"group": "apps", "version": "v1", "resource": "statefulsets"}}
+    request |= {"userInfo": {"username": "alice"}}
+    rules = [QueueRule("others", kinds=("pod",)), QueueRule("sets", kinds=("statefulset",))]
+    answer = Reviewer(kinds.gated, own_usernames=[SLUICE], rules=rules).review({"request": request})["response"]
+    queued = jsonpatch.apply_patch(new, orjson.loads(base64.b64decode(answer["patch"])))
+    assert queued["metadata"]["labels"] == {QUEUE: "sets"}
 
 
 def test_each_kind_is_sent_only_if_a_rule_is_for_it():
