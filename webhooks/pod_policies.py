@@ -27,8 +27,15 @@ _GATED_TEXT: Final = (
     "the pod: sluice why ' + object.metadata.name + ' -n ' + object.metadata.namespace + '. To run it without a queue, "
     "create it anew without the queue label'"
 )
+_RUNNING_TEXT: Final = (
+    f"'the label {MANAGED} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota'"
+)
 _LABEL_TEXT: Final = (
     f"the label {WORKLOAD_UID} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota"
+)
+
+_UNENDED: Final = (
+    "!(has(oldObject.status) && has(oldObject.status.phase) && oldObject.status.phase in ['Succeeded', 'Failed'])"
 )
 
 
@@ -41,9 +48,10 @@ def pod_policies(kinds: Iterable[Kind], scope: Scope) -> list[Object]:
 
 
 def _gated(scope: Scope) -> list[Object]:
-    """What lets nobody take the gate from a pod that waits, nor the label by which this policy finds it.
+    """What lets nobody take the gate from a pod that waits, nor from any that has not ended the label of queued pods.
 
-    Sluice would delete such a pod, but only after it had begun to run, and with the grace period that it asks for.
+    Sluice would delete a pod without its gate, but only after it had begun to run, and with the grace period that it
+    asks for. A pod without the label is not watched: its quota would be free while it runs on.
     """
 
     def has_gate(variable: str) -> str:
@@ -55,9 +63,12 @@ def _gated(scope: Scope) -> list[Object]:
         PODS_GATED,
         scope,
         MANAGED,
-        # Mostly false: gated pods are updated seldom.
-        conditions=[has_gate("oldObject"), f"(!{has_gate('object')} || {had} != {has})", not_by(scope.own_usernames)],
-        denied=validation("false", message_expression=_GATED_TEXT),
+        # Mostly false: gates and this label are changed seldom.
+        conditions=[
+            f"({has_gate('oldObject')} && !{has_gate('object')}) || ({had} != '' && {had} != {has} && {_UNENDED})",
+            not_by(scope.own_usernames),
+        ],
+        denied=validation("false", message_expression=f"{has_gate('oldObject')} ? {_GATED_TEXT} : {_RUNNING_TEXT}"),
     )
 
 
@@ -67,7 +78,6 @@ def _keeping(scope: Scope) -> list[Object]:
     It is looked for by that label alone, so that its quota would be free while it runs on.
     """
     had, has = (label(variable, WORKLOAD_UID) for variable in ("oldObject", "object"))
-    phase = "(has(oldObject.status) && has(oldObject.status.phase) ? oldObject.status.phase : '')"
     return _policy(
         PODS_KEEP,
         scope,
@@ -75,7 +85,7 @@ def _keeping(scope: Scope) -> list[Object]:
         conditions=[
             f"{had} != '' && {had} != {has}",
             not_by(scope.own_usernames),
-            f"!({phase} in ['Succeeded', 'Failed'])",
+            _UNENDED,
         ],
         denied=validation("false", message=_LABEL_TEXT),
     )

@@ -122,6 +122,12 @@ async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
     await alice.patch(path, [{**remove, "path": "/spec/schedulingGates/0"}], patch_type=PatchType.JSON)
     await alice.patch(path, {"metadata": {"labels": {QUEUE: None}}})
     await sluice.patch(path, {"spec": {"schedulingGates": None}})
+    for where in (path, f"{path}/status"):
+        for value in (None, "no"):
+            with pytest.raises(Forbidden, match="of a pod that has not ended is written by Sluice alone"):
+                await alice.patch(where, {"metadata": {"labels": {"sluice.dev/managed": value}}})
+    await alice.patch(path, {"metadata": {"labels": {"app": "b"}}})
+    await alice.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
     await alice.patch(path, [unlabelled], patch_type=PatchType.JSON)
 
 
