@@ -27,6 +27,7 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
         (("simulate", "http://a.example/s.yaml"), "fetch it: curl -fsSL http://a.example/s.yaml | sluice ... -"),
         (("config", "check", "https://a.example/s.yaml"), "https://a.example/s.yaml is a URL, and only files are read"),
         (("config", "show", "--config", "https://a.example/s.yaml"), "https://a.example/s.yaml is a URL, and only"),
+        (("import", "https://a.example/b.jsonl.gz"), "https://a.example/b.jsonl.gz is a URL, and only files are read"),
         (("kinds", "check", "http://a.example/k.yaml"), "curl -fsSL http://a.example/k.yaml | sluice ... /dev/stdin"),
         (("simulate", "nowhere.yaml"), "nowhere.yaml: cannot be read (No such file or directory); check FILE"),
     ],

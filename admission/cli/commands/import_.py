@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from admission.cli.arguments.database import DatabaseFlags, database_options
+from admission.cli.configuration.local_file import LocalFile
 from admission.cli.errors import CommandError
 from admission.cli.output.progress import Counter
 from admission.store.database.migrations import ensure_ready
@@ -72,7 +73,7 @@ def import_() -> None:
 
 
 @import_.command(_FILE, hidden=True)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=LocalFile())
 @database_options
 def file(*, file: Path, database: DatabaseFlags) -> None:
     """Read FILE (-: standard input) into an empty, migrated database.
