@@ -31,6 +31,8 @@ WORDS = {
 }
 """What becomes of a way."""
 EXCEEDS = "exceeds"
+BY_RULE = "is queued in LocalQueue"
+"""In the warning that a rule has queued an object, which takes nothing back."""
 GROWS = ("scale", "enlarge", "add", "unlabel")
 """The ways by which more pods are asked for while it runs."""
 
@@ -161,7 +163,8 @@ class Cell:
         if used > held:
             return f"pods of {used}m CPU run, and {held}m are held"
         pending = [each for each in records if not _held(each)]
-        if all(answer.warnings for _, answer in self.answers if answer.status < 300) and self.answers:
+        taken = [answer for _, answer in self.answers if answer.status < 300]
+        if self.answers and all(any(BY_RULE not in each for each in answer.warnings) for answer in taken):
             return "undone"
         gated = [each for each in self.pods() if each["spec"].get("schedulingGates")]
         return "waits" if pending or gated else "charged"
