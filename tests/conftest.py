@@ -20,6 +20,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from postgresql_databases import MigratedDatabases
 from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
@@ -40,6 +41,8 @@ sys.dont_write_bytecode = False
 compiled_statements.share()
 
 _TEMPLATE = "sluice_template"
+_OF_PROPERTY = "_hypothesis_internal_use_settings"
+"""Where Hypothesis keeps the settings of a function."""
 
 
 class EventLoop(asyncio.SelectorEventLoop):
@@ -109,7 +112,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Well before it: to show a failure takes long on a busy machine, and the limit counts that, too.
             item.obj = _bounded(item.obj, 0.8 * limit)
     if (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
+        _fewer_examples(items)
         items[:] = _long_ones_first(items, workers=workers)
+
+
+def _fewer_examples(items: list[pytest.Item]) -> None:
+    """Try properties with a third of their examples, other ones in each run; without `-n` they have all of them."""
+    seen: set[tuple[int, str]] = set()
+    for item in items:
+        # Of state machines, and of functions.
+        for holder, name in ((getattr(item, "cls", None), "settings"), (getattr(item, "obj", None), _OF_PROPERTY)):
+            known = getattr(holder, name, None)
+            # Those that are the same in each run are few already, or chosen.
+            if isinstance(known, hypothesis.settings) and not known.derandomize and (id(holder), name) not in seen:
+                seen.add((id(holder), name))
+                fewer = min(known.max_examples, max(10, known.max_examples // 3))
+                setattr(holder, name, hypothesis.settings(known, max_examples=fewer))
 
 
 def _long_ones_first(items: list[pytest.Item], *, workers: int) -> list[pytest.Item]:
