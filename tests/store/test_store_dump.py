@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-async def target(request: pytest.FixtureRequest, make_database_url: Any) -> AsyncIterator[Store]:
-    """Another database, empty, of the same kind or of the other one."""
-    async with opened(await make_database_url(request.param)) as store:
+@pytest.fixture
+async def target(database_kind: str, make_database_url: Any) -> AsyncIterator[Store]:
+    """Another database, empty, of the other kind: each is read and written, and what they differ in shows."""
+    other = "sqlite" if database_kind == "postgresql" else "postgresql"
+    async with opened(await make_database_url(other)) as store:
         yield store
 
 
