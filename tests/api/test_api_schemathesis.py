@@ -39,7 +39,7 @@ def base_url(sqlite_template: Path, tmp_path: Path) -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=REQUESTS or 4,  # to draw a body takes nine times as long as to ask
+    max_examples=REQUESTS or 2,  # to draw a body takes nine times as long as to ask
     derandomize=not REQUESTS,
     database=None,
     deadline=None,
