@@ -14,6 +14,6 @@ from tests.chaos.kill_serve import chaos
 @pytest.mark.long
 async def test_nothing_is_lost_doubled_or_above_quota_when_sluice_is_killed() -> None:
     seed = random.randrange(2**32)
-    outcome = await chaos(three_teams(jobs=60, nodes=20, speed=120), kills=3, seed=seed)
+    outcome = await chaos(three_teams(jobs=40, nodes=20, speed=120), kills=2, seed=seed)
     broken = [sentence for kept, sentence in outcome.promises if not kept]
     assert not broken, f"seed {seed}: {broken}\n{outcome.log}"

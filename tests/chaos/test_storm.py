@@ -25,7 +25,7 @@ def kept(outcome: Outcome, seed: int) -> None:
 async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(
-        plan_of(150, speed=240),
+        plan_of(100, speed=240),
         seed=seed,
         # A leader is frozen below.
         counts=dict.fromkeys(Fault, 1) | {Fault.FREEZE_LEADER: 0, Fault.STEP_CLOCK: 2},
@@ -59,7 +59,7 @@ async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
 async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_postgresql, tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(
-        plan_of(150, speed=240),
+        plan_of(100, speed=240),
         seed=seed,
         counts={Fault.FREEZE_LEADER: 3, Fault.HOLD: 1},
         replicas=2,
