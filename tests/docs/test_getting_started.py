@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import sluice_server
 from tests.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
@@ -45,13 +44,15 @@ def _prints(expected: list[str], printed: list[str]) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_the_page_followed_on_a_laptop(tmp_path):
+def test_the_page_followed_on_a_laptop(tmp_path, warm_sluice):
     text = PAGE.read_text().split("## On a kind cluster")[0]
     api, gate = free_port(), free_port()
     (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "sluice").symlink_to(sluice_server.COMMAND)
     environment = {
         "HOME": str(tmp_path / "home"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{tmp_path / 'home'}:{warm_sluice['PATH']}",
+        "WARM_SLUICE": warm_sluice["WARM_SLUICE"],
         "SLUICE_API_ADDRESS": f"127.0.0.1:{api}",
         "SLUICE_WEBHOOK_ADDRESS": f"127.0.0.1:{gate}",
         "SLUICE_SERVER": f"http://127.0.0.1:{api}",

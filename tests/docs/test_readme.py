@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from admission.sandbox.sandbox import Sandbox
+from tests import sluice_server
 from tests.ports import free_port
 
 README = Path(__file__).parents[2] / "README.md"
@@ -25,7 +24,7 @@ def commands(text: str) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("has_cluster", [False, True], ids=["without a cluster", "with a cluster"])
-async def test_the_readme_followed(tmp_path, has_cluster):
+async def test_the_readme_followed(tmp_path, has_cluster, warm_sluice):
     section = README.read_text().split("## Use it")[1].split("## Install it")[0]
     fenced = r"^```yaml\n(.*?)^```"
     manifests = re.findall(fenced, section, re.MULTILINE | re.DOTALL)[0]
@@ -33,9 +32,12 @@ async def test_the_readme_followed(tmp_path, has_cluster):
     (tmp_path / "queues.yaml").write_text(manifests)
     home, api, gate = tmp_path / "home", free_port(), free_port()
     (home / ".kube").mkdir(parents=True)
+    if has_cluster:  # else it is started by the interpreter, as readers do
+        (home / "sluice").symlink_to(sluice_server.COMMAND)
     environment = {
         "HOME": str(home),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{home}:{warm_sluice['PATH']}",
+        "WARM_SLUICE": warm_sluice["WARM_SLUICE"],
         "SLUICE_API_ADDRESS": f"127.0.0.1:{api}",
         "SLUICE_WEBHOOK_ADDRESS": f"127.0.0.1:{gate}",
         "SLUICE_SERVER": f"http://127.0.0.1:{api}",
