@@ -177,11 +177,12 @@ async def test_a_file_that_cannot_be_imported_leaves_an_empty_database(sluice: S
     for file, sentence in (
         (cut, "error: the export is cut, nothing was imported"),
         (tmp_path / "absent", f"error: {tmp_path / 'absent'} cannot be read (No such file or directory)"),
-        (tmp_path, f"error: {tmp_path} cannot be read (Is a directory)"),
     ):
         result = await sluice("import", str(file), "--database-url", url)
         assert result.exit_code == 1
         assert result.stderr.splitlines()[-1].startswith(sentence)
+    result = await sluice("import", str(tmp_path), "--database-url", url)
+    assert (result.exit_code, f"File '{tmp_path}' is a directory" in result.stderr) == (2, True)
     assert (await sluice("import", str(whole), "--database-url", url)).exit_code == 0
 
 
