@@ -2,7 +2,8 @@
 
 Counted by the interpreter's profiler in `admission`, for one Job of a known shape that arrives alone and is admitted at
 once: function calls, the files that they are in, and how often a call is in another file than the one before it. These
-are properties of the code; neither the machine nor its load changes them.
+are properties of the code. What else the controller does in the same moment can be in a trace, too: that of the
+shortest of some traces is the way alone.
 """
 
 from __future__ import annotations
