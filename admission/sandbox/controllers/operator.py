@@ -59,6 +59,8 @@ class Operator(Controller[tuple[str, str]]):
         obj = self.local.get(self._plural, *key)
         if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
             return
+        if self._kind.is_managed_elsewhere(obj):
+            return
         try:
             self._kind.places(obj)
         except Misconfigured:
