@@ -127,6 +127,14 @@ async def test_estimates_come_once_some_have_been_compared_with_what_happened(tm
             assert limited["x0"][0] < found["starts"]["x0"][0] - 60, "a time limit ends those that run sooner"
 
 
+async def test_a_database_that_is_away_at_the_first_question_is_told_and_asked_again_at_the_next(tmp_path):
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    with Forecaster(url) as forecaster:
+        assert "cannot be opened" in forecaster.estimate()["error"]
+        await migrate(url)
+        assert forecaster.estimate()["starts"] == {}
+
+
 async def test_it_ends_without_a_word_if_serve_is_killed_while_it_answers(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)

@@ -33,16 +33,19 @@ REMEMBERED: Final = 5000
 
 
 async def answer_for_ever(order: dict[str, Any]) -> None:
-    """Answer each line until there are no more."""
+    """Answer each line until there are no more.
+
+    The database is opened for each: it may be away when the first one comes, and has a connection less for the others.
+    """
     estimator = Estimator(_policy(order))
-    async with Store.open(order["databaseUrl"]) as store:
-        while line := await asyncio.to_thread(sys.stdin.buffer.readline):
-            try:
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        try:
+            async with Store.open(order["databaseUrl"]) as store:
                 answer = await _estimate(store, estimator, orjson.loads(line))
-            except StoreError as error:
-                answer = {"error": str(error)}
-            sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
-            sys.stdout.buffer.flush()
+        except StoreError as error:
+            answer = {"error": str(error)}
+        sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 async def _estimate(store: Store, estimator: Estimator, asked: dict[str, Any]) -> dict[str, Any]:
