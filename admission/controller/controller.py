@@ -112,6 +112,8 @@ class Controller:
         self.metrics = self._committer.metrics
         self._doubtful = False
         """Whether what it works on may differ from what is on record, so that it has to begin anew."""
+        self.database_fault: str | None = None
+        """Why it could not write or load, until it has loaded again; None: it could, when it last tried."""
         self._undecidable = False
         """Whether decisions have failed, for a reason that is still to be found."""
         self._failures = 0
@@ -133,11 +135,8 @@ class Controller:
         return self._recovered.is_set() and self.watches.pulse.failure is None and not self._doubtful
 
     def standstill(self) -> str:
-        """What keeps it from deciding, or would if it led, as a sentence; empty: nothing does.
-
-        Of a database that it cannot write only a leader tells: who follows may have failed to write by itself.
-        """
-        unwritable = self._recovered.is_set() and self._doubtful and self._store.write_failure is not None
+        """What keeps it from deciding, or would if it led, as a sentence; empty: nothing does."""
+        unwritable = self._recovered.is_set() and self.database_fault is not None
         return sentences.standstill(silent=self.watches.pulse.failure is not None, unwritable=unwritable)
 
     @property
@@ -239,9 +238,11 @@ class Controller:
                 if (fault := await self._store.health()) is None:
                     with self._loading():
                         await self._load_now()
+                    self.database_fault = None
                     return
             except (DatabaseUnavailable, DatabaseUnusable) as error:
                 fault = str(error)
+            self.database_fault = fault
             if not told:
                 log.error("no decisions until the database is back: %s", fault)
                 told = True
@@ -324,6 +325,7 @@ class Controller:
             except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:
                 log.error("begins anew, because what was decided may not be on record: %s", error)
                 self._doubtful = True
+                self.database_fault = None if isinstance(error, Unwritable) else str(error)
             except SluiceError:
                 raise
             except Exception as error:  # noqa: BLE001  a defect must not end it: it would be there at each start again

@@ -10,6 +10,7 @@ import subprocess
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 
 from admission.model.manifests import parse_documents, parse_manifest
@@ -66,12 +67,13 @@ async def goes_through_it(sandbox: Sandbox, replica: Replica, outage, says: str,
         await submit(sandbox, "meanwhile")
         # An outage that ends before anything is to be written is none for the log: so it lasts until both tell of it.
         while True:
-            (status, answer), log = await replica.get("/readyz?verbose"), replica.log.decode()
+            (_, answer), log = await replica.get("/readyz?verbose"), replica.log.decode()
             if says in answer and (says in log or (or_logs and or_logs in log)):
                 break
             assert replica.process.returncode is None, log
             await asyncio.sleep(0.05)
-        assert status == 503
+        for _ in range(10):
+            assert (await replica.get("/readyz"))[0] == 503
         assert (await replica.get("/livez"))[0] == 200
     await replica.until_ready()
     await submit(sandbox, "after")
@@ -207,3 +209,29 @@ async def test_the_database_is_read_only(sandbox, tmp_path, own_postgresql):
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
         await goes_through_it(sandbox, replica, read_only(), "cannot be written")
+
+
+@pytest.mark.postgres
+async def test_one_table_cannot_be_used_though_the_database_answers(sandbox, tmp_path, own_postgresql):
+    """As where rights were taken away, or somebody rewrites a table: not ready, though short questions are answered."""
+    url = own_postgresql.url("sluice_template")
+    await make_queues(url)
+    make = ("CREATE USER sluice PASSWORD 'secret'", "GRANT ALL ON ALL TABLES IN SCHEMA public TO sluice",
+            "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO sluice")  # fmt: skip
+    await execute(url, *make)
+
+    @asynccontextmanager
+    async def without_rights() -> AsyncIterator[None]:
+        await execute(url, "REVOKE ALL ON workloads FROM sluice")
+        yield
+        await execute(url, "GRANT ALL ON workloads TO sluice")
+
+    async with serving(tmp_path, url.replace(f"postgres:{own_postgresql.password}", "sluice:secret")) as replica:
+        await goes_through_it(sandbox, replica, without_rights(), "permission denied for table workloads")
+
+
+async def execute(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()

@@ -121,7 +121,7 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         if any(map(holds_items, replica.kinds)):
             made = AppWrapperItems(client, controller.watches, controller.events, leads=replica.leads)
             background.append(made.run)
-        checks = {"database": store.health, "cluster": role.health}
+        checks = {"database": role.database_health, "cluster": role.health}
         if gate is not None:
             background.append(LocalQueues(store, gate.tell_queues).run)
             checks["webhook"] = gate.health

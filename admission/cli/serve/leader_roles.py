@@ -67,6 +67,11 @@ class Role:
         """A leader is healthy once it decides, a follower once it knows all that it needs in order to take over."""
         return self._controller.watches.failure() if self._epoch is None else await self._controller.health()
 
+    async def database_health(self) -> str | None:
+        """Of a leader, too, what keeps it from its tables, though the database may answer a short question."""
+        fault = await self._store.health()
+        return fault if self._epoch is None else fault or self._controller.database_fault
+
     async def begin(self) -> None:
         """Before anything else is touched: raises AlreadyRunning where only one can be, and another is."""
         if self._elector is None:
