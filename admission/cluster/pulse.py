@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from admission.cluster.errors import ServerError, Unreachable
@@ -37,6 +38,8 @@ class Pulse:
         self._sleep = sleep
         self._beats = asyncio.Event()
         self._beats.set()
+        self._returned = asyncio.Event()
+        """Set when the server answers again; another one waits for the next time."""
         self.failure: str | None = None
         """A sentence about the failure, for `/readyz`; None while the server answers."""
 
@@ -49,6 +52,12 @@ class Pulse:
     async def beating(self) -> None:
         """Return when the server answers; at once if it does."""
         await self._beats.wait()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep before another attempt, until a server that was away answers again at the longest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._returned.wait()
 
     async def _ask(self) -> str | None:
         """Probe twice before reporting a failure: the first timeout may mean that this process was suspended."""
@@ -72,6 +81,8 @@ class Pulse:
             log.warning("nothing is decided until the API server answers: %s", failure)
         elif failure is None and self.failure is not None:
             log.info("the API server answers again")
+            self._returned.set()
+            self._returned = asyncio.Event()
         self.failure = failure
         if failure is None:
             self._beats.set()

@@ -82,5 +82,24 @@ async def test_it_goes_on_when_the_server_answers_again(beat, caplog):
     assert caplog.text.count("nothing is decided") == caplog.text.count("answers again") == 1
 
 
+async def test_who_waits_to_try_again_does_so_when_the_server_is_back(client, server):
+    server.script = [failure(500), failure(500), VERSION, VERSION]
+    turns = asyncio.Queue()
+
+    async def turn(_seconds: float) -> None:
+        await turns.get()
+
+    pulse = Pulse(client, sleep=turn)
+    probing = asyncio.create_task(pulse.run())
+    while pulse.failure is None:  # noqa: ASYNC110  nobody is told
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(pulse.pause(600))
+    await asyncio.sleep(0)
+    turns.put_nowait(None)
+    await waiting
+    await pulse.pause(0.001)  # a server that stays is waited for as long as told
+    probing.cancel()
+
+
 def test_a_frozen_server_is_noticed_within_fifteen_seconds():
     assert module.INTERVAL + sum(module.PATIENCE) < 15

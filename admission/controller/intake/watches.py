@@ -55,11 +55,13 @@ class ClusterWatches:
         self.kinds = kinds
         self._client = client
         self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
-        self._objects = {kind: _informer(client, kinds, kind) for kind in kinds if not kind.is_custom}
+        self.pulse = Pulse(client)
+        self._objects = {kind: self._informer(kind) for kind in kinds if not kind.is_custom}
         """Of the kinds that are watched now."""
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
-        self._context_informers = {resource: Informer(client, path) for resource, path in PATHS.items()}
-        self.pulse = Pulse(client)
+        self._context_informers = {
+            resource: Informer(client, path, sleep=self.pulse.pause) for resource, path in PATHS.items()
+        }
         self.lag = WatchLag(kinds, self._objects)
         self.discovery, self.patience = DISCOVERY, PATIENCE
         self._undiscovered: ClusterError | str | None = "the API server was not yet asked for its resources"
@@ -163,8 +165,12 @@ class ClusterWatches:
             if kind not in self._objects and version is not None:
                 self.kinds.serve(kind, version)
                 log.info("watches %s", self._name(kind))
-                informer = self._objects[kind] = _informer(self._client, self.kinds, kind)
+                informer = self._objects[kind] = self._informer(kind)
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
+
+    def _informer(self, kind: Kind) -> Informer:
+        """Its pauses end when the API server is back, so that what changed meanwhile is known at once."""
+        return Informer(self._client, self.kinds.path(kind), label_selector=watched(kind), sleep=self.pulse.pause)
 
     async def _is_absent(self, kind: Kind) -> bool:
         """Whether the API server answers 404: one that has just started may not list what it has, but says 503."""
@@ -260,7 +266,3 @@ class ClusterWatches:
             return claimed is not None and rendered_owner(kind, obj, claimed) != ""
         except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
             return True
-
-
-def _informer(client: Client, kinds: Kinds, kind: Kind) -> Informer:
-    return Informer(client, kinds.path(kind), label_selector=watched(kind))
