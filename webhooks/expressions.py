@@ -195,6 +195,14 @@ def pods(variable: str) -> str:
     return f"({bounded} ? {spec}.completions : {parallelism})"
 
 
+def raises_nothing(path: Sequence[str]) -> str:
+    """Whether a number, without which there is no bound, is not raised. True for no path."""
+    if not path:
+        return "true"
+    new, old = (".".join((variable, *path)) for variable in ("object", "oldObject"))
+    return f"(!{_has('oldObject', path)} || ({_has('object', path)} && {new} <= {old}))"
+
+
 def replaces_failed(variable: str) -> str:
     """Whether it makes pods only for those that have ended."""
     field = f"{variable}.spec.podReplacementPolicy"

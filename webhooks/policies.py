@@ -31,6 +31,7 @@ from webhooks.expressions import (
     patch_of,
     pods,
     queue_of,
+    raises_nothing,
     replaces_failed,
     shows_queue_label,
     submitter,
@@ -56,6 +57,10 @@ _WAITS: Final = (
 )
 _RUNNING: Final = "'the queue of a running ' + request.kind.kind + ' stays as it is; suspend it before you move it'"
 _MORE_PODS: Final = "a running Job gets no more pods than it has; suspend it in the same request to ask for more"
+_MORE_AT_A_TIME: Final = (
+    "'a running ' + request.kind.kind + ' runs no more pods at a time than it has asked for; ' + "
+    "'suspend it in the same request to ask for more'"
+)
 _HANDED_OVER: Final = "what another controller has run joins its queue suspended: suspend it in the same request"
 _REPLACEMENT: Final = "podReplacementPolicy of a running Job stays Failed, as its start has set it"
 _OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
@@ -267,8 +272,8 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
             )
             for key in filter(None, [kinds[0].conventions.gate_annotation])
         ),
-        # Of other kinds no expression says how many pods there are: the controller stops what has grown.
-        *(of_jobs if is_job(kinds[0]) else []),
+        # Of most other kinds no expression says how many pods there are: the controller stops what has grown.
+        *(of_jobs if is_job(kinds[0]) else [_bounded(kinds, not_running)]),
         *(
             {
                 "expression": f"!{names_no_queue('object', key)} || "
@@ -283,6 +288,14 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
             "message": _OURS,
         },
     ]
+
+
+def _bounded(kinds: Sequence[Kind], not_running: str) -> Object:
+    """What says how many pods run at a time keeps to that while it runs: its controller would end none of them."""
+    by_one = by_kind(
+        kinds, lambda kind: raises_nothing(kind.form.most_pods) if isinstance(kind, DeclaredKind) else "true"
+    )
+    return validation(f"{not_running} || variables.suspended || {by_one}", message_expression=_MORE_AT_A_TIME)
 
 
 def validation(expression: str, *, message: str = "", message_expression: str = "") -> Object:

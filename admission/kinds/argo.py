@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 METADATA: Final = "podMetadata"
 """The field beside `nodeSelector` and `tolerations` that has the labels and annotations of all pods."""
-_PARALLELISM: Final = ("spec", "parallelism")
+MOST_PODS: Final = ("spec", "parallelism")
+"""The field that says how many pods run at a time at most."""
 _MAIN: Final = ("container", "script")
 _ALSO_OF_THE_WHOLE: Final = ("podSpecPatch", "podResources", "resourceClaims")
 _UNCOUNTED: Final = (
@@ -44,7 +45,7 @@ _REFERENCE: Final = "its pods are not in the Workflow itself: write the template
 def places(obj: Object) -> list[Place]:
     """The peak. Raises Misconfigured where it is not bounded."""
     spec = obj["spec"]
-    parallelism = paths.count(obj, _PARALLELISM, 0)
+    parallelism = paths.count(obj, MOST_PODS, 0)
     if not parallelism:
         raise Misconfigured(
             "spec.parallelism: is missing or 0; without the most pods that run at a time nothing can be counted"
@@ -60,7 +61,7 @@ def places(obj: Object) -> list[Place]:
     pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
     return [
         Place("workflow", "spec.templates", {**template, "spec": pod}, parallelism, ("spec",), flat=True,
-              metadata=METADATA, numbers=(_PARALLELISM,), lowered=_PARALLELISM)
+              metadata=METADATA, numbers=(MOST_PODS,), lowered=MOST_PODS)
     ]  # fmt: skip
 
 

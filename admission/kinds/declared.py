@@ -82,6 +82,8 @@ class Form:
     """The pod sets, where paths are not enough."""
     wrapped: Callable[[Object], Iterable[Child]] | None = None
     """The children, of any kinds, where the object itself says what they are."""
+    most_pods: Path = ()
+    """The field that says how many pods run at a time at most, where it alone decides that."""
     gate: Callable[[SuspendField], Gate] | None = None
     """What keeps an object from running, where a version of it has no such field."""
     annotations: tuple[str, ...] = ()

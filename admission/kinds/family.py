@@ -219,7 +219,7 @@ _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     "ray.io/rayservice": {"places": ray.service_places, "remarks": ray.remarks},
     "workload.codeflare.dev/appwrapper": _OF_APP_WRAPPERS,
     "mcad.ibm.com/appwrapper": _OF_APP_WRAPPERS,
-    "argoproj.io/workflow": {"places": argo.places, "faults": argo.faults},
+    "argoproj.io/workflow": {"places": argo.places, "faults": argo.faults, "most_pods": argo.MOST_PODS},
     "sparkoperator.k8s.io/sparkapplication": {"places": spark.places, "faults": spark.faults},
 }
 

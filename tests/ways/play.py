@@ -30,7 +30,6 @@ WORDS = {
     "charged": "what runs holds the quota of just that, and nothing beside it waits",
 }
 """What becomes of a way."""
-EXCEEDS = "exceeds"
 BY_RULE = "is queued in LocalQueue"
 """In the warning that a rule has queued an object, which takes nothing back."""
 GROWS = ("scale", "enlarge", "add", "unlabel")
@@ -158,8 +157,6 @@ class Cell:
             return "waits" if self.waits else "stopped"
         held = sum(_held(each) for each in records)
         used = sum(asked_by(each["spec"], ("cpu",))["cpu"] for each in self._alive())
-        if used > held and self.may_exceed and self.case.name == "Argo Workflow":
-            return EXCEEDS
         if used > held:
             return f"pods of {used}m CPU run, and {held}m are held"
         pending = [each for each in records if not _held(each)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.ways.moves import RUNNING, WAITING
 from tests.ways.objects import CASES
-from tests.ways.play import EXCEEDS, WORDS
+from tests.ways.play import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
 BEGIN, END = "<!-- ways: begin -->", "<!-- ways: end -->"
 WAYS = {**WAITING, **RUNNING}
 WITH_POLICIES = ("<!-- ways with policies: begin -->", "<!-- ways with policies: end -->")
-_LETTERS = {word: word[0].upper() for word in (*WORDS, EXCEEDS)}
+_LETTERS = {word: word[0].upper() for word in WORDS}
 _SAME = "\u00b7"
 """In the table for policies: as with webhooks."""
 

@@ -173,3 +173,19 @@ async def test_what_another_operator_has_run_joins_its_queue_suspended(alice, ev
         await alice.patch(path, {"spec": {"runPolicy": {"managedBy": None}}})
     joined = await alice.patch(path, {"spec": {"runPolicy": {"managedBy": None, "suspend": True}}})
     assert kind.gated_by.is_closed(joined)
+
+
+async def test_a_running_workflow_runs_no_more_pods_at_a_time(alice, sluice, everything):
+    """Argo would end none of those that are too many."""
+    kind, obj = of_a_user("argo-workflow")
+    path = f"{collection(kind)}/{obj['metadata']['name']}"
+    await alice.create(collection(kind), obj)
+    await alice.patch(path, {"spec": {"parallelism": 5}})
+    waiting = await alice.patch(path, {"spec": {"parallelism": 4}})
+    await sluice.patch(path, kind.resume_patch(waiting), patch_type=PatchType.JSON)
+    for number in (5, None):
+        with pytest.raises(Forbidden, match="a running Workflow runs no more pods at a time than it has asked for"):
+            await alice.patch(path, {"spec": {"parallelism": number}})
+    assert (await alice.patch(path, {"spec": {"parallelism": 3}}))["spec"]["parallelism"] == 3
+    assert (await sluice.patch(path, {"spec": {"parallelism": 4}}))["spec"]["parallelism"] == 4
+    await alice.patch(path, {"spec": {"parallelism": 5, "suspend": True}})
