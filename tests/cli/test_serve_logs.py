@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 import re
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from serve_processes import serving, sluice
 
 from admission.sandbox.sandbox import Sandbox
+from admission.serving.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,3 +94,21 @@ async def test_the_gate_alone_logs_as_it_is_told(tmp_path):
     process.terminate()
     _, rest = await process.communicate()
     assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM; answers for another 5 s", "ended"]
+
+
+def test_a_reader_that_has_stopped_holds_up_nobody_and_is_told_what_is_missing(monkeypatch):
+    log = logging.getLogger("admission.test")
+    read, write = os.pipe()
+    with open(read, "rb", buffering=0) as reader, open(write, "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with log_to_stderr("info", "json"):
+            for number in range(20_000):
+                log.info("line %d", number)
+            told = b""
+            while b"read again" not in told:
+                log.info("read again")  # what was kept goes with it, as much as there is room for
+                told += reader.read(2**20)
+    *messages, last = (line["message"] for line in lines_of(told))
+    missing = next(number for number, message in enumerate(messages) if message != f"line {number}")
+    assert "lines of the log are missing here: nobody read it" in messages[missing]
+    assert last == "read again"
