@@ -362,8 +362,6 @@ class Controller:
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
         self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
-        if (pause := self._leader.scheduler.seconds_until_next()) is not None:
-            self._timer.set(pause, self.inbox.wake)
         if not self._set_aside():
             return
         try:
@@ -373,13 +371,14 @@ class Controller:
         except Unwritable:
             self._set_aside()
             raise
-        if due_in is not None:
-            self._timer.set(due_in, self.inbox.wake)
         self._leader.requests.send_due()
         self._set_aside()
         if self._state.dirty or self._state.batch.urgent:
             self.inbox.wake()
-        await asyncio.sleep(0)  # they leave before anything is counted or logged
+        await asyncio.sleep(0)  # they leave before anything is counted or logged, or the next step is thought of
+        for pause in (due_in, self._leader.scheduler.seconds_until_next(self._clock())):
+            if pause is not None:
+                self._timer.set(pause, self.inbox.wake)
 
     def _take_in(self) -> None:
         """What has arrived, at this moment."""

@@ -62,6 +62,10 @@ class JobKind(CommonKind):
     watched_label: ClassVar[str] = ""
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
 
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """As for any kind, by `manager`; asked of each Job at each change, it goes there directly."""
+        return obj["spec"].get("managedBy") not in (None, "", _CONTROLLER)
+
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
         """By its conditions, start time and counts of pods."""
         spec, status = obj["spec"], obj.get("status") or NOTHING

@@ -108,9 +108,9 @@ async def test_on_its_way_a_job_is_decoded_once_and_its_start_computed_once():
     # What else the controller does in that moment is in a trace, too; the shortest has the way and nothing else.
     trace = min(await traces(jobs=5), key=lambda trace: len(trace.calls))
     files = [file for file, _ in trace.calls]
-    assert len(files) <= 220, "calls from the inbox to the PATCH: there were 195"
-    assert len(set(files)) <= 44, "files that they are in: there were 43"
-    assert sum(one != other for one, other in pairwise(files)) <= 110, "changes of file on that way: there were 105"
+    assert len(files) <= 205, "calls from the inbox to the PATCH: there were 186"
+    assert len(set(files)) <= 42, "files that they are in: there were 41"
+    assert sum(one != other for one, other in pairwise(files)) <= 107, "changes of file on that way: there were 102"
     assert trace.decoded == 1
     assert trace.count(lambda name: name == "start_patch") == 1
     assert trace.count(lambda name: name in ("verdict_of", "explain_waiting")) == 0, "it is admitted, not explained"

@@ -69,11 +69,14 @@ class Scheduler:
             self._store_reasons()
         return decisions
 
-    def seconds_until_next(self) -> float | None:
-        """Until the engine, a deadline or a reason that is still to be told wants another round; None: nothing does."""
+    def seconds_until_next(self, now: float) -> float | None:
+        """Until the engine, a deadline or a reason that is still to be told wants another round; None: nothing does.
+
+        From `now` on (Unix time, s).
+        """
         engine, deadlines = self._state.engine, self._reconciler.deadlines
         times = [at for at in (engine.wake_at(), deadlines.next() if deadlines.heap else None) if at is not None]
-        pauses = [max(min(times) - self._state.now, 0.0)] if times else []
+        pauses = [max(min(times) - now, 0.0)] if times else []
         if engine.reasons_are_due:
             pauses.append(REASONS_INTERVAL)
         return min(pauses, default=None)
