@@ -137,7 +137,7 @@ def _long_ones_first(items: list[pytest.Item], *, workers: int) -> list[pytest.I
     two, for many of the long tests are several processes, and on a busy machine they would meet their time limits.
     """
     long = [item for item in items if item.get_closest_marker("long")]
-    others = [item for item in items if not item.get_closest_marker("long")]
+    others = _folders_mixed([item for item in items if not item.get_closest_marker("long")])
     begins = [long[::2], long[1::2]]
     ordered: list[pytest.Item] = []
     for worker in range(workers):
@@ -147,6 +147,24 @@ def _long_ones_first(items: list[pytest.Item], *, workers: int) -> list[pytest.I
         ordered += begin + others[:rest]
         del others[:rest]
     return ordered + others
+
+
+def _folders_mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """File after file, but of all folders at the same time: some compute, others mostly wait for what they have begun.
+
+    Were all workers in one folder of those that wait, processors would be idle.
+    """
+    folders: dict[Path, dict[Path, list[pytest.Item]]] = {}
+    for item in items:
+        folders.setdefault(item.path.parent, {}).setdefault(item.path, []).append(item)
+    placed: list[tuple[float, list[pytest.Item]]] = []
+    for files in folders.values():
+        total, before = sum(map(len, files.values())), 0
+        for tests in files.values():
+            placed.append(((before + len(tests) / 2) / total, tests))
+            before += len(tests)
+    placed.sort(key=lambda each: each[0])
+    return [item for _, tests in placed for item in tests]
 
 
 @pytest.hookimpl(wrapper=True)
