@@ -9,12 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
+from admission.kinds.abilities import (
+    Composed,
+    Elastic,
+    EndsByDeletion,
+    NotesStartTime,
+    Owner,
+    SelectsPods,
+    WatchedByLabel,
+)
 from admission.model.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from admission.kinds.children import Part
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -187,8 +195,11 @@ class Observed:
         return f"{self.namespace}/{self.name}"
 
 
-class Kind(Protocol):
-    """An adapter. `original` is the JSON document that `start_patch` returns and `restore_patch` takes back."""
+class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel, NotesStartTime, Protocol):
+    """An adapter: what each kind is asked, and what only some can do (`abilities`).
+
+    `original` is the JSON document that `start_patch` returns and `restore_patch` takes back.
+    """
 
     @property
     def conventions(self) -> Conventions:
@@ -207,27 +218,8 @@ class Kind(Protocol):
         """Whether it is a custom resource, which the API server may or may not have."""
 
     @property
-    def tells_of_pods(self) -> bool:
-        """Whether the object itself says when its last pod has ended; else its pods are looked for by `pods_label`."""
-
-    @property
-    def is_composed(self) -> bool:
-        """Whether its objects are put together of others: the API server has none of them."""
-
-    @property
-    def ends_by_deletion(self) -> bool:
-        """Whether what runs can be stopped only by deleting it, as a pod; it is gone then, and does not queue again."""
-
-    @property
     def is_always_queued(self) -> bool:
         """Whether each of its objects names a queue, be it without a label."""
-
-    @property
-    def watched_label(self) -> str:
-        """The label, with the value "true", of the objects that are watched; empty: all are."""
-
-    def is_watched(self, obj: Object) -> bool:
-        """Whether it has that label."""
 
     @property
     def more_labels(self) -> tuple[str, ...]:
@@ -238,23 +230,12 @@ class Kind(Protocol):
         """The path of the field that names another controller, and its values for the kind's own; or `()`."""
 
     @property
-    def pods_label(self) -> str:
-        """The label of its pods that has its uid as value, from its start on; empty: it is a pod itself, or a group."""
-
-    @property
     def plural(self) -> str:
         """The resource's name in paths."""
 
     @property
     def kind(self) -> str:
         """The kind's name."""
-
-    @property
-    def rendered_by(self) -> tuple[str, str] | None:
-        """Group and kind of the child of the same name that pod sets are read from: its spec is put at `RENDERED`.
-
-        None: the object itself has its pod sets.
-        """
 
     @property
     def annotations(self) -> tuple[str, ...]:
@@ -277,18 +258,6 @@ class Kind(Protocol):
 
     def gate(self, obj: Object) -> list[Object]:
         """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
-
-    def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The JSON patch that keeps what runs from having more pods than before, or others, and a sentence about it.
-
-        Both are unsuspended. The patch is empty where `new` may have no pods that `old` may not have.
-        """
-
-    def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
-        """The JSON patch that gives an object the pods that it waits for, where there is quota for them by now.
-
-        `held`: for how many pods of each pod set.
-        """
 
     def start_patch(
         self,
@@ -313,16 +282,6 @@ class Kind(Protocol):
     def resume_patch(self, obj: Object) -> list[Object]:
         """The JSON patch that unsuspends what carries its injection already."""
 
-    def stop_patch(self, obj: Object) -> list[Object]:
-        """The JSON patch that suspends, or has what is being deleted end its pods: its controller minds no suspension.
-
-        It tests uid and generation, so that a replica that led once cannot stop what its successor has started again.
-        Empty for what ends by deletion.
-        """
-
-    def clear_start_time_patch(self, obj: Object) -> Object:
-        """The merge patch of the status that API servers before 1.36 need before `restore_patch`."""
-
     def restore_patch(self, obj: Object, original: Object) -> Object | list[Object] | None:
         """The merge or JSON patch that takes out what the start patch put in; None if nothing of it is left.
 
@@ -331,12 +290,6 @@ class Kind(Protocol):
 
     def restored(self, obj: Object, original: Object) -> Object:
         """The object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
-
-    def makes(self, group: str, kind: str) -> bool:
-        """Whether its controller makes objects of another kind, of which there may be queued ones, too."""
-
-    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """How `child`, whose controller `obj` is, belongs to it: see `admission.kinds.children`."""
 
     def templates(self, obj: Object) -> list[Object]:
         """Its pod templates, in the order of its pod sets."""
