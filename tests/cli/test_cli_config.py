@@ -26,7 +26,10 @@ def test_the_example_has_every_setting_and_changes_nothing(tmp_path: Path):
     missing = [name for name in Settings.model_fields if f"\n# {to_camel(name)}:" not in printed]
     assert missing == ["admin_token"], "it is a secret, which belongs into no file of settings"
     assert "[--database-url-file, SLUICE_DATABASE_URL_FILE]" in printed
-    assert "##   usageHalfLifeTime: After which time past usage counts half; 0s forgets it at once." in printed
+    assert (
+        "##   usageHalfLifeTime: Time after which past usage counts half; 0s: past usage does not count. Required."
+        in printed
+    )
 
 
 def test_whatever_the_example_comments_out_is_right(tmp_path: Path):
@@ -68,7 +71,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path):
 
 def test_a_file_that_is_not_there_is_named_whoever_named_it(tmp_path: Path):
     file = tmp_path / "none.yaml"
-    sentence = f"error: there is no configuration file {file}; correct the path, or write a file by "
+    sentence = f"error: there is no configuration file {file}; correct the path, or create a file with "
     for arguments, environment in (
         (("check", str(file)), {}), (("show", f"--config={file}"), {}), (("show",), {"SLUICE_CONFIG": str(file)}),
     ):  # fmt: skip

@@ -71,14 +71,14 @@ def test_a_policy_may_come_from_the_environment_as_json(monkeypatch):
     monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", '{"timeout": "90s"}')
     assert load_settings({}).policy().pods_ready.timeout == 90.0
     monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", '{"timeout": "soon"}')
-    with pytest.raises(InvalidSettings, match='SLUICE_WAIT_FOR_PODS_READY, timeout: "soon" is no duration'):
+    with pytest.raises(InvalidSettings, match='SLUICE_WAIT_FOR_PODS_READY, timeout: "soon" is not a duration'):
         load_settings({})
     monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", "90s")
     with pytest.raises(InvalidSettings, match="SLUICE_WAIT_FOR_PODS_READY: must be an object"):
         load_settings({})
     monkeypatch.delenv("SLUICE_WAIT_FOR_PODS_READY")
     monkeypatch.setenv("SLUICE_RETENTION", "90d")
-    with pytest.raises(InvalidSettings, match="holds no JSON"):
+    with pytest.raises(InvalidSettings, match="does not contain JSON"):
         load_settings({})
 
 
@@ -88,7 +88,7 @@ def test_a_policy_may_come_from_the_environment_as_json(monkeypatch):
         ("waitForPodsReady: true", "waitForPodsReady in {}:1: "),
         ("waitForPodsReady: {timeout: 300}", "waitForPodsReady.timeout in {}:1: expected a duration such as 90s"),
         ("waitForPodsReady: {timeout: 0s}", "waitForPodsReady.timeout in {}:1: must be more than 0s"),
-        ("waitForPodsReady: {timeout: 5 m}", 'waitForPodsReady.timeout in {}:1: "5 m" is no duration'),
+        ("waitForPodsReady: {timeout: 5 m}", 'waitForPodsReady.timeout in {}:1: "5 m" is not a duration'),
         ("waitForPodsReady: {timeout: 99999999h}", "longer than ten years"),
         ("waitForPodsReady: {timeOut: 5m}", 'waitForPodsReady.timeOut in {}:1: unknown field; did you mean "timeout"?'),
         (

@@ -26,7 +26,7 @@ def test_ninety_days_and_a_year_unless_said_otherwise(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("retention: {finished: forever}", r'retention\.finished in .*: "forever" is no duration'),
+        ("retention: {finished: forever}", r'retention\.finished in .*: "forever" is not a duration'),
         ("retention: {workloads: 1d}", r"retention\.workloads in "),
     ],
 )

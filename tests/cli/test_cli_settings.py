@@ -116,19 +116,19 @@ def test_an_empty_file_and_an_empty_variable_say_nothing(config, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("databaseurl: x", '"databaseurl" in {}:1 is no setting; did you mean "databaseUrl"?'),
-        ("database-url: x", '"database-url" in {}:1 is no setting; did you mean "databaseUrl"?'),
-        ("database_url: x", '"database_url" in {}:1 is no setting; did you mean "databaseUrl"?'),
-        ("colour: blue", '"colour" in {}:1 is no setting; known are kubeconfig, '),
+        ("databaseurl: x", '"databaseurl" in {}:1 is not a setting; did you mean "databaseUrl"?'),
+        ("database-url: x", '"database-url" in {}:1 is not a setting; did you mean "databaseUrl"?'),
+        ("database_url: x", '"database_url" in {}:1 is not a setting; did you mean "databaseUrl"?'),
+        ("colour: blue", '"colour" in {}:1 is not a setting; known are kubeconfig, '),
         ("databaseUrl: 3", "databaseUrl in {}:1: "),
         ("acceptKueueLabels: perhaps", "acceptKueueLabels in {}:1: "),
         ("logLevel: loud", "logLevel in {}:1: "),
         ("apiAddress: 8080", "apiAddress in {}:1: "),
-        ("apiAddress: '8080'", 'apiAddress in {}:1: "8080" is no address; expected HOST:PORT'),
-        ("webhookUrl: http://a", 'webhookUrl in {}:1: "http://a" is no https://HOST:PORT'),
+        ("apiAddress: '8080'", 'apiAddress in {}:1: "8080" is not an address; expected HOST:PORT'),
+        ("webhookUrl: http://a", 'webhookUrl in {}:1: "http://a" is not https://HOST:PORT'),
         ("webhookUrl: https://:9443", "webhookUrl in {}:1: "),
         ("webhookUrl: 'https://[::'", "webhookUrl in {}:1: "),
-        ("webhookService: sluice-webhook", 'webhookService in {}:1: "sluice-webhook" is no NAMESPACE/NAME'),
+        ("webhookService: sluice-webhook", 'webhookService in {}:1: "sluice-webhook" is not NAMESPACE/NAME'),
         ("kind: ClusterQueue", "kind in {} must be Configuration"),
         ("admission: both", "admission in {}:1: \"both\" is not one of 'webhooks', 'policies' or 'auto'"),
         (
@@ -197,7 +197,7 @@ def test_addresses(text, expected):
 
 @pytest.mark.parametrize("text", ["", ":", "a", "a:b", "a:-1", "a:65536", "::1", "a:²"])
 def test_what_is_no_address(text):
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         split_address(text)
 
 
@@ -237,8 +237,8 @@ def test_users_of_an_issuer_have_the_prefix_that_the_api_server_gives_them(confi
     ("text", "said"),
     [
         ("oidc: {issuerUrl: https://a.example, url: https://b.example}", "oidc.clientId"),
-        (OIDC.replace("https://acc", "http://acc") + "}", "oidc.issuerUrl in .*no https URL"),
-        (OIDC.replace("https://sl", "http://sl") + "}", "oidc.url in .*http on loopback alone"),
+        (OIDC.replace("https://acc", "http://acc") + "}", "oidc.issuerUrl in .*not an https URL"),
+        (OIDC.replace("https://sl", "http://sl") + "}", "oidc.url in .*http only on loopback"),
         (OIDC.replace("sluice.example.com", "sluice.example.com/ui/") + "}", "oidc.url in .*https://HOST"),
         (OIDC + ", clientSecret: s3cret}", "oidc.clientSecret in .*"),
         (OIDC + ", signingAlgorithms: [none]}", r"oidc.signingAlgorithms\[0\]"),

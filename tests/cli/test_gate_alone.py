@@ -103,7 +103,7 @@ async def until_said(process, text: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--username=x", "--webhook-address=nowhere"], '--webhook-address: "nowhere" is no address'),
+        (["--username=x", "--webhook-address=nowhere"], '--webhook-address: "nowhere" is not an address'),
         (["--username=x", "--webhook-address=192.0.2.1:9443"], "choose another --webhook-address"),
         ([], "Missing option '--username'"),
     ],

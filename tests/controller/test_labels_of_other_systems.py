@@ -114,7 +114,7 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
         ("{frameworks: [deployment]}", "frameworks in {file}:1: deployment is queued by its pods: add pod"),
         (
             "{frameworks: [pod, deployment], rules: [{queue: q, kinds: [deployment]}]}",
-            'rules[0].kinds[0] in {file}:1: "deployment" is queued by its pods, each by itself: write pod',
+            'rules[0].kinds[0] in {file}:1: "deployment" is queued by its pods, each separately: write pod',
         ),
         ("{queueLabels: [queue, queue]}", 'queueLabels[1] in {file}:1: "queue" is read already: leave it out'),
         ("{priorityLabels: [a b]}", "priorityLabels[0] in {file}:1: "),
@@ -130,10 +130,10 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
         ),
         (
             "{queueFields: ['spec.tasks[*].queue']}",
-            'queueFields[0] in {file}:1: "spec.tasks[*].queue" is no path of one',
+            'queueFields[0] in {file}:1: "spec.tasks[*].queue" is not the path of',
         ),
-        ("{queueFields: [spec.a-queue]}", 'queueFields[0] in {file}:1: "spec.a-queue" is no path of one field'),
-        ("{queueFields: [spec..queue]}", 'queueFields[0] in {file}:1: "spec..queue" is no path of one field'),
+        ("{queueFields: [spec.a-queue]}", 'queueFields[0] in {file}:1: "spec.a-queue" is not the path of a field'),
+        ("{queueFields: [spec..queue]}", 'queueFields[0] in {file}:1: "spec..queue" is not the path of a field'),
     ],
 )
 def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):

@@ -189,11 +189,11 @@ def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
         ("integrations: {rules: [{namespaces: [a]}]}", "integrations.rules[0].queue in {file}:1: is required"),
         (
             "integrations: {rules: [{queue: a, kinds: [ray.io/rayjob]}]}",
-            'integrations.rules[0].kinds[0] in {file}:1: "ray.io/rayjob" is not on: add it to frameworks',
+            'integrations.rules[0].kinds[0] in {file}:1: "ray.io/rayjob" is not queued: add it to frameworks',
         ),
         (
             "integrations: {rules: [{queue: a}]}\nadmission: auto",
-            "integrations.rules in {file}:1: are applied by the webhooks alone",
+            "integrations.rules in {file}:1: are applied only by the webhooks",
         ),
         (
             "integrations: {rules: [{queue: a, podGroup: {nameFrom: [b]}}]}",

@@ -1,1 +1,1 @@
-"""The settings of `sluice serve`: flags, environment variables and the configuration file."""
+"""Settings of `sluice serve`: flags, environment variables and the configuration file."""

@@ -1,4 +1,7 @@
-"""The settings as an example file, with the documentation of each; made from the models."""
+"""Example configuration file with all settings and their documentation, generated from the settings models.
+
+`sluice config example` prints it, and the site's page of all settings shows it (`docs/hooks.py`).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _WIDTH: Final = 110
+"""Characters of a line of documentation, without `## `."""
 
 _EXAMPLES: Final[dict[str, Any]] = {
     "admission_fair_sharing": {
@@ -73,13 +77,13 @@ _EXAMPLES: Final[dict[str, Any]] = {
         },
     },
 }
-"""What settings that are objects could be."""
+"""Example values of settings that are objects, by field name of `Settings`."""
 
 
 def example() -> str:
-    """A file with all settings, what they mean and their defaults, or what they could be. As it is, it says nothing.
+    """Return a configuration file with all settings commented out, each with its description and default or example.
 
-    Lines that begin with `##` explain; in the others, `# ` before a setting is to be taken away.
+    Lines that begin with `##` are documentation; a setting is enabled by removing the `# ` in front of its lines.
     """
     blocks = ["apiVersion: sluice.dev/v1\nkind: Configuration"]
     blocks += [_block(name, field) for name, field in Settings.model_fields.items() if name != "admin_token"]
@@ -90,7 +94,8 @@ def _block(name: str, field: FieldInfo) -> str:
     lines = _comment(field.description or "")
     lines.append(f"## [{flag_of(name)}, {variable_of(name)}]" if is_flag(name) else f"## [{variable_of(name)}]")
     model = _model(field.annotation)
-    lines += [f"##   {path}: {text}" for path, text in _documented(model)] if model is not None else []
+    if model is not None:
+        lines += [line for path, text in _documented(model) for line in _comment(f"{path}: {text}", indent="  ")]
     value = _EXAMPLES.get(name, field.default if field.default is None else _plain(field.default))
     if value is None:
         return "\n".join([*lines, f"# {to_camel(name)}:"])
@@ -98,8 +103,17 @@ def _block(name: str, field: FieldInfo) -> str:
     return "\n".join([*lines, *(f"# {line}" for line in text.splitlines())])
 
 
-def _comment(text: str) -> list[str]:
-    return [f"## {line}" for line in textwrap.wrap(text, _WIDTH, break_on_hyphens=False)]
+def _comment(text: str, *, indent: str = "") -> list[str]:
+    """Return `text` as lines of documentation; continuation lines of an indented one are indented further."""
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=2 * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [f"## {line}" for line in lines]
 
 
 def _plain(value: Any) -> Any:
@@ -107,7 +121,7 @@ def _plain(value: Any) -> Any:
 
 
 def _documented(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The fields of a model and of those in it, by path, with what they mean."""
+    """Yield path and description of each documented field of a model, including fields of nested models."""
     for name, field in model.model_fields.items():
         path = f"{prefix}{field.alias or to_camel(name)}"
         if field.description:
@@ -118,7 +132,7 @@ def _documented(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model in an annotation such as `Model | None` or `tuple[Model, ...]`."""
+    """Return the model in an annotation such as `Model | None` or `tuple[Model, ...]`; None if there is none."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _model(part)) is not None), None)

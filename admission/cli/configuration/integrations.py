@@ -1,4 +1,4 @@
-"""The setting `integrations`: which kinds are queued, as in Kueue's configuration, and users' own kinds."""
+"""The setting `integrations`: the kinds that Sluice queues, as in Kueue's configuration, and user-defined kinds."""
 
 from __future__ import annotations
 
@@ -30,81 +30,94 @@ if TYPE_CHECKING:
 
 
 class RuledGroupSettings(Model):
-    """How the pods that a rule is for are put into groups."""
+    """How pods that match a rule form pod groups."""
 
     name_from: tuple[QualifiedName, ...] = Field(
-        min_length=1, description="Labels of a pod: pods with the same values are one group."
+        min_length=1, description="Label keys of a pod: pods with equal values for all of them form one group."
     )
-    pod_set_from: OptionalQualifiedName = Field("", description="The label of a pod that names its pod set.")
+    pod_set_from: OptionalQualifiedName = Field("", description="Label key of a pod whose value names its pod set.")
 
 
 class QueueRuleSettings(Model):
-    """One rule for objects without a queue label; what is left out is not looked at."""
+    """One rule that assigns a LocalQueue to objects without a queue label; an omitted criterion matches everything."""
 
-    queue: Name = Field(description="The LocalQueue, in the namespace of the object.")
-    namespaces: tuple[Namespace, ...] = Field((), description="Names of the namespaces that it is for.")
-    kinds: tuple[str, ...] = Field((), description="Names of the kinds that it is for, as in frameworks.")
-    match_labels: Labels = Field({}, description="Labels that the object must have, with these values.")
-    pod_group: RuledGroupSettings | None = Field(None, description="Which groups pods are in; left out: in none.")
+    queue: Name = Field(description="LocalQueue in the namespace of the object.")
+    namespaces: tuple[Namespace, ...] = Field((), description="Namespaces that the rule applies to; empty: all.")
+    kinds: tuple[str, ...] = Field(
+        (), description="Kinds that the rule applies to, named as in frameworks; empty: all."
+    )
+    match_labels: Labels = Field({}, description="Labels that the object must have.")
+    pod_group: RuledGroupSettings | None = Field(
+        None, description="How matching pods form pod groups. Default: the rule forms none."
+    )
 
 
 class IntegrationsSettings(Model):
-    """Which kinds of objects are queued."""
+    """The kinds of objects that Sluice queues, and the labels and fields that name their queue."""
 
     frameworks: tuple[str, ...] = Field(
-        (BATCH_JOB,), description=f"Kinds by group and name: {', '.join(frameworks_known())}."
+        (BATCH_JOB,),
+        description=f"Kinds that are queued. Default: {BATCH_JOB}. Available: {', '.join(frameworks_known())}.",
     )
     kinds: tuple[dict[str, Any], ...] = Field(
-        (), description="Descriptions of other custom resources with a suspend field; they are on."
+        (), description="User-defined kinds: descriptions of other custom resources with a suspend field."
     )
 
     queue_labels: tuple[QualifiedName, ...] = Field(
-        (), description="Labels of other systems that name the queue where Sluice's and Kueue's do not, in this order."
+        (),
+        description="Label keys of other systems that name the LocalQueue of an object that has neither Sluice's nor "
+        "Kueue's queue label, in order of precedence.",
     )
     queue_annotations: tuple[QualifiedName, ...] = Field(
-        (), description="Annotations of other systems that name the queue where no label does, in this order."
+        (),
+        description="Annotation keys of other systems that name the LocalQueue of an object without a queue label, in "
+        "order of precedence.",
     )
     queue_fields: tuple[str, ...] = Field(
         (),
-        description="Fields of custom resources that name the queue where no label and no annotation does, in this "
-        "order, such as spec.runPolicy.schedulingPolicy.queue.",
+        description="Fields of custom resources that name the LocalQueue of an object without a queue label or queue "
+        "annotation, in order of precedence, such as spec.runPolicy.schedulingPolicy.queue.",
     )
     priority_labels: tuple[QualifiedName, ...] = Field(
-        (), description="Labels of other systems that name a WorkloadPriorityClass, in this order."
+        (), description="Label keys of other systems that name a WorkloadPriorityClass, in order of precedence."
     )
 
     group_labels: tuple[str, ...] = Field(
         (),
-        description="Labels or annotations of other systems that name a pod's group where Sluice's and Kueue's do not, "
-        f"in this order: {', '.join(FOREIGN)}.",
+        description="Labels or annotations of other systems that name the group of a pod without Sluice's or Kueue's "
+        f"group label, in order of precedence. Available: {', '.join(FOREIGN)}.",
     )
 
     rules: tuple[QueueRuleSettings, ...] = Field(
-        (), description="Which LocalQueue what is created without a queue label is for; the first rule that matches."
+        (),
+        description="Rules that assign a LocalQueue to objects created without a queue label; the first matching rule "
+        "applies.",
     )
 
     @model_validator(mode="after")
-    def _rules_for_what_is_on(self) -> IntegrationsSettings:
-        on = [*self.frameworks, *(f"{form.get('group')}/{str(form.get('kind')).lower()}" for form in self.kinds)]
+    def _rules_name_queued_kinds(self) -> IntegrationsSettings:
+        queued = [*self.frameworks, *(f"{form.get('group')}/{str(form.get('kind')).lower()}" for form in self.kinds)]
         for number, rule in enumerate(self.rules):
             for position, kind in enumerate(rule.kinds):
                 if kind in LABELLED:
-                    message = f'"{kind}" is queued by its pods, each by itself: write pod'
+                    message = f'"{kind}" is queued by its pods, each separately: write pod'
                     raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
-                if kind not in on:
-                    message = f'"{kind}" is not on: add it to frameworks or leave it out; on are {", ".join(on)}'
+                if kind not in queued:
+                    message = (
+                        f'"{kind}" is not queued: add it to frameworks or leave it out; queued are {", ".join(queued)}'
+                    )
                     raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
-            if rule.pod_group is not None and "pod" not in (rule.kinds or on):
-                message = "is for pods: add pod to frameworks, and to kinds where those are said"
+            if rule.pod_group is not None and "pod" not in (rule.kinds or queued):
+                message = "is for pods: add pod to frameworks, and to the kinds of this rule if it has any"
                 raise FieldFaultsError([(f"rules[{number}].podGroup", message)])
         return self
 
     @model_validator(mode="after")
-    def _each_label_once(self) -> IntegrationsSettings:
+    def _keys_are_known_and_unique(self) -> IntegrationsSettings:
         known = Conventions()
         for position, label in enumerate(self.group_labels):
             if label not in FOREIGN:
-                message = f'"{label}" is not known to name a group; there are {", ".join(FOREIGN)}'
+                message = f'"{label}" is not known to name a group; available are {", ".join(FOREIGN)}'
                 raise FieldFaultsError([(f"groupLabels[{position}]", message)])
             if "pod" not in self.frameworks:
                 raise FieldFaultsError([("groupLabels", "groups are made of pods: add pod to frameworks")])
@@ -124,12 +137,12 @@ class IntegrationsSettings(Model):
     def _fields_are_paths(self) -> IntegrationsSettings:
         for position, field in enumerate(self.queue_fields):
             if not (field.isascii() and "." in field and all(part.isidentifier() for part in field.split("."))):
-                message = f'"{field}" is no path of one field; write names with dots: spec.runPolicy.queue'
+                message = f'"{field}" is not the path of a field; write names separated by dots: spec.runPolicy.queue'
                 raise FieldFaultsError([(f"queueFields[{position}]", message)])
         return self
 
     @model_validator(mode="after")
-    def _known(self) -> IntegrationsSettings:
+    def _kinds_are_valid(self) -> IntegrationsSettings:
         try:
             self.registry()
         except InvalidObject as error:
@@ -137,24 +150,24 @@ class IntegrationsSettings(Model):
         return self
 
     @model_validator(mode="after")
-    def _with_what_is_read(self) -> IntegrationsSettings:
+    def _train_jobs_need_job_sets(self) -> IntegrationsSettings:
         if TRAIN_JOB in self.frameworks and JOB_SET not in self.frameworks:
             message = f"the pods of {TRAIN_JOB} are read from its JobSet: add {JOB_SET}"
             raise FieldFaultsError([("frameworks", message)])
         return self
 
     @model_validator(mode="after")
-    def _with_pods(self) -> IntegrationsSettings:
+    def _grouped_kinds_need_pods(self) -> IntegrationsSettings:
         grouped = [name for name in self.frameworks if name in GROUPED or name in LABELLED]
         if grouped and "pod" not in self.frameworks:
             raise FieldFaultsError([("frameworks", f"{grouped[0]} is queued by its pods: add pod")])
         return self
 
     def queue_rules(self) -> tuple[QueueRule, ...]:
-        """The rules, for those who apply them; before them what an object says itself, beside labels."""
+        """Return the rules in order of precedence: first queue annotations and fields of the object, then `rules`."""
         annotations, fields = self.queue_annotations, self.queue_fields
-        named = [QueueRule(queue_annotations=annotations, queue_fields=fields)] if annotations or fields else []
-        return *named, *(
+        of_object = [QueueRule(queue_annotations=annotations, queue_fields=fields)] if annotations or fields else []
+        return *of_object, *(
             QueueRule(
                 each.queue,
                 each.namespaces,
@@ -167,7 +180,7 @@ class IntegrationsSettings(Model):
         )
 
     def registry(self, **options: Any) -> Kinds:
-        """The kinds that are on; `options` are those of `all_kinds`. Raises InvalidObject."""
+        """Return the registry of queued kinds; `options` are those of `all_kinds`. Raises InvalidObject."""
         own = [parse_form(document, where=f"kinds[{number}]") for number, document in enumerate(self.kinds)]
         return all_kinds(
             frameworks=self.frameworks,
@@ -180,9 +193,9 @@ class IntegrationsSettings(Model):
 
 
 def read_integrations(config: Path) -> IntegrationsSettings:
-    """Those of a configuration file, without all else that it says, for what knows no database and no policy.
+    """Return the integrations of a configuration file, ignoring all its other settings.
 
-    Raises InvalidSettings.
+    For commands that need neither database nor policy. Raises InvalidSettings.
     """
     try:
         documents = parse_documents(config.read_text(), source=str(config))

@@ -1,4 +1,4 @@
-"""An argument that names a file: a URL in its place is told to be one."""
+"""Click parameter type for the path of a local file, with a helpful error for URLs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ if TYPE_CHECKING:
 
 
 def url_fault(path: str, standard_input: str) -> str:
-    """What to say of a URL in the place of a file; empty for anything else. `standard_input`: how that is given."""
+    """Return an error message if `path` is a URL, else an empty string.
+
+    `standard_input` is how the command accepts standard input, such as `-f -`; the message suggests it.
+    """
     if not path.startswith(("http://", "https://")):
         return ""
     return f"{path} is a URL, and only files are read; fetch it: curl -fsSL {path} | sluice ... {standard_input}"
 
 
 class LocalFile(click.Path):
-    """The type of an argument whose value is the path of a file to read."""
+    """Parameter type of a path to a file that is read."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path. Raises BadParameter for a URL, whose slashes a Path would lose."""
+        """Return the path. Raises BadParameter for a URL, which Path would mangle by collapsing its slashes."""
         if fault := url_fault(str(value), "/dev/stdin"):
             self.fail(fault, param, ctx)
         return super().convert(value, param, ctx)

@@ -1,4 +1,4 @@
-"""The settings that say who may be notified by Subscriptions, and where requests for that may go."""
+"""The setting `notifications`: receivers that Subscriptions may name, and networks that requests may go to."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from admission.notifications.receivers import Receiver, Receivers
 
 
 def http_url(text: str) -> str:
-    """The URL of a receiver. Raises ValueError, without the URL, which may be a secret."""
+    """Return `text` if it is a valid URL of a receiver.
+
+    Raises ValueError; its message leaves the URL out, which may be a secret.
+    """
     try:
         parts = urlsplit(text)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         fits, parts = False, urlsplit("")
     if not fits or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("is no URL such as https://hooks.example.com/sluice")
+        raise ValueError("is not a URL such as https://hooks.example.com/sluice")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ValueError("must have no user, password or fragment")
     return text
@@ -32,7 +35,7 @@ def _network(value: object) -> object:
         try:
             return ip_network(value)
         except ValueError as error:
-            raise ValueError(f'"{value}" is no network such as 10.0.0.0/8') from error
+            raise ValueError(f'"{value}" is not a network such as 10.0.0.0/8') from error
     return value
 
 
@@ -40,34 +43,36 @@ Network: TypeAlias = Annotated[IPv4Network | IPv6Network, BeforeValidator(_netwo
 
 
 class ReceiverSettings(Model):
-    """Somebody who can be notified."""
+    """A receiver of notifications."""
 
     name: Name
-    """What Subscriptions call it."""
+    """Name by which Subscriptions refer to the receiver."""
     url: Annotated[str, AfterValidator(http_url)] | None = None
-    """Where notifications are sent to by POST."""
+    """URL that notifications are sent to by POST."""
     url_file: Path | None = None
-    """A file with nothing but the URL, in place of it: Slack's URLs are secrets."""
+    """File that contains only the URL, instead of `url`; for URLs that are secrets, such as Slack's."""
     secret_file: Path | None = None
-    """A file with the secret that requests are signed with; required for CloudEvents."""
+    """File that contains the secret with which requests are signed; required for the format CloudEvents."""
     format: Literal["CloudEvents", "Slack"] = "CloudEvents"
-    """What is sent: a CloudEvent, or a text for Slack and what understands the same."""
+    """Body of the requests: CloudEvents (the default), or Slack: a message for Slack and compatible services."""
     namespaces: tuple[Name, ...] = ()
-    """The namespaces whose Subscriptions may name it; empty: all."""
+    """Namespaces whose Subscriptions may refer to the receiver; empty: all."""
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> Self:
+    def _has_url_and_secret(self) -> Self:
         faults = []
         if (self.url is None) == (self.url_file is None):
             faults.append(("url", "give either this or urlFile"))
         if self.format == "CloudEvents" and self.secret_file is None:
-            faults.append(("secretFile", "is missing: the receiver knows by the signature that it was Sluice who sent"))
+            faults.append(
+                ("secretFile", "is missing: the receiver verifies by the signature that Sluice sent the request")
+            )
         if faults:
             raise FieldFaultsError(faults)
         return self
 
     def receiver(self) -> Receiver:
-        """What these settings come to."""
+        """Return the receiver that these settings describe."""
         return Receiver(
             self.name,
             url=self.url or "",
@@ -79,15 +84,15 @@ class ReceiverSettings(Model):
 
 
 class NotificationSettings(Model):
-    """Who can be notified. Without receivers nobody is."""
+    """Receivers of notifications; without any, no notification is sent."""
 
     receivers: Annotated[tuple[ReceiverSettings, ...], Field(max_length=1000)] = ()
-    """All whom Subscriptions can name."""
+    """Receivers that Subscriptions can refer to."""
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=100)] = ()
-    """Networks beside the public internet that requests may go to, such as those of Services in the cluster."""
+    """Networks other than the public internet that requests may go to, such as the cluster's Service network."""
 
     @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def _names_are_unique(self) -> Self:
         names = [one.name for one in self.receivers]
         for position, name in enumerate(names):
             if name in names[:position]:
@@ -95,5 +100,5 @@ class NotificationSettings(Model):
         return self
 
     def allowed(self) -> Receivers:
-        """What these settings come to."""
+        """Return the receivers and allowed networks that these settings describe."""
         return Receivers({one.name: one.receiver() for one in self.receivers}, self.allowed_networks)

@@ -1,4 +1,4 @@
-"""The settings for signing in at an OpenID Connect issuer, named as kube-apiserver's `--oidc-*` flags are."""
+"""The setting `oidc`: sign-in at an OpenID Connect issuer, with the names of kube-apiserver's `--oidc-*` flags."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from admission.model.base import Model
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SHORTEST_SESSION: Final = 60.0
 _LONGEST_SESSION: Final = 8 * 3600.0
+"""Seconds."""
 
 
 def _issuer(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError(f'"{text}" is no https URL without query and fragment')
+        raise ValueError(f'"{text}" is not an https URL without query and fragment')
     return text
 
 
@@ -28,7 +29,7 @@ def _own(text: str) -> str:
     parts = urlsplit(text)
     safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not safe or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in text:
-        raise ValueError(f'"{text}" is no https://HOST[:PORT] (http on loopback alone)')
+        raise ValueError(f'"{text}" is not https://HOST[:PORT] (http only on loopback)')
     return text.rstrip("/")
 
 
@@ -39,37 +40,39 @@ def _session(seconds: float) -> float:
 
 
 class OidcSettings(Model):
-    """At which issuer people can sign in to the dashboard, and who they are then."""
+    """The issuer at which users sign in to the dashboard, and how its claims map to user names and groups."""
 
     issuer_url: Annotated[str, AfterValidator(_issuer)]
-    """The issuer, exactly as it calls itself, such as https://accounts.example.com."""
+    """URL of the issuer, exactly as in its `iss` claim, such as https://accounts.example.com. Required."""
     client_id: Annotated[str, Field(min_length=1)]
-    """What Sluice is called there; ID tokens must be made for it."""
+    """Sluice's client ID at the issuer; ID tokens must have it as audience. Required."""
     client_secret_file: Path | None = None
-    """A file with nothing but the client's secret; none for a public client."""
+    """File that contains only the client secret. Default: none, for a public client."""
     url: Annotated[str, AfterValidator(_own)]
-    """https://HOST[:PORT] where browsers have the dashboard; the issuer must know the redirect URI URL/ui/sign-in."""
+    """https://HOST[:PORT] of the dashboard for browsers; register URL/ui/sign-in as redirect URI. Required."""
     scopes: tuple[str, ...] = ("openid", "profile", "email")
-    """What is asked of the issuer; some have groups by a scope of their own."""
+    """Scopes to request from the issuer; some issuers need an additional one for groups.
+
+    Default: openid, profile, email."""
     ca_file: Path | None = None
-    """PEM file of the authority of the issuer's certificate; without it one of the system's."""
+    """PEM file with the CA of the issuer's certificate. Default: the CAs of the system."""
     username_claim: str = "sub"
-    """The claim that is the user name; an email counts if the issuer has verified it."""
+    """Claim with the user name; `email` is accepted only if the issuer has verified it. Default: sub."""
     username_prefix: str | None = None
-    """In front of user names; without it ISSUER# but for email, and with "-" none."""
+    """Prefix of user names; "-" for none. Default: the issuer's URL and "#", but no prefix for the claim `email`."""
     groups_claim: str = ""
-    """The claim with the user's groups; without it there are none."""
+    """Claim that contains the user's groups. Default: users have no groups."""
     groups_prefix: str = ""
-    """In front of groups."""
+    """Prefix of groups. Default: none."""
     required_claims: dict[str, str] = Field(default_factory=dict)
-    """Claims that an ID token must have, with their values."""
+    """Claims that an ID token must contain, with their values."""
     signing_algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = ("RS256",)
-    """How ID tokens may be signed."""
+    """Signing algorithms that are accepted for ID tokens. Default: RS256."""
     session_duration: Annotated[Duration, AfterValidator(_session)] = 3600.0
-    """How long a session lasts, up to 8h; groups are those of its beginning."""
+    """Duration of a session, from 1m to 8h; a change of groups takes effect at the next sign-in. Default: 1h."""
 
     def client(self) -> OidcClient:
-        """What these settings come to."""
+        """Return the OpenID Connect client that these settings describe."""
         prefix = self.username_prefix
         if prefix is None:
             prefix = "" if self.username_claim == "email" else f"{self.issuer_url}#"

@@ -1,4 +1,4 @@
-"""The settings that decide who is admitted, in the names and shape of Kueue's Configuration, and what they come to."""
+"""Settings of admission policies and retention, with the names and structure of Kueue's Configuration."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from admission.store.retention import Retention
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST: Final = 10 * 365 * 86400.0
+"""Seconds of the longest duration that is accepted."""
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of a duration such as `90s`, `1h30m` or `7d`, as Kubernetes and Go write it. Raises ValueError."""
+    """Return the seconds of a duration such as `90s`, `1h30m` or `7d` (Go's syntax, and days). Raises ValueError."""
     expected = "expected a duration such as 90s, 1h30m or 7d"
     if value == 0 and not isinstance(value, bool):
         return 0.0
@@ -32,7 +33,7 @@ def parse_duration(value: object) -> float:
     if "".join(number + unit for number, unit in parts) != value or not parts:
         if value == "0":
             return 0.0
-        raise ValueError(f'"{value}" is no duration; {expected}')
+        raise ValueError(f'"{value}" is not a duration; {expected}')
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if seconds > _LONGEST:
         raise ValueError(f'"{value}" is longer than ten years')
@@ -56,11 +57,12 @@ _STRATEGIES: Final[tuple[Strategy, ...]] = ("LessThanOrEqualToFinalShare", "Less
 
 
 class FairSharingSettings(Model):
-    """Fair sharing by dominant resource share, in all cohorts. That the object is there switches it on."""
+    """Fair sharing by dominant resource share, in all cohorts. Enabled if the object is present."""
 
     enable: bool = True
+    """Set to false to disable fair sharing and keep its settings."""
     preemption_strategies: tuple[Strategy, ...] = _STRATEGIES
-    """One of the two, or both in this order."""
+    """Rules by which a workload may preempt others in its cohort: either or both, in this order. Default: both."""
 
     @model_validator(mode="after")
     def _known_order(self) -> Self:
@@ -71,40 +73,45 @@ class FairSharingSettings(Model):
 
 
 class AdmissionFairSharingSettings(Model):
-    """LocalQueues that used less come first, in ClusterQueues whose admissionScope says so."""
+    """Admission in the order of LocalQueues' recent usage, in ClusterQueues whose `admissionScope` enables it."""
 
     usage_half_life_time: Duration
-    """After which time past usage counts half; 0s forgets it at once."""
+    """Time after which past usage counts half; 0s: past usage does not count. Required."""
     usage_sampling_interval: Duration = 300.0
-    """An admission costs at once what it would use in this time."""
+    """Period whose usage an admission adds to its LocalQueue at once, as an entry penalty. Default: 5m."""
     resource_weights: Mapping[QualifiedName, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         default_factory=dict
     )
-    """How much a unit (core, byte, device) of each resource counts; 1 if not named."""
+    """Weight of a unit (core, byte, device) by resource; 1 for resources that are not listed."""
 
 
 class ResourceTransformation(Model):
-    """What pods request under one name counts under others."""
+    """Conversion of the requests for one resource into requests for others, for quota."""
 
     input: QualifiedName
+    """Resource that pods request."""
     strategy: Literal["Retain", "Replace"] = "Retain"
-    """Whether the input itself still counts."""
+    """Retain (the default): the input counts as well; Replace: only the outputs count."""
     multiply_by: QualifiedName | None = None
-    """A resource whose amount multiplies that of the input."""
+    """Resource whose requested amount multiplies that of the input."""
     outputs: Mapping[QualifiedName, Annotated[str, BeforeValidator(_factor)]] = Field(default_factory=dict)
-    """So much of each for every unit of the input; a negative amount is an allowance."""
+    """Amount of each output resource per unit of the input; a negative amount reduces that of other transformations."""
 
 
 class ResourcesSettings(Model):
-    """What of a pod's requests counts, and as what."""
+    """Which resource requests of pods count against quota, and as which resources."""
 
     exclude_resource_prefixes: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """Resources whose names begin with one of these prefixes do not count."""
     transformations: Annotated[tuple[ResourceTransformation, ...], Field(max_length=64)] = ()
+    """Conversions of requests, at most one for each input resource."""
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
-    """What becomes of requests of resources that a ClusterQueue has no quota of."""
+    """Handling of requests for resources without quota in the ClusterQueue.
+
+    BlockUndeclared (the default): they block admission; IgnoreUndeclared: they do not count."""
 
     @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def _inputs_are_unique(self) -> Self:
         inputs = [one.input for one in self.transformations]
         for position, name in enumerate(inputs):
             if name in inputs[:position]:
@@ -117,28 +124,34 @@ class ResourcesSettings(Model):
 
 
 class RequeuingStrategy(Model):
-    """What becomes of a workload that was evicted because its pods were not ready in time."""
+    """Requeueing of workloads that were evicted because their pods were not ready in time."""
 
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    """Since when it counts as waiting then."""
+    """Eviction (the default): requeue at the end of the queue; Creation: keep the position in the queue."""
     backoff_limit_count: Count | None = None
-    """How often it may come back before it is deactivated; not given: always."""
+    """Requeues after which the workload is deactivated. Default: no limit."""
     backoff_base_seconds: Count = 60
+    """Backoff in seconds before the first requeue; it doubles with each further one. Default: 60."""
     backoff_max_seconds: Count = 3600
+    """Longest backoff in seconds. Default: 3600."""
 
 
 class WaitForPodsReadySettings(Model):
-    """All pods of an admitted workload have to be ready in time. That the object is there switches it on."""
+    """Eviction of admitted workloads whose pods are not all ready in time. Enabled if the object is present."""
 
     enable: bool = True
+    """Set to false to disable it and keep its settings."""
     timeout: Duration = 1800.0
+    """Time from admission until all pods have to be ready. Default: 30m."""
     recovery_timeout: Duration | None = None
-    """After a pod that was ready is so no more; by default the timeout, and 0s: as long as it takes."""
+    """Time for a pod that is no longer ready to recover; 0s: no limit. Default: `timeout`."""
     block_admission: bool = False
+    """Admit no further workload while pods of an admitted workload are not ready. Default: false."""
     requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
+    """How evicted workloads are requeued."""
 
     @model_validator(mode="after")
-    def _takes_time(self) -> Self:
+    def _timeout_is_positive(self) -> Self:
         if not self.timeout:
             raise FieldFaultsError([("timeout", "must be more than 0s")])
         return self
@@ -152,7 +165,7 @@ def policy(
     wait_for_pods_ready: WaitForPodsReadySettings | None,
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
-    """What these settings come to."""
+    """Return the policy of the controller and its engine that these settings describe."""
     engine: dict[str, Any] = {}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
@@ -198,13 +211,13 @@ def _pods_ready(settings: WaitForPodsReadySettings | None) -> WaitForPodsReady |
 
 
 class RetentionSettings(Model):
-    """How long what is over stays in the database. Usage that was summed up stays for ever."""
+    """How long finished workloads and audit records stay in the database. Aggregated usage is kept indefinitely."""
 
     finished: Duration = Retention().finished
-    """Finished workloads, with their story and their rows of the ledger."""
+    """Time to keep finished workloads, with their history and ledger rows. Default: 90d."""
     audit: Duration = Retention().audit
-    """Records of who wrote what through the API."""
+    """Time to keep audit records of writes through the API. Default: 365d."""
 
     def policy(self) -> Retention:
-        """For the store."""
+        """Return the store's retention policy."""
         return Retention(finished=self.finished, audit=self.audit)

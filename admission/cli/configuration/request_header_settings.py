@@ -1,4 +1,4 @@
-"""The settings for a proxy in front, named as kube-apiserver's `--requestheader-*` flags are."""
+"""The setting `requestHeader`: an authenticating proxy, named as kube-apiserver's `--requestheader-*` flags."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 
 
 class RequestHeaderSettings(Model):
-    """Which proxy in front of the API and the dashboard is believed about its users."""
+    """The proxy in front of the API and the dashboard whose user headers are trusted."""
 
     client_ca_file: Path
-    """PEM file of the authority that has signed the proxy's client certificate."""
+    """PEM file with the CA of the proxy's client certificate. Required."""
     allowed_names: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The common names that its certificate may have."""
+    """Common names that the proxy's client certificate may have. Required."""
     username_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1)] = ("X-Remote-User",)
-    """The headers with the user name; the first that is there counts."""
+    """Headers that may contain the user name; the first one present is used. Default: X-Remote-User."""
     group_headers: tuple[HeaderName, ...] = ("X-Remote-Group",)
-    """The headers with the groups, one in each."""
+    """Headers that contain groups, one group per header. Default: X-Remote-Group."""

@@ -1,7 +1,7 @@
-"""The settings of `sluice serve`, each with one name in three spellings: flag, environment variable, file.
+"""Settings of `sluice serve`, loaded from flags, environment variables and the configuration file.
 
-A flag wins over the environment, the environment over the file, the file over the default:
-`--database-url`, `SLUICE_DATABASE_URL`, `databaseUrl`.
+Each setting has one name in three spellings: `--database-url`, `SLUICE_DATABASE_URL`, `databaseUrl`. A flag overrides
+the environment, the environment the file, and the file the default.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 EXTERNAL_SERVICE: Final = "sluice-system/sluice-external"
-"""The Service for `apiservice_url`, if no other one is named: none that the chart makes, too."""
+"""Default Service for `apiservice_url`; differs from the chart's Service, so that both can be in one cluster."""
 
 
 def _address(text: str) -> str:
@@ -66,21 +66,21 @@ def _address(text: str) -> str:
 def _https_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f'"{text}" is no https://HOST:PORT; the API server calls Sluice over TLS only')
+        raise ValueError(f'"{text}" is not https://HOST:PORT; the API server calls Sluice over TLS only')
     return text.rstrip("/")
 
 
 def _namespaced_name(text: str) -> str:
     parts = text.split("/")
     if len(parts) != 2 or not all(map(is_dns_label, parts)):
-        raise ValueError(f'"{text}" is no NAMESPACE/NAME')
+        raise ValueError(f'"{text}" is not NAMESPACE/NAME')
     return text
 
 
 def _no_blank(secret: SecretStr) -> SecretStr:
     value = secret.get_secret_value()
     if not value.isascii() or not value.isprintable() or " " in value or not value:
-        raise ValueError("must not be empty or hold spaces, control or non-ASCII characters")
+        raise ValueError("must not be empty or contain spaces, control or non-ASCII characters")
     return secret
 
 
@@ -94,7 +94,7 @@ Seconds = Annotated[float, Field(ge=0.1, le=3600)]
 
 
 class Settings(BaseSettings):
-    """What `sluice serve` can be told."""
+    """All settings of `sluice serve`; the descriptions are the help of the flags and the reference of the settings."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX,
@@ -104,126 +104,146 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
     file: ClassVar[Mapping[str, Any]] = {}
-    """What the configuration file says, by field name; `load_settings` gives each load a class with its own."""
+    """Content of the configuration file, by field name; `read_settings` sets it on a subclass for each load."""
 
-    kubeconfig: Path | None = Field(None, description="Credentials of the cluster; in a pod its service account.")
-    context: str | None = Field(None, description="Context of the kubeconfig, if not its current one.")
+    kubeconfig: Path | None = Field(
+        None,
+        description="Kubeconfig with the credentials for the cluster. Default: in a pod its service account, else "
+        "$KUBECONFIG or ~/.kube/config.",
+    )
+    context: str | None = Field(None, description="Context of the kubeconfig. Default: its current context.")
     database_url: str = Field(
-        "sqlite:///sluice.db", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
+        "sqlite:///sluice.db", description="Database URL: sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
     )
     database_url_file: Path | None = Field(
-        None, description="A file with nothing but the database's URL, in place of it; for a URL with a password."
+        None, description="File that contains only the database URL, instead of databaseUrl; for a URL with a password."
     )
     migrate: bool = Field(
-        False, description="Bring the database's tables up to date at the start, one replica at a time."
+        False, description="Migrate the database schema at startup, one replica at a time, as `sluice migrate` does."
     )
     admin_token: Annotated[SecretStr, AfterValidator(_no_blank)] | None = Field(
-        None, description="A token for the REST API that may everything, beside those that the cluster knows."
+        None, description="Bearer token with all rights to the REST API, in addition to the cluster's own tokens."
     )
-    api_address: Address = Field("127.0.0.1:8080", description="HOST:PORT of the REST API.")
+    api_address: Address = Field("127.0.0.1:8080", description="HOST:PORT that REST API and dashboard listen on.")
     api_certificate: Path | None = Field(
-        None, description="PEM file of the API's certificate; without it Sluice makes its own, except on loopback."
+        None,
+        description="PEM file with the API's certificate. Default: Sluice generates one; on loopback plain HTTP.",
     )
-    api_key: Path | None = Field(None, description="PEM file of the key of apiCertificate.")
-    api_ca: Path | None = Field(None, description="PEM file of the CA of apiCertificate, for the APIService.")
+    api_key: Path | None = Field(None, description="PEM file with the private key of apiCertificate.")
+    api_ca: Path | None = Field(None, description="PEM file with the CA of apiCertificate, for the APIService.")
     api_service: NamespacedName = Field(
         "sluice-system/sluice-api",
-        description="NAMESPACE/NAME of the Service by which the API server reaches the API; "
-        f"with apiserviceUrl by default {EXTERNAL_SERVICE}.",
+        description="NAMESPACE/NAME of the Service through which the API server reaches the REST API. With "
+        f"apiserviceUrl the default is {EXTERNAL_SERVICE}.",
     )
     apiservice: bool = Field(
-        False, description="Register the API with the API server, so that kubectl gets queues; inside a pod."
+        False,
+        description="Register the REST API as an APIService, so that kubectl works with queues; for Sluice in a pod.",
     )
     apiservice_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
-        None, description="The same from outside a pod: https://HOST:PORT under which the API server reaches the API."
+        None,
+        description="Register the APIService for Sluice outside the cluster: https://HOST:PORT at which the API server "
+        "reaches the REST API.",
     )
     token_audience: str | None = Field(
-        None, description="Whom tokens for the API must be meant for, if not for the API server."
+        None, description="Audience that the cluster's tokens for the REST API must have. Default: the API server's."
     )
     oidc: OidcSettings | None = Field(
-        None, description="At which OpenID Connect issuer people can sign in to the dashboard."
+        None, description="OpenID Connect issuer at which users sign in to the dashboard. Default: none."
     )
     request_header: RequestHeaderSettings | None = Field(
-        None, description="Which proxy in front of API and dashboard is believed about its users."
+        None, description="Authenticating proxy in front of REST API and dashboard whose user headers are trusted."
     )
     webhook_url: Annotated[str, AfterValidator(_https_url)] | None = Field(
-        None, description="https://HOST:PORT under which the API server reaches the webhooks from outside a pod."
+        None,
+        description="https://HOST:PORT at which the API server reaches the webhooks, for Sluice outside the cluster. "
+        "Default: none, webhooks are registered only by Sluice in a pod.",
     )
     webhook_service: NamespacedName = Field(
-        "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service for the webhooks, inside a pod."
+        "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service of the webhooks; used in a pod."
     )
     webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
     webhook_process: bool = Field(
-        True, description="Answer the webhooks by a process of serve's own; no if `sluice webhook` runs elsewhere."
+        True, description="Serve the webhooks in a child process. Disable it if `sluice webhook` runs separately."
     )
     webhook_ca: Path | None = Field(
         None,
-        description="PEM file of the CA of the certificate that `sluice webhook` shows, if Sluice does not make it.",
+        description="PEM file with the CA of the certificate of `sluice webhook`, if Sluice does not generate it.",
     )
     certificate_directory: Path = Field(
-        Path("sluice-certificates"), description="Where the webhooks' certificates are kept."
+        Path("sluice-certificates"), description="Directory of the certificates and keys that Sluice generates."
     )
     certificate_secret: NamespacedName | None = Field(
         None,
-        description="NAMESPACE/NAME of the Secret by which replicas share the webhooks' certificates; "
-        "in a pod sluice-webhook-certificates in its own namespace.",
+        description="NAMESPACE/NAME of the Secret through which replicas share the certificates that Sluice generates. "
+        "Default in a pod: sluice-webhook-certificates in its own namespace.",
     )
     lease: NamespacedName | None = Field(
         None,
-        description="NAMESPACE/NAME of the Lease by which replicas on one PostgreSQL elect who decides; "
-        "in a pod sluice in its own namespace.",
+        description="NAMESPACE/NAME of the Lease by which replicas on one PostgreSQL database elect the leader. "
+        "Default in a pod: sluice in its own namespace.",
     )
-    lease_duration: Seconds = Field(15.0, description="Seconds without a renewal after which others take the Lease.")
-    renew_deadline: Seconds = Field(10.0, description="Seconds without a renewal after which its holder stops.")
-    retry_period: Seconds = Field(2.0, description="Seconds between two renewals of the Lease.")
+    lease_duration: Seconds = Field(15.0, description="Seconds without renewal until another replica takes the Lease.")
+    renew_deadline: Seconds = Field(
+        10.0, description="Seconds without renewal until the leader steps down; less than leaseDuration."
+    )
+    retry_period: Seconds = Field(2.0, description="Seconds between renewals; at most half of renewDeadline.")
     admission: Mode = Field(
         "webhooks",
-        description="What gates Jobs: Sluice's webhooks, admission policies in the API server (Kubernetes 1.36), or "
-        "auto: policies where the API server has them.",
+        description="How Jobs are gated: by Sluice's webhooks, by admission policies in the API server (Kubernetes "
+        "1.36 or later), or auto: by policies if the API server supports them.",
     )
     manage_jobs_without_queue_name: bool = Field(
-        False, description="Queue Jobs without a queue label, too, in the LocalQueue default of their namespace."
+        False, description="Queue Jobs without a queue label, too, in the LocalQueue `default` of their namespace."
     )
     managed_jobs_namespace_selector: LabelSelector | None = Field(
-        None, description="In which namespaces that is so; without it in all but kube-system and Sluice's own."
+        None,
+        description="Namespaces that manageJobsWithoutQueueName applies to. Default: all but kube-system and Sluice's.",
     )
     accept_kueue_labels: bool = Field(
-        True, description="Queue Jobs by their kueue.x-k8s.io/queue-name label, too, and read Kueue's other labels."
+        True, description="Accept the label kueue.x-k8s.io/queue-name and Kueue's other labels as well as Sluice's."
     )
     integrations: IntegrationsSettings = Field(
-        IntegrationsSettings(), description="Which kinds of objects are queued, and users' own kinds."
+        IntegrationsSettings(),
+        description="Kinds of objects that are queued, and the labels and fields that name a queue.",
     )
     fair_sharing: FairSharingSettings | None = Field(
-        None, description="Fair sharing by dominant resource share, in all cohorts."
+        None, description="Fair sharing by dominant resource share, in all cohorts. Default: disabled."
     )
     admission_fair_sharing: AdmissionFairSharingSettings | None = Field(
-        None, description="LocalQueues that used less lately come first."
+        None,
+        description="Admission fair sharing: LocalQueues with less recent usage come first, in ClusterQueues whose "
+        "admissionScope enables it. Default: disabled.",
     )
-    resources: ResourcesSettings | None = Field(None, description="What of a pod's requests counts, and as what.")
+    resources: ResourcesSettings | None = Field(
+        None, description="Which resource requests of pods count against quota, and as which resources."
+    )
     wait_for_pods_ready: WaitForPodsReadySettings | None = Field(
-        None, description="Evict workloads whose pods are not all ready in time."
+        None, description="Eviction of admitted workloads whose pods are not all ready in time. Default: disabled."
     )
     audit_interval: Annotated[float, Field(ge=0, le=86400)] = Field(
-        600.0, description="Seconds between two comparisons of database and cluster by the leader; 0: none."
+        600.0,
+        description="Seconds between audits, which compare database and cluster and repair differences; 0: no audits.",
     )
     retention: RetentionSettings = Field(
-        RetentionSettings(), description="How long finished workloads and audit records are kept."
+        RetentionSettings(), description="How long finished workloads and audit records stay in the database."
     )
     notifications: NotificationSettings = Field(
-        NotificationSettings(), description="Who may be notified by Subscriptions, and where requests for it may go."
+        NotificationSettings(),
+        description="Receivers that Subscriptions may name, and networks that requests may go to.",
     )
     opentelemetry: bool = Field(
-        False, description="Send traces by OpenTelemetry (OTLP over HTTP), where OTEL_EXPORTER_OTLP_ENDPOINT says."
+        False, description="Export OpenTelemetry traces to OTEL_EXPORTER_OTLP_ENDPOINT (OTLP over HTTP)."
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
-        "info", description="The least of what is logged; all: debug, and what libraries say."
+        "info", description="Lowest level of messages to log; all: debug, and the messages of libraries."
     )
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
-        "text", description="How it is logged: text, or json, an object on each line."
+        "text", description="Log format: text, or json with one object per line."
     )
 
     def policy(self) -> Policy:
-        """What the operator decides for all workloads."""
+        """Return the policy that applies to all workloads."""
         return policy(
             fair_sharing=self.fair_sharing,
             admission_fair_sharing=self.admission_fair_sharing,
@@ -233,7 +253,7 @@ class Settings(BaseSettings):
         )
 
     def managed_namespaces(self) -> LabelSelector | None:
-        """Those in which everything is queued; None: there are none."""
+        """Return the selector of managed namespaces, in which everything is queued; None if there are none."""
         managed = self.managed_jobs_namespace_selector or LabelSelector()
         return managed if self.manage_jobs_without_queue_name else None
 
@@ -241,7 +261,7 @@ class Settings(BaseSettings):
     def _rules_are_for_webhooks(self) -> Settings:
         if self.integrations.rules and self.admission != "webhooks":
             message = (
-                f"are applied by the webhooks alone: leave them out, or set admission to webhooks, not {self.admission}"
+                f"are applied only by the webhooks: leave them out, or set admission to webhooks, not {self.admission}"
             )
             raise FieldFaultsError([("integrations.rules", message)])
         return self
@@ -255,7 +275,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, environment, file: in that order, and nothing else."""
+        """Return the sources in order of precedence: flags, environment, file."""
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(cls.file))
 
 
@@ -273,13 +293,14 @@ NESTED = frozenset(
         "wait_for_pods_ready",
     }
 )
-"""Settings that are objects: given in the file, or as JSON in the environment."""
+"""Settings that are objects: configured in the file, or as JSON in the environment."""
 
 
 def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Settings:
-    """The settings in force. `flags` are by field name, those that were not given None; `config` is the file.
+    """Load the effective settings, including the database URL from `databaseUrlFile`.
 
-    Raises InvalidSettings, which names the setting and where it was given.
+    `flags` maps field names to values, None for flags that were not given; `config` is the configuration file. Raises
+    InvalidSettings, whose message names the setting and its source.
     """
     settings, file = read_settings(flags, config=config)
     given = {name for name, value in flags.items() if value is not None}
@@ -290,7 +311,7 @@ def load_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> Se
 
 
 def read_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> tuple[Settings, SettingsFile]:
-    """The same before any file that they name is read, and the configuration file. Raises InvalidSettings."""
+    """Return settings and configuration file without reading the files that settings name. Raises InvalidSettings."""
     given = {name: value for name, value in flags.items() if value is not None}
     read = SettingsFile() if config is None else read_settings_file(config, Settings.model_fields)
 
@@ -303,11 +324,11 @@ def read_settings(flags: Mapping[str, Any], *, config: Path | None = None) -> tu
         causes = [_explain(path, message, given, read) for path, message in faults(error)]
         raise InvalidSettings("; ".join(causes)) from error
     except SettingsError as error:  # the message names the field
-        raise InvalidSettings(f"an environment variable holds no JSON: {error}") from error
+        raise InvalidSettings(f"an environment variable does not contain JSON: {error}") from error
 
 
 def origin(name: str, flags: Mapping[str, Any], file: SettingsFile) -> str:
-    """Where a setting was given: by flag, variable, `FILE:LINE`, or not at all (`default`)."""
+    """Return the source of a setting's value: its flag, its environment variable, `FILE:LINE`, or `default`."""
     if flags.get(name) is not None:
         return flag_of(name)
     if os.environ.get(variable_of(name)):
@@ -319,11 +340,14 @@ _DATABASE: Final = ("database_url", "database_url_file")
 
 
 def _database_url_file(settings: Settings, sources: Iterable[Collection[str]]) -> Path | None:
-    """The file to read the database's URL from, by the first of the sources that says where the database is."""
+    """Return the file to read the database URL from, if the first source that configures the database names a file.
+
+    `sources` are names of settings, in order of precedence. Raises InvalidSettings if one source has both settings.
+    """
     for source in sources:
         named = [name for name in _DATABASE if name in source]
         if len(named) == 2:
-            raise InvalidSettings("databaseUrl and databaseUrlFile both say where the database is: give one of the two")
+            raise InvalidSettings("databaseUrl and databaseUrlFile exclude each other: give one of the two")
         if named:
             return settings.database_url_file if named == ["database_url_file"] else None
     return None
@@ -333,14 +357,14 @@ def _database_url(file: Path) -> str:
     try:
         url = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings(f"the file {file} with the database's URL cannot be read: {error}") from error
+        raise InvalidSettings(f"the file {file} with the database URL cannot be read: {error}") from error
     if not url:
-        raise InvalidSettings(f"the file {file} is empty; it should hold the database's URL")
+        raise InvalidSettings(f"the file {file} is empty; it should contain the database URL")
     return url
 
 
 def _warn_of_password(flag: str | None) -> None:
-    with suppress(StoreError):  # it is told where it is used
+    with suppress(StoreError):  # an invalid URL is reported where it is used
         if flag is not None and Location.parse(flag).url.password:
             text = "every user of this machine can read the password in --database-url while the command runs"
             click.echo(f"warning: {text}; give SLUICE_DATABASE_URL or --database-url-file instead", err=True)
@@ -359,10 +383,10 @@ def _explain(path: str, message: str, flags: Mapping[str, Any], file: SettingsFi
 
 
 def flag_of(name: str) -> str:
-    """The flag of a setting."""
+    """Return the flag of a setting: `--database-url` for `database_url`."""
     return "--" + name.replace("_", "-")
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting: `SLUICE_DATABASE_URL` for `database_url`."""
     return ENVIRONMENT_PREFIX + name.upper()

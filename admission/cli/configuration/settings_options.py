@@ -1,4 +1,4 @@
-"""The settings as options of a command."""
+"""Click options of a command, generated from the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _CHOICES = {"admission": get_args(Mode), "log_level": get_args(LogLevel), "log_f
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Click options for all settings, and `--config`: the command gets them by field name, None if not given."""
+    """Add `--config` and an option for each setting that has a flag; the command gets them by field name.
+
+    An option that is not given is None, so that environment, file or default can supply the value.
+    """
     for name, field in reversed(Settings.model_fields.items()):
         if is_flag(name):
             command = _option(name, field)(command)
@@ -28,7 +31,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--config",
         type=LocalFile(),
         envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-        help=f"YAML file with any of these settings, as in `databaseUrl: ...`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
+        help=f"YAML file with any of these settings, such as `databaseUrl: ...`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
     )(command)
 
 
@@ -44,7 +47,7 @@ def _option(name: str, field: FieldInfo) -> Callable[..., Any]:
 
 
 def is_flag(name: str) -> bool:
-    """Whether a setting has a flag: others could read a secret there, and an object is too much for one."""
+    """Whether a setting has a flag. A secret has none, since other users could read it; objects have none, either."""
     return name != "admin_token" and name not in NESTED
 
 
