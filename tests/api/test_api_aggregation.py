@@ -21,7 +21,7 @@ from admission.api.resources.start_estimates import no_estimates
 from admission.apimachinery.errors import UnusableCertificate
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.cli.serve.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_doors
+from admission.cli.serve.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
@@ -64,7 +64,7 @@ async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> Asyn
     settings = load_settings({"certificate_directory": folder / "certificates", **flags})
     certificates = OwnCertificates(settings, client)
     await certificates.refresh()
-    opened = await tls_doors(settings, client, certificates)
+    opened = await tls_endpoint(settings, client, certificates)
     assert opened is not None
     app = api_app(settings, store, client, NoController(), NoLeader(), opened, {}, no_estimates)
     async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=opened.context) as url:
@@ -114,7 +114,7 @@ async def test_what_others_change_is_mended(store, client, tmp_path, free_port):
                     raise asyncio.CancelledError
 
             with pytest.raises(asyncio.CancelledError):
-                await opened.keep(sleep=sleep)
+                await opened.run(sleep=sleep)
             assert (await client.get(APISERVICE))["spec"] == wanted["spec"]
             assert (await client.get(SERVICE))["spec"]["externalName"] == "localhost"
 
@@ -125,19 +125,19 @@ async def test_what_the_api_server_cannot_reach_is_logged_once_with_its_cause(
     caplog.set_level("INFO")
     async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
         await available(client)
-        await opened.look()
+        await opened.check_availability()
         assert "not available" not in caplog.text
         await client.patch(APISERVICE, {"spec": {"service": {"port": unused_port()}}})
         await available(client, "False")
         for _ in range(3):
-            await opened.look()
+            await opened.check_availability()
         (told,) = (record.getMessage() for record in caplog.records if "not available" in record.getMessage())
         assert "APIService v1.sluice.dev is not available, FailedDiscoveryCheck: failing or missing response" in told
         assert f"to the Service sluice-system/sluice-external, port {free_port}, which leads to localhost" in told
         await opened.register()
         await available(client)
         for _ in range(3):
-            await opened.look()
+            await opened.check_availability()
         assert caplog.text.count("the API server reaches Sluice as APIService v1.sluice.dev again") == 1
 
 
@@ -153,7 +153,7 @@ async def test_the_api_servers_outage_ends_nothing(store, client, sandbox, tmp_p
                 raise asyncio.CancelledError
 
         with pytest.raises(asyncio.CancelledError):
-            await opened.keep(sleep=sleep)
+            await opened.run(sleep=sleep)
         assert "could not be checked" in caplog.text
         context = ssl.create_default_context(cafile=str(tmp_path / "certificates" / "ca.crt"))
         async with aiohttp.ClientSession() as session, session.get(f"{url}/livez", ssl=context) as answer:

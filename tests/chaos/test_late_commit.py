@@ -90,7 +90,7 @@ async def test_what_a_frozen_leader_had_not_yet_committed_is_refused(
         await submit(sandbox, "after")
         await all_complete(sandbox.local("admin"), 18)
         await becomes(eyes, 0, HELD)
-        assert "leads no more: " in leader.log.decode()
+        assert "no longer the leader: " in leader.log.decode()
         assert (await leader.get("/readyz"))[0] == 200
         for replica in (first, second):
             assert replica.process.returncode is None

@@ -69,7 +69,7 @@ async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_
     )
     kept(outcome, seed)
     # In the whole of the logs: what `outcome` shows of them is their end.
-    told = sum(log.read_text().count("leads no more: ") for log in tmp_path.glob("replica-*.log"))
+    told = sum(log.read_text().count("no longer the leader: ") for log in tmp_path.glob("replica-*.log"))
     assert told >= 3, outcome.logs
 
 

@@ -114,8 +114,8 @@ async def test_a_database_of_another_folder_is_refused_and_adopted_only_when_tol
         while not is_suspended(sandbox, "runs") and "stops running Jobs" not in replica.log.decode():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     log = replica.log.decode()
-    assert "adopts the cluster, and will stop 1 running Job (default/runs)" in log
-    assert log.index("adopts the cluster") < log.index(
+    assert "adopting the cluster, which will stop 1 running Job (default/runs)" in log
+    assert log.index("adopting the cluster") < log.index(
         "stops running Jobs that hold no quota on record, 1: default/runs"
     )
 

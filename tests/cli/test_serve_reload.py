@@ -35,11 +35,11 @@ async def test_serve_reads_its_file_again_when_it_is_told_to(tmp_path: Path):
             await replica.until_ready()
             file.write_text("logLevel: debug\nretention: {audit: 30d}\nleaseDuration: 20\n")
             replica.send(signal.SIGHUP)
-            await until_logged(replica, "in use from now on: retention, logLevel")
-            await until_logged(replica, "read at the start alone, so that a restart is needed: leaseDuration")
+            await until_logged(replica, "now in effect: retention, logLevel")
+            await until_logged(replica, "read only at startup, so that a restart is needed: leaseDuration")
             file.write_text("logLevel: loud\n")
             replica.send(signal.SIGHUP)
-            await until_logged(replica, f"because something in them is wrong: logLevel in {file}:1")
+            await until_logged(replica, f"because they are invalid: logLevel in {file}:1")
             await replica.until_ready()
 
 
@@ -90,7 +90,7 @@ def test_of_the_database_only_the_password_may_change(url: str, used: bool, tmp_
         {"database_url": lambda settings: urls.append(settings.database_url)},
     )
     file.write_text(url)
-    reload.again()
+    reload.reload()
     assert urls == ([url] if used else [])
     assert ("a restart is needed: databaseUrl" in caplog.text) is not used
     assert "old@" not in caplog.text

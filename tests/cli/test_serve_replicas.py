@@ -214,7 +214,7 @@ async def test_a_lease_for_a_database_of_one_is_a_mistake(tmp_path, sandbox):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", LEASE) as alone:
         await alone.process.wait()
     assert alone.process.returncode == 1
-    assert "error: there is a Lease for several replicas, but a SQLite database has room for one" in alone.log.decode()
+    assert "error: a Lease is for several replicas, but a SQLite database supports only one" in alone.log.decode()
 
 
 async def test_times_of_the_lease_that_cannot_work(tmp_path, sandbox, database_url):

@@ -43,11 +43,9 @@ async def test_what_the_api_server_does_not_answer_is_asked_again(caplog: pytest
         return "answer"
 
     caplog.set_level(logging.ERROR)
-    assert await waits.asked(request) == "answer"
+    assert await waits.retry_request(request) == "answer"
     assert asked == 4
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "cannot start yet, and tries again until it can"
-    ]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["cannot start yet, retrying"]
     await waits.done()
 
 
@@ -70,11 +68,11 @@ async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards(
             environment = {"SLUICE_SERVER": f"http://127.0.0.1:{port}", "SLUICE_TOKEN": token}
             told.append(await Sluice(environment)("get", "cq"))
 
-    await waits.patiently(attempt)
+    await waits.retry(attempt)
     assert seen == [0, 200, 503, 503]
     assert [(done.exit_code, done.stderr) for done in told] == [
-        (1, "error: Sluice is being started, and waits: it is away\n"),
-        (1, "error: Sluice is being started, and waits: its log and /readyz say for what, to an admin\n"),
+        (1, "error: Sluice is starting, and not ready yet: it is away\n"),
+        (1, "error: Sluice is starting, and not ready yet: an admin finds the reason in its log and at /readyz\n"),
     ]
     await waits.done()
     server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", port)
@@ -89,4 +87,4 @@ async def test_what_no_time_will_change_ends_the_start():
         raise Misdirected("its certificate is not trusted")
 
     with pytest.raises(Misdirected):
-        await waits.asked(attempt)
+        await waits.retry_request(attempt)

@@ -15,7 +15,7 @@ from admission.api.resources.explaining_engine import NoController
 from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.start_estimates import no_estimates
 from admission.cli.configuration.settings import load_settings
-from admission.cli.serve.aggregation import api_address, api_app, tls_doors
+from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
@@ -105,16 +105,16 @@ async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: 
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
         async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
             certificates = OwnCertificates(settings, client)
-            doors = await tls_doors(settings, client, certificates)
-            assert doors is not None
+            endpoint = await tls_endpoint(settings, client, certificates)
+            assert endpoint is not None
             kinds = tuple(all_kinds(excluded_namespaces=("kube-system",)))
             scope = Scope(("sluice",), ("kube-system",), None)
             service = ServiceReference(*settings.webhook_service.split("/"))
             gate = Registration(kinds, service, scope)
             standing = Standing(client, "webhooks", kinds, scope, lambda: gate.configuration(certificates.webhook_ca))
-            app = api_app(settings, store, client, NoController(), NoLeader(), doors, {}, no_estimates)
-            async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=doors.context):
-                await doors.register()
+            app = api_app(settings, store, client, NoController(), NoLeader(), endpoint, {}, no_estimates)
+            async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=endpoint.context):
+                await endpoint.register()
                 await standing.ensure()
                 admin = sandbox.local("admin")
                 for authority, pair in (
@@ -124,7 +124,7 @@ async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: 
                 ):
                     if not (mounted / f"..{pair.certificate.stem}").exists():
                         write(mounted, authority, pair)
-                    for keeping in (doors.keep(sleep=once), standing.keep(refresh=certificates.refresh, sleep=once)):
+                    for keeping in (endpoint.run(sleep=once), standing.keep(refresh=certificates.refresh, sleep=once)):
                         await asyncio.gather(asyncio.create_task(keeping), return_exceptions=True)
                     shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
                     assert shown == pair.certificate.read_text()

@@ -16,7 +16,7 @@ from admission.api.resources.explaining_engine import NoController
 from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.start_estimates import no_estimates
 from admission.cli.configuration.settings import load_settings
-from admission.cli.serve.aggregation import api_address, api_app, tls_doors
+from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
@@ -139,12 +139,12 @@ async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[K
         settings = load_settings(flags)
         certificates = OwnCertificates(settings, client)
         await certificates.refresh()
-        doors = await tls_doors(settings, client, certificates)
-        assert doors is not None
-        app = api_app(settings, store, client, NoController(), NoLeader(), doors, {}, no_estimates)
+        endpoint = await tls_endpoint(settings, client, certificates)
+        assert endpoint is not None
+        app = api_app(settings, store, client, NoController(), NoLeader(), endpoint, {}, no_estimates)
         host, port = api_address(settings)
-        await stack.enter_async_context(listening(app, host, port, ssl_context=doors.context))
-        await doors.register()
+        await stack.enter_async_context(listening(app, host, port, ssl_context=endpoint.context))
+        await endpoint.register()
         run = Kubectl(program, tmp_path, sandbox)
         (tmp_path / "queues.yaml").write_text(QUEUES)
         await run.ok("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=120s")

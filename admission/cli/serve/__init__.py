@@ -1,1 +1,1 @@
-"""`sluice serve`: settings, startup, leadership, and the services that it runs."""
+"""`sluice serve`: startup, leadership, and the services that the process runs."""

@@ -1,8 +1,9 @@
-"""Whether the database of a start and its cluster belong together, and what is done if not: refuse, or adopt.
+"""Check at startup that the database and the cluster belong together; refuse to start, or adopt the cluster.
 
-A database that does not know the Jobs of a cluster stops those that run: nobody gave them quota, as far as it can tell.
-So before anything is decided the database's note of its cluster is compared with the cluster's note of its database
-(`admission.cluster.claim`), and only if they disagree the Jobs are listed and compared with what is on record.
+With a database that has no records of the cluster's Jobs, Sluice would stop all running Jobs, since they have no quota
+reserved there. Before any decision the cluster identity stored in the database is therefore compared with the database
+identity stored in the cluster (`admission.cluster.claim`). Only if these differ are the Jobs listed and compared with
+the records.
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Survey:
-    """What a start would do, by the names of Jobs: `namespace/name`."""
+    """Effects that a start would have on Jobs; each list has their keys, `namespace/name`."""
 
     stopped: list[str] = field(default_factory=list)
-    """They run, and no record lets them."""
+    """Running Jobs that no record admits: they would be stopped."""
     queued: list[str] = field(default_factory=list)
-    """They are suspended, and not on record: they queue anew."""
+    """Suspended Jobs without a record: they would be queued again."""
     forgotten: list[str] = field(default_factory=list)
-    """They are on record, and not in the cluster: their records are finished."""
+    """Jobs with a record that are not in the cluster: their records would be marked as finished."""
     known: int = 0
-    """How many are on record and in the cluster."""
+    """Number of Jobs in the cluster that have a record."""
 
     def __str__(self) -> str:
         parts = []
         if self.stopped:
             parts.append(f"stop {_jobs(self.stopped, 'running Job')}, which would queue again")
         if self.queued:
-            parts.append(f"queue {_jobs(self.queued, 'waiting Job')} anew")
+            parts.append(f"queue {_jobs(self.queued, 'waiting Job')} again")
         if self.forgotten:
-            parts.append(f"finish the records of {_jobs(self.forgotten, 'Job')} that it does not find there")
+            parts.append(f"finish the records of {_jobs(self.forgotten, 'Job')} that are not in the cluster")
         return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) or "change no Job"
 
 
@@ -61,9 +62,10 @@ def _jobs(names: list[str], noun: str) -> str:
 
 
 async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
-    """List the cluster's Jobs, and compare them with what is on record. Raises ClusterError and StoreError."""
+    """List the cluster's Jobs and compare them with the records. Raises ClusterError and StoreError."""
     records = {
-        record.workload.uid: (record.workload.key, record.state)  # the rest of 100,000 records would stay in memory
+        # Whole records of 100,000 Jobs would take too much memory.
+        record.workload.uid: (record.workload.key, record.state)
         async for piece in store.unfinished()
         for record in piece
         if kinds.of(record.workload) is not None and not kinds.is_composed(record.workload)
@@ -74,7 +76,7 @@ async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
             for obj in page:
                 uid = obj["metadata"]["uid"]
                 if belongs_to_groups(kind, obj):
-                    continue  # whose group is on record, nobody can tell by one pod
+                    continue  # a single pod does not show whether its group has a record
                 if kind.queue_name(obj):
                     _compare(found, kind.observe(obj), records.pop(uid, None))
                 else:
@@ -84,7 +86,7 @@ async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
 
 
 def _compare(found: Survey, seen: Observed, record: tuple[str, State] | None) -> None:
-    """Note what a start would do about an object that is queued; `record`: what is on record of it."""
+    """Add to `found` what a start would do about a queued object; `record` is its workload's key and stored state."""
     found.known += record is not None
     if seen.finished is not None:
         return
@@ -96,54 +98,56 @@ def _compare(found: Survey, seen: Observed, record: tuple[str, State] | None) ->
 
 @dataclass(frozen=True, slots=True)
 class _Disagreement:
-    """Why database and cluster may not belong together, as a sentence, and what of a survey would then be harm."""
+    """A mismatch of database and cluster, as a message, and the test whether a start would have harmful effects."""
 
-    sentence: str
+    message: str
     is_harmful: Callable[[Survey], bool]
 
 
 async def check(
     starting: Starting, store: Store, client: Client, kinds: Kinds, claim: Claim, *, alone: bool, adopt: bool
 ) -> None:
-    """Permit `claim`, or raise RefusedByCluster with what the start would do; before this start takes the lead.
+    """Permit `claim`, or raise RefusedByCluster with the effects that the start would have. Runs before leading begins.
 
-    `alone`: no replicas are elected on the same database. `adopt`: do what would else be refused. Another Sluice that
-    decides for the cluster at this moment is never replaced.
+    `alone`: there is no leader election, so that no other replica uses the same database. `adopt`: accept the effects
+    that would otherwise refuse the start. A Sluice that is running with another database is never replaced, not even
+    with `adopt`.
     """
-    clusters = await starting.asked(lambda: cluster_identities(client))
-    last = await starting.asked(claim.look)
+    clusters = await starting.retry_request(lambda: cluster_identities(client))
+    last = await starting.retry_request(claim.look)
     if last is not None and not _is_own(last, claim, alone=alone):
         if last.holder:
-            log.info("waits for up to %g s to see whether the Sluice with the database %s runs", DURATION, last)
-        if await starting.patiently(partial(claim.is_alive, last)):
+            log.info("waiting up to %g s to see whether the Sluice with the database %s still runs", DURATION, last)
+        if await starting.retry(partial(claim.is_alive, last)):
             raise RefusedByCluster(
                 f"another Sluice, {last.holder}, decides for the cluster {client.server} with the database {last}, and "
                 f"this one has the database {claim}: stop the other one first, or give its --database-url"
             )
-        last = await starting.asked(claim.look)
-    # After the claim was read: whoever has claimed the cluster had taken the lead on the database before.
-    identity = await starting.patiently(store.identity)
+        last = await starting.retry_request(claim.look)
+    # Read after the claim: a leader takes its epoch in the database before it claims the cluster. So on the same
+    # database identity.epoch is never behind last.epoch.
+    identity = await starting.retry(store.identity)
     disagreement = _disagreement(identity, last, claim, clusters=clusters, server=client.server)
     if disagreement is not None:
-        found = await starting.patiently(lambda: survey(store, client, kinds))
+        found = await starting.retry(lambda: survey(store, client, kinds))
         if not disagreement.is_harmful(found):
-            log.info("%s; no Job is stopped for that", disagreement.sentence)
+            log.info("%s; no Job is stopped because of that", disagreement.message)
         elif adopt:
-            log.warning("%s; adopts the cluster, and will %s", disagreement.sentence, found)
+            log.warning("%s; adopting the cluster, which will %s", disagreement.message, found)
         else:
             raise RefusedByCluster(
-                f"{disagreement.sentence}; a start would {found}: check --database-url and --kubeconfig, or add "
+                f"{disagreement.message}; a start would {found}: check --database-url and --kubeconfig, or add "
                 "--adopt for one start to do that"
             )
     elif adopt:
         log.info("there is nothing to adopt: the database %s and the cluster %s agree", claim, client.server)
     if identity.cluster not in clusters:
-        await starting.patiently(lambda: store.note_cluster(clusters[0]))
+        await starting.retry(lambda: store.note_cluster(clusters[0]))
     claim.permit(cluster=clusters[0], instead_of=last)
 
 
 def _is_own(last: Claimant, claim: Claim, *, alone: bool) -> bool:
-    """Whether it is this database, and not a copy: where replicas elect one, their URLs may differ."""
+    """Whether `last` is this database and not a copy. URLs are compared only without election: replicas' may differ."""
     return last.database == claim.database and (not alone or last.location == claim.location)
 
 
@@ -158,12 +162,12 @@ def _disagreement(
         )
     if last is not None and last.database != claim.database:
         return _Disagreement(
-            f"the database {claim} is not the one that decided last for {cluster}: that is {last}",
+            f"the database {claim} is not the one that was last used for {cluster}: that is {last}",
             lambda found: bool(found.stopped or found.queued),
         )
     if last is not None and (last.epoch > identity.epoch or last.revision > identity.revision):
         return _Disagreement(
-            f"the database {claim} is an older copy of the one that decided last for {cluster}, at {last.location}",
+            f"the database {claim} is an older copy of the one that was last used for {cluster}, at {last.location}",
             lambda found: bool(found.stopped),
         )
     if last is None and not identity.cluster:

@@ -1,4 +1,4 @@
-"""The doors of the API in `sluice serve`: TLS, the cluster's users, and the APIService by which kubectl finds it."""
+"""Serving of the REST API in `sluice serve`: TLS, authentication, and the APIService for kubectl."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PERIOD = 60.0
-"""Seconds between two looks at certificates and at what others may have changed or deleted."""
+"""Seconds between checks of certificates and of the APIService, which others may have changed or deleted."""
 
 _APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -49,27 +49,27 @@ _LABELS = {"app.kubernetes.io/name": "sluice"}
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """How the cluster's API server reaches the API: by a Service, which from outside of the cluster leads to a name."""
+    """Route from the API server to the REST API: a Service, of type ExternalName for Sluice outside the cluster."""
 
     namespace: str
     service: str
     port: int
     external_name: str = ""
-    """Where Sluice listens, if not in a pod that the Service selects."""
+    """Host name of Sluice outside the cluster; empty if the Service selects Sluice's pods."""
 
     @property
     def host(self) -> str:
-        """Whom the API server expects to show a certificate."""
+        """Return the host name that the serving certificate must have."""
         return f"{self.service}.{self.namespace}.svc"
 
     @property
     def route(self) -> str:
-        """The way from the API server to Sluice, for messages."""
+        """Return a description of the route from the API server to Sluice, for messages."""
         service = f"the Service {self.namespace}/{self.service}, port {self.port}"
         return f"{service}, which leads to {self.external_name}" if self.external_name else service
 
     def api_service(self, ca_bundle: bytes) -> Object:
-        """The APIService."""
+        """Return the manifest of the APIService."""
         return {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
@@ -85,11 +85,11 @@ class Aggregation:
         }
 
     async def ensure(self, client: Client, ca_bundle: bytes) -> bool:
-        """Create or mend what the API server needs. Whether anything had to be done. Raises ClusterError."""
-        mended = False
+        """Create or correct APIService and Service; return whether anything was changed. Raises ClusterError."""
+        changed = False
         if self.external_name:
-            mended = await self._ensure_service(client)
-        return await ensure(client, _APISERVICES, self.api_service(ca_bundle)) or mended
+            changed = await self._ensure_service(client)
+        return await ensure(client, _APISERVICES, self.api_service(ca_bundle)) or changed
 
     async def _ensure_service(self, client: Client) -> bool:
         service: Object = {
@@ -101,20 +101,20 @@ class Aggregation:
         collection = f"/api/v1/namespaces/{self.namespace}/services"
         try:
             return await ensure(client, collection, service)
-        except NotFound:  # the namespace
+        except NotFound:  # the namespace does not exist yet
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
             try:
                 await client.create("/api/v1/namespaces", namespace)
             except AlreadyExists:
-                log.debug("another replica has made the namespace %s", self.namespace)
+                log.debug("another replica has created the namespace %s", self.namespace)
             return await ensure(client, collection, service)
 
 
 def service_of_api(settings: Settings) -> str:
-    """NAMESPACE/NAME of the Service by which the API server reaches the API.
+    """Return NAMESPACE/NAME of the Service through which the API server reaches the REST API.
 
-    From outside of the cluster it is another one than the chart's, unless the settings name it: Helm would refuse to
-    install over an object that it has not made.
+    Outside the cluster the default is not the chart's Service: Helm would refuse to install over an object that it did
+    not create.
     """
     if settings.apiservice_url is not None and "api_service" not in settings.model_fields_set:
         return EXTERNAL_SERVICE
@@ -122,7 +122,7 @@ def service_of_api(settings: Settings) -> str:
 
 
 def aggregation(settings: Settings) -> Aggregation | None:
-    """What the settings ask for; None: kubectl shall not reach Sluice through the API server."""
+    """Return the aggregation that the settings configure; None if the API is not registered as an APIService."""
     namespace, _, name = service_of_api(settings).partition("/")
     if settings.apiservice_url is not None:
         parts = urlsplit(settings.apiservice_url)
@@ -131,24 +131,27 @@ def aggregation(settings: Settings) -> Aggregation | None:
 
 
 def api_address(settings: Settings) -> tuple[str, int]:
-    """Where the API listens: where it was told to, else where `apiservice_url` leads."""
+    """Return host and port that the API listens on: `apiAddress` if given, else derived from `apiserviceUrl`."""
     if settings.apiservice_url is None or "api_address" in settings.model_fields_set:
         return split_address(settings.api_address)
     parts = urlsplit(settings.apiservice_url)
-    return "127.0.0.1" if parts.hostname in _LOOPBACK else "0.0.0.0", parts.port or 443  # noqa: S104  asked for
+    return "127.0.0.1" if parts.hostname in _LOOPBACK else "0.0.0.0", parts.port or 443  # noqa: S104  the URL names another host
 
 
 def has_tls(settings: Settings) -> bool:
-    """Whether the API speaks TLS: always but on loopback, where nobody listens in, and no proxy shows a certificate."""
+    """Whether the API uses TLS: always, except on loopback without certificate, APIService and authenticating proxy.
+
+    Raises InvalidSettings if only one of apiCertificate and apiKey is given.
+    """
     if (settings.api_certificate is None) != (settings.api_key is None):
-        raise InvalidSettings("apiCertificate and apiKey belong together: give both, or none")
+        raise InvalidSettings("apiCertificate and apiKey belong together: give both or neither")
     needed = (settings.api_certificate, aggregation(settings), settings.request_header)
     given = any(each is not None for each in needed)
     return given or split_address(settings.api_address)[0] not in _LOOPBACK
 
 
 def api_hosts(settings: Settings) -> list[str]:
-    """Whom the API's certificate is for, if Sluice has to make one."""
+    """Return the host names and addresses of the API's certificate; empty if Sluice does not have to generate one."""
     if not has_tls(settings) or settings.api_certificate is not None:
         return []
     namespace, _, name = service_of_api(settings).partition("/")
@@ -164,12 +167,12 @@ def api_app(
     client: Client,
     deciding: LocalController,
     leader: LeaderView,
-    doors: TlsDoors | None,
+    endpoint: TlsEndpoint | None,
     checks: Checks,
     estimate_of: EstimateOf,
     receiver_fault: ReceiverFault = receivers_unknown,
 ) -> web.Application:
-    """The API for the users that the cluster knows, and for an admin with a token of Sluice's own, if there is one.
+    """Return the API's application, which authenticates users of the cluster and, if configured, the admin token.
 
     Raises UnusableCertificate.
     """
@@ -178,7 +181,7 @@ def api_app(
         checks=checks,
         token=None if settings.admin_token is None else settings.admin_token.get_secret_value(),
         delegation=Delegation(client, audiences=(settings.token_audience,) if settings.token_audience else ()),
-        front_proxy=None if doors is None else doors.front_proxy,
+        front_proxy=None if endpoint is None else endpoint.front_proxy,
         oidc=None if settings.oidc is None else settings.oidc.client(),
         deciding=deciding,
         leader=leader,
@@ -195,17 +198,17 @@ def _own_proxy(settings: Settings) -> OwnProxy | None:
     return OwnProxy(given.client_ca_file, given.allowed_names, given.username_headers, given.group_headers)
 
 
-async def tls_doors(settings: Settings, client: Client, certificates: OwnCertificates) -> TlsDoors | None:
-    """The API's TLS socket, ready to listen; None if it speaks plain HTTP. Raises UnusableCertificate."""
+async def tls_endpoint(settings: Settings, client: Client, certificates: OwnCertificates) -> TlsEndpoint | None:
+    """Return the API's TLS endpoint, ready to listen; None if it serves plain HTTP. Raises UnusableCertificate."""
     if not has_tls(settings):
         return None
-    doors = TlsDoors(settings, client, certificates)
-    await doors.begin()
-    return doors
+    endpoint = TlsEndpoint(settings, client, certificates)
+    await endpoint.refresh()
+    return endpoint
 
 
-class TlsDoors:
-    """The API's TLS socket: its certificate, the front proxy whose word counts on it, and the APIService."""
+class TlsEndpoint:
+    """The API's TLS endpoint: its certificate, the front proxies that it trusts, and its APIService."""
 
     def __init__(self, settings: Settings, client: Client, certificates: OwnCertificates) -> None:
         """Raises UnusableCertificate."""
@@ -218,23 +221,23 @@ class TlsDoors:
         self.context = DoorContext(certificate or own / "tls.crt", key or own / "tls.key")
         self.front_proxy = FrontProxy(_own_proxy(settings))
         self._refused = ""
-        """Why the API server did not take the API when it was last asked, in a word; empty: it did, or did not say."""
+        """Reason of the condition Available=False at the last check; empty if it was True or unknown."""
 
-    async def begin(self) -> None:
-        """Know the front proxies before the first request comes. The cluster's failure is logged; `keep` tries again.
+    async def refresh(self) -> None:
+        """Load the front proxies' configuration and the certificates, before the first request and then periodically.
 
-        Raises UnusableCertificate.
+        An error of the cluster is logged; `run` tries again. Raises UnusableCertificate.
         """
         await self.front_proxy.refresh(self._client)
         self.context.refresh(self.front_proxy.client_ca)
 
     async def register(self) -> None:
-        """Make Sluice known to the API server, if it shall be. Raises ClusterError."""
+        """Register the APIService if the settings ask for it. Raises ClusterError."""
         if self._aggregation is not None and await self._aggregation.ensure(self._client, self._ca_file.read_bytes()):
-            log.info("the API server finds Sluice as %s.%s by the Service %s", VERSION, GROUP, self._aggregation.host)
+            log.info("registered as APIService %s.%s with the Service %s", VERSION, GROUP, self._aggregation.host)
 
-    async def look(self) -> None:
-        """Log once when the API server does not reach the API, with its cause, and once when it does again.
+    async def check_availability(self) -> None:
+        """Log once when the API server can no longer reach the API, with the cause, and once when it can again.
 
         Raises ClusterError.
         """
@@ -244,7 +247,7 @@ class TlsDoors:
         conditions = found.get("status", {}).get("conditions", ())
         faults = (one for one in conditions if one["type"] == "Available" and one["status"] == "False")
         fault: dict[str, Any] = next(faults, {})
-        refused = str(fault.get("reason", ""))  # the message may be another one each time
+        refused = str(fault.get("reason", ""))  # not the message, which may differ at each check
         if refused and refused != self._refused:
             log.warning(
                 "kubectl and `sluice --kubeconfig` do not reach Sluice: APIService %s.%s is not available, %s: %s; "
@@ -256,14 +259,17 @@ class TlsDoors:
             log.info("the API server reaches Sluice as APIService %s.%s again", VERSION, GROUP)
         self._refused = refused
 
-    async def keep(self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """For ever: follow renewed certificates and a changed front proxy, and mend the APIService. Raises nothing."""
+    async def run(self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Periodically load renewed certificates and front proxies and correct the APIService, until cancelled.
+
+        Errors are logged, not raised.
+        """
         while True:
             await sleep(_PERIOD)
             try:
                 await self._certificates.refresh()
-                await self.begin()
+                await self.refresh()
                 await self.register()
-                await self.look()
+                await self.check_availability()
             except (SluiceError, OSError) as error:
                 log.warning("the API's certificates or its APIService could not be checked: %s", error)

@@ -1,4 +1,4 @@
-"""Sluice's own certificate: one for all names that webhooks and API are reached by, shared by all replicas."""
+"""The certificate that Sluice generates, for all host names of webhooks and API; all replicas share it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class OwnCertificates:
-    """Kept in a directory, and in a Secret if there may be several replicas; nothing at all where nobody needs one."""
+    """The generated certificate, in a directory and, in a cluster, in a Secret for all replicas.
+
+    Nothing is generated if neither webhooks nor API need it. Raises InvalidSettings if `webhookCa` is given although
+    `serve` itself serves the webhooks.
+    """
 
     def __init__(self, settings: Settings, client: Client) -> None:
         self._client = client
@@ -26,7 +30,7 @@ class OwnCertificates:
         self._webhook_ca = settings.webhook_ca
         if settings.webhook_ca is not None and settings.webhook_process:
             raise InvalidSettings(
-                "webhookCa is for a certificate that `sluice webhook` shows, but this process answers the webhooks "
+                "webhookCa is for the certificate of `sluice webhook`, but this process serves the webhooks "
                 "itself: set webhookProcess to false, or leave webhookCa out"
             )
         hosts = webhook_hosts(settings) if settings.webhook_ca is None else []
@@ -35,7 +39,10 @@ class OwnCertificates:
 
     @property
     def webhook_ca(self) -> bytes:
-        """By what the API server knows the webhook, in PEM; after a `refresh`. Raises InvalidSettings."""
+        """Return the CA bundle (PEM) with which the API server verifies the webhooks. Call `refresh` before.
+
+        Raises InvalidSettings if the file of `webhookCa` cannot be read.
+        """
         if self._webhook_ca is None:
             return self._kept.ca_bundle
         try:
@@ -44,7 +51,10 @@ class OwnCertificates:
             raise InvalidSettings(f"webhookCa: {self._webhook_ca} cannot be read: {error.strerror}") from error
 
     async def refresh(self) -> None:
-        """Make what is missing or ends soon. Raises CertificateError, and ClusterError for the Secret."""
+        """Generate certificates that are missing or expire soon.
+
+        Raises CertificateError, and ClusterError if the Secret cannot be read or written.
+        """
         if not self._hosts:
             return
         if self._secret is None:

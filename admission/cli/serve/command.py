@@ -1,4 +1,4 @@
-"""`sluice serve`: the one place where store, cluster, controller, webhooks and API are put together."""
+"""`sluice serve`: assembles store, cluster client, controller, webhooks and REST API into one process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from admission.cli.configuration.settings_options import settings_options
 from admission.cli.errors import InvalidSettings
 from admission.cli.serve import interpreter
 from admission.cli.serve.adoption import check
-from admission.cli.serve.aggregation import api_address, api_app, tls_doors
+from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
-from admission.cli.serve.metrics import Numbers
+from admission.cli.serve.metrics import ReplicaMetrics
 from admission.cli.serve.notifications import Notifications
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.cli.configuration.settings import Settings
-    from admission.cli.serve.aggregation import TlsDoors
+    from admission.cli.serve.aggregation import TlsEndpoint
     from admission.cli.serve.gate_process import Gate
     from admission.kinds import Kinds
     from admission.notifications.notifier import Notifier
@@ -67,15 +67,19 @@ log = logging.getLogger(__name__)
 
 @click.command()
 @settings_options
-@click.option("--adopt", is_flag=True, help="Go on with a database that is new to the cluster: running Jobs stop.")
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Start with a database that does not belong to the cluster, although running Jobs are stopped.",
+)
 def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
     """Run Sluice: controller, webhooks and REST API.
 
-    Users of the API show a token of the cluster and may what its RBAC lets them. An admin
-    may also have a token of Sluice's own, which is read from SLUICE_ADMIN_TOKEN, never from
-    a flag, which other users of the machine could see. Outside of the cluster, --webhook-url
-    registers the webhooks; without it Jobs are queued all the same if they are created
-    suspended. --apiservice-url makes `kubectl get clusterqueues` work.
+    Users of the API authenticate with a token of the cluster, and its RBAC authorizes them.
+    An admin can also use a token of Sluice's own. It is read from SLUICE_ADMIN_TOKEN, not
+    from a flag, which other users of the machine could see. For Sluice outside the cluster,
+    --webhook-url registers the webhooks; without it a Job that is not created suspended
+    starts before Sluice can stop it. --apiservice-url makes `kubectl get clusterqueues` work.
 
     \b
     Examples:
@@ -84,27 +88,27 @@ def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
     """
     settings = load_settings(flags, config=config)
     files = [file for file in (config, settings.database_url_file) if file is not None]
-    again = (lambda: load_settings(flags, config=config), files)
+    reload = (lambda: load_settings(flags, config=config), files)
     with log_to_stderr(settings.log_level, settings.log_format):
         log.info("sluice %s starts, process %d", installed_version("sluice"), os.getpid())
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                runner.run(until_signal(run(settings, adopt=adopt, again=again)))
+                runner.run(until_signal(run(settings, adopt=adopt, reload=reload)))
         except SluiceError as error:
             if settings.log_format == "text":
                 raise
-            log.error("%s", error)  # a sentence that is no JSON would not be a line of this log
+            log.error("%s", error)  # as a line of the JSON log, not as text
             click.get_current_context().exit(1)
         finally:
             log.info("ended")
 
 
-async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Settings], Sequence[Path]]) -> None:
-    """Everything, until cancelled. Raises SluiceError with one sentence for whatever keeps it from going on.
+async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Settings], Sequence[Path]]) -> None:
+    """Run all services until cancelled. Raises SluiceError, with a one-line message, if one of them cannot continue.
 
-    `again` loads the settings once more, and has the files that they are from.
+    `reload` has the function that loads the settings again, and the files that they are read from.
     """
-    Location.parse(settings.database_url)  # what needs nobody's answer is told first
+    Location.parse(settings.database_url)  # report an invalid URL before anything waits for database or cluster
     tracing = opened_tracing(settings)
     async with AsyncExitStack() as stack:
         if tracing is not None:
@@ -115,15 +119,15 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
         store, client, controller = replica.store, replica.client, replica.controller
         role, gate = replica.role, replica.gate
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [controller.watch, role.run]
-        background.append(Reload(settings, *again, _changeable(replica)).run)
+        background.append(Reload(settings, *reload, _reloadable(replica)).run)
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, replica).run)
         if any(map(holds_items, replica.kinds)):
-            made = AppWrapperItems(client, controller.watches, controller.events, leads=replica.leads)
-            background.append(made.run)
+            items = AppWrapperItems(client, controller.watches, controller.events, leads=replica.leads)
+            background.append(items.run)
         checks = {"database": role.database_health, "cluster": role.health}
         if gate is not None:
-            background.append(LocalQueues(store, gate.tell_queues).run)
+            background.append(LocalQueues(store, gate.send_queues).run)
             checks["webhook"] = gate.health
         registered = await register_gate(
             settings,
@@ -131,32 +135,32 @@ async def run(settings: Settings, *, adopt: bool, again: tuple[Callable[[], Sett
             kinds=replica.kinds,
             username=replica.username,
             certificates=replica.certificates,
-            asked=starting.asked,
+            retry=starting.retry_request,
             leads=replica.leads,
         )
         if registered is not None:
             background.append(registered)
-        doors = await tls_doors(settings, client, replica.certificates)
+        endpoint = await tls_endpoint(settings, client, replica.certificates)
         estimates = Estimates(settings, controller)
         background.append(estimates.run)
         fault = replica.notifier.receiver_fault
-        app = api_app(settings, store, client, controller, replica.report, doors, checks, estimates.of, fault)
+        app = api_app(settings, store, client, controller, replica.report, endpoint, checks, estimates.of, fault)
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
-        numbers = Numbers(store, controller, role, client, replica.notifier, gate)
-        app.router.add_get(PATH, Metrics(numbers.collectors).get)
-        url = await _open_api(stack, starting, settings, app, doors)
-        if doors is not None:
-            background.append(doors.keep)
+        metrics = ReplicaMetrics(store, controller, role, client, replica.notifier, gate)
+        app.router.add_get(PATH, Metrics(metrics.collectors).get)
+        url = await _open_api(stack, starting, settings, app, endpoint)
+        if endpoint is not None:
+            background.append(endpoint.run)
         log.info(
             "API at %s, cluster at %s as %s, database %s, %s", url, client.server, replica.username, replica.claim, role
         )
         interpreter.tune()
-        await _all(background)
+        await _run_all(background)
 
 
 @dataclass(frozen=True, slots=True)
 class _Replica:
-    """What one replica consists of, once it has found cluster and database and has begun its role."""
+    """Components of a running replica, after it has reached cluster and database and has begun its role."""
 
     client: Client
     store: Store
@@ -176,14 +180,17 @@ class _Replica:
 async def _begin(
     stack: AsyncExitStack, starting: Starting, settings: Settings, tracing: Tracing | None, *, adopt: bool
 ) -> _Replica:
-    """Reach cluster and database, claim the one for the other, and begin to lead or follow, until the stack is left."""
-    # What is wrong with the kubeconfig is told before a database is made.
+    """Connect to cluster and database, check that they belong together, and begin to lead or follow.
+
+    Everything that is opened is closed with `stack`.
+    """
+    # An invalid kubeconfig is reported before a database file is created.
     client = await stack.enter_async_context(_client(settings))
-    # The gate waits for the cluster, but not for the database.
-    of_cluster = await stack.enter_async_context(AsyncExitStack())
-    reaching = asyncio.create_task(_reach_cluster(of_cluster, starting, settings, client))
+    # Concurrently with the database: the gate needs only the cluster, and starts even if the database is unavailable.
+    cluster_stack = await stack.enter_async_context(AsyncExitStack())
+    reaching = asyncio.create_task(_reach_cluster(cluster_stack, starting, settings, client))
     stack.push_async_callback(_cancel, reaching)
-    store = await starting.patiently(lambda: _open_store(stack, settings))
+    store = await starting.retry(lambda: _open_store(stack, settings))
     username, certificates, gate = await reaching
     kinds = settings.integrations.registry(
         kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces()
@@ -208,7 +215,7 @@ async def _begin(
         retention=settings.retention.policy(),
         notifier=notifier,
     )
-    await starting.patiently(role.begin)
+    await starting.retry(role.begin)
     return _Replica(
         client=client,
         store=store,
@@ -226,20 +233,20 @@ async def _begin(
     )
 
 
-def _changeable(replica: _Replica) -> Mapping[str, Callable[[Settings], None]]:
-    """What may change while it runs, and who makes use of it."""
+def _reloadable(replica: _Replica) -> Mapping[str, Callable[[Settings], None]]:
+    """Return the settings that can change at run time, with the functions that apply them."""
 
-    def keep(settings: Settings) -> None:
+    def use_retention(settings: Settings) -> None:
         replica.role.retention = settings.retention.policy()
 
-    def log_from(settings: Settings) -> None:
+    def use_log_level(settings: Settings) -> None:
         set_log_level(settings.log_level)
         if replica.gate is not None:
-            replica.gate.tell_log_level(settings.log_level)
+            replica.gate.send_log_level(settings.log_level)
 
     return {
-        "log_level": log_from,
-        "retention": keep,
+        "log_level": use_log_level,
+        "retention": use_retention,
         "notifications": replica.notifications.use,
         "database_url": lambda settings: replica.store.use_password_of(settings.database_url),
     }
@@ -266,19 +273,19 @@ def _controller(
 
 
 async def _open_api(
-    stack: AsyncExitStack, starting: Starting, settings: Settings, app: web.Application, doors: TlsDoors | None
+    stack: AsyncExitStack, starting: Starting, settings: Settings, app: web.Application, endpoint: TlsEndpoint | None
 ) -> str:
-    """Serve the API until the stack is left, and register it if it is aggregated; its URL."""
-    context = None if doors is None else doors.context
+    """Serve the API until the stack is closed, and register its APIService if configured; return its URL."""
+    context = None if endpoint is None else endpoint.context
     await starting.done()
     url = await stack.enter_async_context(listening(app, *api_address(settings), ssl_context=context))
-    if doors is not None:
-        await starting.asked(doors.register)
+    if endpoint is not None:
+        await starting.retry_request(endpoint.register)
     return url
 
 
 class _Cluster(NamedTuple):
-    """What `serve` has of the cluster before it decides anything."""
+    """Results of connecting to the cluster: own user name, certificates, and the gate if it runs here."""
 
     username: str
     certificates: OwnCertificates
@@ -286,10 +293,13 @@ class _Cluster(NamedTuple):
 
 
 async def _reach_cluster(stack: AsyncExitStack, starting: Starting, settings: Settings, client: Client) -> _Cluster:
-    """Know who we are there, and answer the webhook that an earlier `serve` may have registered."""
-    username = await starting.asked(lambda: whoami(client))
+    """Find out the own user name, generate certificates, and start the gate.
+
+    The API server may already call the gate, since the webhook of an earlier `serve` may still be registered.
+    """
+    username = await starting.retry_request(lambda: whoami(client))
     certificates = OwnCertificates(settings, client)
-    await starting.asked(certificates.refresh)
+    await starting.retry_request(certificates.refresh)
     return _Cluster(username, certificates, await start_gate(stack, settings, username))
 
 
@@ -320,15 +330,15 @@ async def _open_store(stack: AsyncExitStack, settings: Settings) -> Store:
 
 
 def _client(settings: Settings) -> Client:
-    """By kubeconfig if one is named or usual; in a pod by its service account."""
+    """Return a client: in a pod with its service account, unless a kubeconfig is given; else with the kubeconfig."""
     if settings.kubeconfig is None and in_pod() and not os.environ.get("KUBECONFIG"):
         return Client.in_cluster()
     return Client.from_kubeconfig(str(settings.kubeconfig) if settings.kubeconfig else None, settings.context)
 
 
 async def _claim(starting: Starting, store: Store, client: Client, *, holder: str) -> Claim:
-    identity = await starting.patiently(store.identity)
-    # The same path on two machines is two files.
+    identity = await starting.retry(store.identity)
+    # The same path on two machines means two different files.
     location = store.location if store.is_shared else f"{store.location} on {socket.gethostname()}"
     return Claim(
         client,
@@ -340,7 +350,7 @@ async def _claim(starting: Starting, store: Store, client: Client, *, holder: st
 
 
 def _elector(settings: Settings, client: Client, identity: str) -> Elector | None:
-    """None: this is the only replica, and the database keeps a second one out."""
+    """Return the elector of the replicas; None without a Lease: a lock on the database excludes others then."""
     own = own_namespace()
     on_sqlite = Location.parse(settings.database_url).path is not None
     lease = settings.lease or (f"{own}/sluice" if own and not on_sqlite else None)
@@ -348,7 +358,7 @@ def _elector(settings: Settings, client: Client, identity: str) -> Elector | Non
         return None
     if on_sqlite:
         raise InvalidSettings(
-            "there is a Lease for several replicas, but a SQLite database has room for one: "
+            "a Lease is for several replicas, but a SQLite database supports only one: "
             "leave lease out, or use PostgreSQL"
         )
     namespace, _, name = lease.partition("/")
@@ -360,7 +370,7 @@ def _elector(settings: Settings, client: Client, identity: str) -> Elector | Non
 
 
 def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """What Sluice has asked of others since it started, for the demo, the benchmarks and the curious."""
+    """Return the handler of `/debug/statistics`: counters since the start, used by the demo and the benchmarks."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(
@@ -378,19 +388,19 @@ def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[w
     return answer
 
 
-async def _all(background: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-    """Run all until one fails; its error alone, if it is one of ours."""
+async def _run_all(background: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    """Run all tasks until one fails; raise its error without the group if it is a SluiceError."""
     try:
         async with asyncio.TaskGroup() as group:
             for work in background:
                 group.create_task(work())
     except BaseExceptionGroup as errors:
-        raise _first_of_ours(errors) or errors from errors
+        raise _first_sluice_error(errors) or errors from errors
 
 
-def _first_of_ours(errors: BaseExceptionGroup[BaseException]) -> SluiceError | None:
+def _first_sluice_error(errors: BaseExceptionGroup[BaseException]) -> SluiceError | None:
     for error in errors.exceptions:
-        found = _first_of_ours(error) if isinstance(error, BaseExceptionGroup) else error
+        found = _first_sluice_error(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(found, SluiceError):
             return found
     return None

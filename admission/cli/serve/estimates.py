@@ -1,4 +1,4 @@
-"""Estimated starts in `sluice serve`: a process of its own makes them, now and then, while anything waits."""
+"""Estimated start times of pending workloads, computed periodically by a child process of `sluice serve`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL: Final = 30.0
-"""Seconds between two estimates, at least."""
+"""Minimum seconds between two estimates."""
 
 SHARE: Final = 0.05
-"""Of a processor at most so much is spent on estimates, however long one takes."""
+"""Share of one processor that estimates may use; a slow estimate prolongs the pause before the next one."""
 
 ANSWER_SECONDS: Final = 120.0
-"""A process that has not answered by then is stuck, and is ended."""
+"""Seconds without an answer after which the process is considered stuck and is killed."""
 
 _LINE: Final = 2**28
-"""Bytes of an answer, at most: 100 for each workload that waits."""
+"""Maximum bytes of an answer, which has some 100 for each pending workload."""
 
 
 class Estimates:
-    """The last ones. `of` is for the API."""
+    """The latest estimates, and the child process that computes them."""
 
     def __init__(self, settings: Settings, controller: Controller, *, interval: float = INTERVAL) -> None:
         self._settings = settings
@@ -47,15 +47,15 @@ class Estimates:
         self._starts: Mapping[str, list[float]] = {}
         self._share_held: float | None = None
         self.cpu_seconds = 0.0
-        """Processor time that the last ones have taken, in a process of their own."""
+        """Processor time (s) that the child process spent on the latest estimates."""
 
     def of(self, uid: str) -> StartEstimate | None:
-        """The estimate for a workload; None if there is none."""
+        """Return the estimate for a workload; None if there is none."""
         start = self._starts.get(uid)
         return None if start is None else StartEstimate(self._at, start[0], start[1], self._share_held)
 
     async def run(self) -> None:
-        """Estimate until cancelled, while this replica decides and anything waits."""
+        """Update the estimates until cancelled, while this replica leads and workloads are pending."""
         pause = self._interval
         try:
             while True:
@@ -66,33 +66,33 @@ class Estimates:
                     continue
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
-                        await self._ask()
+                        await self._request()
                 except (OSError, TimeoutError, ValueError) as error:
-                    log.warning("starts are not estimated now: the process that does it failed (%r)", error)
+                    log.warning("no estimates of starts: the process that computes them failed (%r)", error)
                     self._starts = {}
                     await self._end()
                 pause = max(self._interval, self.cpu_seconds / SHARE)
         finally:
             await self._end()
 
-    async def _ask(self) -> None:
-        process = await self._started()
+    async def _request(self) -> None:
+        process = await self._running_process()
         assert process.stdin is not None
         assert process.stdout is not None
-        asked = {"namespaces": self._controller.namespaces(), "limits": self._controller.time_limits()}
-        process.stdin.write(orjson.dumps(asked) + b"\n")
+        request = {"namespaces": self._controller.namespaces(), "limits": self._controller.time_limits()}
+        process.stdin.write(orjson.dumps(request) + b"\n")
         await process.stdin.drain()
         line = await process.stdout.readline()
         if not line:
             raise ConnectionResetError("it has ended")
         answer: dict[str, Any] = orjson.loads(line)
         if "error" in answer:
-            log.debug("starts are not estimated now: %s", answer["error"])
+            log.debug("no estimates of starts: %s", answer["error"])
             return
         self.cpu_seconds = answer["cpuSeconds"]
         self._at, self._starts, self._share_held = answer["at"], answer["starts"], answer["shareHeld"]
 
-    async def _started(self) -> Process:
+    async def _running_process(self) -> Process:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -102,19 +102,19 @@ class Estimates:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")},
-                start_new_session=True,  # Ctrl-C is for `serve`, which then ends its process
+                start_new_session=True,  # Ctrl-C is handled by `serve`, which then ends this process
                 limit=_LINE,
             )
             assert self._process.stdin is not None
-            self._process.stdin.write(orjson.dumps(self._order()) + b"\n")
+            self._process.stdin.write(orjson.dumps(self._configuration()) + b"\n")
         return self._process
 
-    def _order(self) -> dict[str, Any]:
-        """What it needs; the database's URL may hold a password, which other users of the machine must not see."""
-        given = {"fair_sharing", "admission_fair_sharing", "resources"}
+    def _configuration(self) -> dict[str, Any]:
+        """Return the first line for the process. Not an argument, since `ps` would show the password in the URL."""
+        policies = {"fair_sharing", "admission_fair_sharing", "resources"}
         return {
             "databaseUrl": self._settings.database_url,
-            "policy": self._settings.model_dump(mode="json", include=given, by_alias=True),
+            "policy": self._settings.model_dump(mode="json", include=policies, by_alias=True),
         }
 
     async def _end(self) -> None:
@@ -122,5 +122,5 @@ class Estimates:
         if process is None:
             return
         with suppress(ProcessLookupError):
-            process.kill()  # it holds nothing that could be lost
+            process.kill()  # it has no state that could be lost
         await process.wait()

@@ -1,7 +1,8 @@
-"""The process that estimates starts: it reads the database, runs the engine forward and answers; it writes nothing.
+"""Child process that estimates start times: it reads the database and simulates the engine; it writes nothing.
 
-`sluice serve` starts it (`python -m admission.cli.serve.forecaster`) and talks to it by lines of JSON on standard input
-and output. It ends when its input does. What it takes is not taken from decisions: it has an interpreter of its own.
+`sluice serve` starts it (`python -m admission.cli.serve.forecaster`) and exchanges lines of JSON with it on standard
+input and output: first the configuration, then requests. It exits at the end of its input. A separate process, and
+thus a separate interpreter, so that estimates do not delay decisions.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from admission.simulate.estimator import Estimator
 from admission.store.store import Store
 
 BUDGET: Final = 1.0
-"""Seconds of processor time for one look into the future; what it does not reach has no estimate."""
+"""Seconds of processor time for one simulation; workloads that it does not reach have no estimate."""
 
-REMEMBERED: Final = 5000
-"""Workloads that have ended, from which run times are learned at the start."""
+MAX_LEARNED: Final = 5000
+"""Maximum number of finished workloads from which run times are learned in one request."""
 
 
-async def answer_for_ever(order: dict[str, Any]) -> None:
-    """Answer each line until there are no more.
+async def answer_requests(configuration: dict[str, Any]) -> None:
+    """Answer each request until the end of the input.
 
-    The database is opened for each: it may be away when the first one comes, and has a connection less for the others.
+    The database is opened for each request: it may be unavailable at first, and no connection is kept in between.
     """
-    estimator = Estimator(_policy(order))
+    estimator = Estimator(_policy(configuration))
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         try:
-            async with Store.open(order["databaseUrl"]) as store:
+            async with Store.open(configuration["databaseUrl"]) as store:
                 answer = await _estimate(store, estimator, orjson.loads(line))
         except StoreError as error:
             answer = {"error": str(error)}
@@ -48,28 +49,28 @@ async def answer_for_ever(order: dict[str, Any]) -> None:
         sys.stdout.buffer.flush()
 
 
-async def _estimate(store: Store, estimator: Estimator, asked: dict[str, Any]) -> dict[str, Any]:
+async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any]) -> dict[str, Any]:
     began = time.process_time()
-    estimator.learn(await store.workloads.ended_since(estimator.ended_until, limit=REMEMBERED))
+    estimator.learn(await store.workloads.ended_since(estimator.ended_until, limit=MAX_LEARNED))
     state = await store.load()
     until = time.process_time() + BUDGET
     found = estimator.estimate(
         state,
         now=time.time(),
-        namespaces=asked["namespaces"],
-        limits=asked["limits"],
+        namespaces=request["namespaces"],
+        limits=request["limits"],
         on_time=lambda: time.process_time() < until,
     )
     spent = time.process_time() - began
     return {"at": found.at, "starts": found.starts, "shareHeld": found.share_held, "cpuSeconds": spent}
 
 
-def _policy(order: dict[str, Any]) -> Any:
-    given = order["policy"]
+def _policy(configuration: dict[str, Any]) -> Any:
+    settings = configuration["policy"]
     return policy(
-        fair_sharing=_setting(FairSharingSettings, given["fair_sharing"]),
-        admission_fair_sharing=_setting(AdmissionFairSharingSettings, given["admission_fair_sharing"]),
-        resources=_setting(ResourcesSettings, given["resources"]),
+        fair_sharing=_setting(FairSharingSettings, settings["fair_sharing"]),
+        admission_fair_sharing=_setting(AdmissionFairSharingSettings, settings["admission_fair_sharing"]),
+        resources=_setting(ResourcesSettings, settings["resources"]),
         wait_for_pods_ready=None,
     ).engine
 
@@ -79,15 +80,15 @@ def _setting(model: Any, value: Any) -> Any:
 
 
 def main() -> None:
-    """The process."""
+    """Read the configuration from standard input, then answer requests."""
     os.nice(10)
-    gc.set_threshold(500_000)  # nearly all that a look into the future makes lasts as long as it, and then goes at once
+    gc.set_threshold(500_000)  # nearly all objects of a simulation live until its end
     line = sys.stdin.buffer.readline()
     if not line:
         return
     try:
-        asyncio.run(answer_for_ever(orjson.loads(line)))
-    except BrokenPipeError:  # `serve` was killed and waits for no answer; what is still buffered goes nowhere
+        asyncio.run(answer_requests(orjson.loads(line)))
+    except BrokenPipeError:  # `serve` was killed; discard what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,7 @@
-"""The gate's process as `sluice serve` sees it: started, told which LocalQueues exist, started again when it dies."""
+"""Supervisor of the gate, the child process of `sluice serve` that serves the webhooks.
+
+It starts the process, sends it the names of all LocalQueues, and restarts it when it exits or hangs.
+"""
 
 from __future__ import annotations
 
@@ -32,28 +35,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.1
+"""Seconds before the first restart; the pause doubles with each further one."""
 LONGEST_PAUSE: Final = 5.0
-"""Seconds before a process that died is started again: the first time, and at most."""
+"""Longest pause before a restart, in seconds."""
 
-LASTING: Final = 60.0
-"""Seconds after which a process counts as well, so that its end is the first one again."""
+STABLE_SECONDS: Final = 60.0
+"""Lifetime of a process after which the pause is reset to FIRST_PAUSE."""
 
 PING_SECONDS: Final = 2.0
-UNANSWERED: Final = 3
-"""A process that has not answered so many pings, each after this time, is stuck."""
+"""Seconds between pings."""
+MAX_UNANSWERED: Final = 3
+"""Number of unanswered pings after which the process is considered stuck and is killed."""
 
 START_SECONDS: Final = 20.0
-"""How long a start of `serve` waits for the first answer of the gate."""
+"""Seconds that the start of `serve` waits for the gate to be ready."""
 
 _END_SECONDS: Final = 3.0
-_PATIENCE: Final = 3.0
-"""Seconds in which a process that held the address before may end."""
-_AT_ONCE: Final = 500
-"""LocalQueues in one line: well within LINE_LIMIT, as their names and namespaces have 316 characters at most."""
+"""Seconds that the process has to exit after the end of its input, before it is killed."""
+_ADDRESS_SECONDS: Final = 3.0
+"""Seconds to wait for a previous process to release the address."""
+_BATCH: Final = 500
+"""LocalQueues in one line. It stays below LINE_LIMIT: name and namespace together have at most 316 characters."""
 
 
 class Gate:
-    """Supervises the process. Its listening sockets stay open here, so that who calls meanwhile is answered later."""
+    """Supervises the process. The listening sockets stay open here, so that requests during a restart wait."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -61,56 +67,58 @@ class Gate:
         self._ready = asyncio.Event()
         self._unanswered = 0
         self._times: dict[str, Any] = {}
-        """What the process has last told of its reviews; they are counted from its start on."""
+        """Durations of admission reviews as last reported by the process, cumulative since its start."""
         self._certificate = ShownCertificate()
         self._queues: frozenset[tuple[str, str]] | None = None
-        self._told: frozenset[tuple[str, str]] | None = None
+        """(namespace, name) of all LocalQueues; None until they are known."""
+        self._sent: frozenset[tuple[str, str]] | None = None
+        """The LocalQueues that the current process knows; None if it has received none yet."""
 
     async def health(self) -> str | None:
-        """What is wrong: None while the process answers, with a certificate that is not over."""
+        """Return what is wrong; None while the process answers and its certificate has not expired."""
         if not self._ready.is_set():
-            return "the process that answers the webhook is not up; it is started again"
+            return "the process that serves the webhooks is not running; it is being restarted"
         return self._certificate.fault()
 
     def metrics(self) -> list[Metric]:
-        """How long reviews took, and when the certificate ends, as of the last ping."""
+        """Return the metrics of reviews and certificate as of the last ping."""
         return [review_family(self._times), *self._certificate.metrics()]
 
     async def ready(self) -> None:
-        """Wait for the process, but not for ever: what keeps it from answering is in the log, and in `health`."""
+        """Wait for the process to be ready, for at most START_SECONDS; log and `health` then say why it is not."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), START_SECONDS)
 
-    def tell_queues(self, queues: Iterable[tuple[str, str]]) -> None:
-        """Let the process know (namespace, name) of all LocalQueues; to be called again when they change."""
+    def send_queues(self, queues: Iterable[tuple[str, str]]) -> None:
+        """Send (namespace, name) of all LocalQueues to the process; call it again when they change."""
         self._queues = frozenset(queues)
-        self._tell_news()
+        self._send_queue_changes()
 
-    def tell_log_level(self, level: LogLevel) -> None:
-        """Let the process log from this level on, and the next one as well, if it has to be started again."""
+    def send_log_level(self, level: LogLevel) -> None:
+        """Set the log level of the process, and of those that replace it after a restart."""
         self._order = replace(self._order, log_level=level)
-        self._tell({LOG_LEVEL: level})
+        self._send({LOG_LEVEL: level})
 
     async def run(self) -> None:
-        """Keep it running until cancelled, and end it then."""
+        """Keep the process running until cancelled; then end it."""
         pause = FIRST_PAUSE
         while True:
             started = asyncio.get_running_loop().time()
             try:
-                how = await self._live()
-            except OSError as error:  # too many processes, or no memory
+                how = await self._run_process()
+            except OSError as error:  # process limit or out of memory
                 how = f"cannot be started ({error.strerror or error})"
-            if asyncio.get_running_loop().time() - started > LASTING:
+            if asyncio.get_running_loop().time() - started > STABLE_SECONDS:
                 pause = FIRST_PAUSE
-            log.error("the process that answers the webhook %s; it is started again in %g s", how, pause)
+            log.error("the process that serves the webhooks %s; it is started again in %g s", how, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _live(self) -> str:
-        """One life of the process; how it ended."""
+    async def _run_process(self) -> str:
+        """Start the process and wait for its end; return how it ended, for the log."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # a folder that happens to be called webhooks is not ours
+            "-P",  # do not import from a directory `webhooks` in the working directory
             "-m",
             "webhooks.gate",
             self._order.dump(),
@@ -118,14 +126,14 @@ class Gate:
             stdout=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")},
             pass_fds=self._order.descriptors,
-            # Ctrl-C is for `serve`, which then ends its process in order.
+            # Ctrl-C is handled by `serve`, which then ends this process.
             start_new_session=True,
         )
-        self._process, self._told, self._unanswered = process, None, 0
+        self._process, self._sent, self._unanswered = process, None, 0
         try:
             async with asyncio.TaskGroup() as group:
                 pinging = group.create_task(self._ping(process))
-                await self._hear(process)
+                await self._read_output(process)
                 pinging.cancel()
             code = await process.wait()
         finally:
@@ -134,63 +142,63 @@ class Gate:
             await _end(process)
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    async def _hear(self, process: Process) -> None:
-        """Until its end."""
+    async def _read_output(self, process: Process) -> None:
+        """Process the lines of the process until it closes its output."""
         assert process.stdout is not None
         while line := await process.stdout.readline():
             if line.strip() == READY:
                 self._unanswered = 0
                 if not self._ready.is_set():
                     self._ready.set()
-                    self._tell_news()
+                    self._send_queue_changes()
             elif line.startswith(b"{"):
                 self._times = orjson.loads(line)[TIMES]
 
     async def _ping(self, process: Process) -> None:
-        # Pings are counted, for a `serve` that was stopped for a while must not take its own silence for the process's.
-        while self._unanswered < UNANSWERED:
+        # Unanswered pings are counted, not seconds: after a pause of `serve` itself (SIGSTOP) the process is not stuck.
+        while self._unanswered < MAX_UNANSWERED:
             await asyncio.sleep(PING_SECONDS)
             if self._ready.is_set():
                 self._unanswered += 1
-                self._tell(PING)
-                await self._look_at_certificate()
-        log.error("the process that answers the webhook says nothing any more; it is killed")
+                self._send(PING)
+                await self._read_certificate()
+        log.error("the process that serves the webhooks does not respond any more; it is killed")
         process.kill()
 
-    async def _look_at_certificate(self) -> None:
-        """Here, so that the process itself need not load what reads certificates."""
-        with suppress(OSError):  # without one the process is not ready, and says why
+    async def _read_certificate(self) -> None:
+        """Read the certificate's expiry here, so that the process itself does not have to load a library for it."""
+        with suppress(OSError):  # without a certificate the process is not ready, and logs why
             file = Path(self._order.certificate_directory) / "tls.crt"
             self._certificate.shows(await asyncio.to_thread(file.read_bytes))
 
-    def _tell_news(self) -> None:
+    def _send_queue_changes(self) -> None:
         if self._queues is None or not self._ready.is_set():
             return
-        told = self._told or frozenset()
-        added, removed = sorted(self._queues - told), sorted(told - self._queues)
-        if self._told is None:
-            self._tell({"added": []})  # that there are none is known then, too
-        for names in _portions(added):
-            self._tell({"added": names})
-        for names in _portions(removed):
-            self._tell({"removed": names})
-        self._told = self._queues
+        sent = self._sent or frozenset()
+        added, removed = sorted(self._queues - sent), sorted(sent - self._queues)
+        if self._sent is None:
+            self._send({"added": []})  # so that the process knows it if there are no LocalQueues at all
+        for names in _batches(added):
+            self._send({"added": names})
+        for names in _batches(removed):
+            self._send({"removed": names})
+        self._sent = self._queues
 
-    def _tell(self, what: object) -> None:
+    def _send(self, message: object) -> None:
         process = self._process
         if process is None or process.stdin is None or process.returncode is not None or process.stdin.is_closing():
             return
-        line = orjson.dumps(what) + b"\n"
+        line = orjson.dumps(message) + b"\n"
         assert len(line) <= LINE_LIMIT
         process.stdin.write(line)
 
 
 @asynccontextmanager
 async def supervised(order: Order) -> AsyncIterator[Gate]:
-    """A gate for the time of the block."""
+    """Run a gate for the duration of the block."""
     gate = Gate(order)
     task = asyncio.create_task(gate.run(), name="gate")
-    task.add_done_callback(_tell_of_defect)
+    task.add_done_callback(_log_defect)
     try:
         yield gate
     finally:
@@ -199,15 +207,15 @@ async def supervised(order: Order) -> AsyncIterator[Gate]:
             await task
 
 
-def _tell_of_defect(task: asyncio.Task[None]) -> None:
+def _log_defect(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("nothing starts the process that answers the webhook any more", exc_info=error)
+        log.critical("the supervisor of the webhooks' process failed; nothing restarts it any more", exc_info=error)
 
 
 async def webhook_sockets(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets, which processes may take over. Raises AddressUnusable."""
+    """Open listening sockets that child processes can inherit. Raises AddressUnusable."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + _PATIENCE
+    until = loop.time() + _ADDRESS_SECONDS
     while True:
         try:
             return await open_sockets(host, port)
@@ -222,12 +230,12 @@ async def webhook_sockets(host: str, port: int) -> list[socket.socket]:
             ) from error
 
 
-def _portions(names: Sequence[tuple[str, str]]) -> Iterable[Sequence[tuple[str, str]]]:
-    return (names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE))
+def _batches(names: Sequence[tuple[str, str]]) -> Iterable[Sequence[tuple[str, str]]]:
+    return (names[first : first + _BATCH] for first in range(0, len(names), _BATCH))
 
 
 async def _end(process: Process) -> None:
-    """It ends by itself when its input does."""
+    """Close the input of the process, upon which it exits; kill it if it does not."""
     if process.returncode is not None:
         return
     if process.stdin is not None:

@@ -1,6 +1,6 @@
-"""What every replica tells of the one that leads: its own state if it leads, else what that one reports on the Lease.
+"""The leader's state as each replica reports it: its own state if it leads, else the annotations of the leader's Lease.
 
-While the API server is silent nobody keeps the Lease; each replica notices that by itself.
+While the API server does not answer the Lease cannot be updated; each replica detects that by itself.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 STANDSTILL: Final = "sluice.dev/standstill"
-"""Annotation of the Lease: the sentence that says why nothing is decided."""
+"""Annotation of the Lease: the message that says why no decisions are made; empty if they are."""
 LAST_AUDIT: Final = "sluice.dev/last-audit"
-"""Annotation of the Lease: Unix time of the last audit, and how many differences it has found by problem, as JSON."""
+"""Annotation of the Lease with the last audit, as JSON: `{"at": 1730000000.0, "differences": {"NotStarted": 1}}`."""
 
 
 class LeaderReport:
-    """Of one replica. Without an `elector` there is no other."""
+    """Report of the leader's state by one replica; `elector` is None if there is only one replica."""
 
     def __init__(self, store: Store, controller: Controller, elector: Elector | None) -> None:
         self._store = store
@@ -33,13 +33,13 @@ class LeaderReport:
             elector.report = self._annotations
 
     def standstill(self) -> str:
-        """What keeps Sluice from deciding, as a sentence; empty: nothing does, as far as is known."""
+        """Return a message that says why the leader makes no decisions; empty if it does, or if that is unknown."""
         if (own := self._own_standstill()) or self._elector is None:
             return own
         return self._elector.reported.get(STANDSTILL, "")
 
     def last_audit(self) -> LastAudit | None:
-        """What the leader's last audit has found; None: there was none since it leads."""
+        """Return the result of the leader's last audit; None if there was none since it became leader."""
         auditor = self._controller.auditor
         if self._elector is None or self._elector.leads():
             return None if auditor.looked_at is None else LastAudit(auditor.looked_at, dict(auditor.last))
@@ -48,7 +48,7 @@ class LeaderReport:
     def _own_standstill(self) -> str:
         elected = self._elector is not None and self._elector.leads()
         if elected and self._controller.engine() is None and self._store.write_failure is not None:
-            return sentences.standstill(silent=False, unwritable=True)  # it cannot even begin to lead
+            return sentences.standstill(silent=False, unwritable=True)  # elected, but it could not begin to lead
         return self._controller.standstill()
 
     def _annotations(self) -> dict[str, str]:
@@ -58,7 +58,7 @@ class LeaderReport:
 
 
 def _read(text: str) -> LastAudit | None:
-    """What was written by another replica, perhaps of another version, or by anybody who may write the Lease."""
+    """Parse the annotation, which may be from another version or from any user who may write the Lease."""
     try:
         found = json.loads(text)
         return LastAudit(float(found["at"]), {str(name): int(number) for name, number in found["differences"].items()})

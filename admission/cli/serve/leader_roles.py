@@ -1,4 +1,4 @@
-"""Leader or follower: every replica serves webhooks and API; one of them decides, for as long as it is elected."""
+"""Role of a replica: all replicas serve webhooks and API; the elected leader also makes decisions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY = 1.0
-"""Seconds between two attempts to take the lead on a database that does not answer, or after it was lost."""
+"""Seconds between attempts to become leader, after it was lost or while the database does not answer."""
 
 
 class Role:
-    """What this replica does, and what it says of that."""
+    """The role of this replica: takes part in the election, and runs the leader's tasks while elected."""
 
     def __init__(
         self,
@@ -39,22 +39,22 @@ class Role:
         retention: Retention,
         notifier: Notifier,
     ) -> None:
-        """Without an `elector` there is no other replica. `claim`, of the database: permitted, kept by the leader."""
+        """`elector` is None if there is only one replica. `claim` has to be permitted; the leader renews it."""
         self._claim = claim
         self._store = store
         self._controller = controller
         self._identity = identity
         self._elector = elector
         self.retention = retention
-        """What the leader keeps in the database, from its next look on."""
+        """Retention policy; a change takes effect at the next run of the leader's bookkeeping."""
         self._notifier = notifier
         self._epoch: int | None = None
-        self._before = ""
-        """Who led last, host and process."""
+        self._previous_leader = ""
+        """Identity (host, process) of the previous leader; empty if there was none."""
 
     @property
     def epoch(self) -> int | None:
-        """The leader's; None: this replica follows."""
+        """The epoch of this replica as leader; None while it is a follower."""
         return self._epoch
 
     def __str__(self) -> str:
@@ -64,29 +64,28 @@ class Role:
         return f"following {holder}" if holder not in ("", self._identity) else "standing for election"
 
     async def health(self) -> str | None:
-        """A leader is healthy once it decides, a follower once it knows all that it needs in order to take over."""
+        """Return what is wrong: a leader has to make decisions, a follower needs synced watches to take over."""
         return self._controller.watches.failure() if self._epoch is None else await self._controller.health()
 
     async def database_health(self) -> str | None:
-        """Of a leader, too, what keeps it from its tables, though the database may answer a short question."""
+        """Return what is wrong with the database; for a leader also failed writes, even if a short query succeeds."""
         fault = await self._store.health()
         return fault if self._epoch is None else fault or self._controller.database_fault
 
     async def begin(self) -> None:
-        """Before anything else is touched: raises AlreadyRunning where only one can be, and another is."""
+        """Take the lead if there is no election, before anything is written. Raises AlreadyRunning if another leads."""
         if self._elector is None:
-            self._before = await self._store.holder()
+            self._previous_leader = await self._store.holder()
             self._epoch = await self._store.lead(self._identity)
 
     async def run(self) -> None:
-        """Lead whenever it is our turn, until cancelled.
+        """Lead whenever elected, until cancelled.
 
-        Raises StaleEpoch, in an ExceptionGroup, only without an elector: another Sluice, which nobody had counted with,
-        has begun to use the database. Raises RefusedByCluster, in the same way, when another database decides for the
-        cluster.
+        Raises in an ExceptionGroup: StaleEpoch, only without an elector, if another Sluice has unexpectedly begun to
+        use the database; RefusedByCluster if another database has claimed the cluster.
         """
         if self._elector is None:
-            assert self._epoch is not None, "begin comes first"
+            assert self._epoch is not None, "call begin first"
             await self._lead(self._epoch)
             return
         while True:
@@ -94,7 +93,7 @@ class Role:
             try:
                 await asyncio.create_task(self._lead_while_elected(self._elector), name="leadership")
             except* (LeaseLost, StaleEpoch) as lost:
-                log.warning("leads no more: %s", _first(lost))
+                log.warning("no longer the leader: %s", _first(lost))
             finally:
                 self._epoch = None
                 await self._elector.release()
@@ -109,18 +108,19 @@ class Role:
     async def _lead_when_possible(self) -> None:
         while True:
             try:
-                self._before = await self._store.holder()
+                self._previous_leader = await self._store.holder()
                 self._epoch = await self._store.lead(self._identity, elected=True)
             except (DatabaseUnavailable, DatabaseUnusable) as error:
-                log.error("elected, but cannot lead: %s", error)
+                log.error("elected, but cannot lead yet: %s", error)
                 await asyncio.sleep(RETRY)
             else:
                 break
         await self._lead(self._epoch)
 
     async def _lead(self, epoch: int) -> None:
-        """What only the leader does."""
-        log.info("leads, epoch %d, %s", epoch, f"after {self._before}" if self._before else "as the first one")
+        """Claim the cluster, then run the leader's tasks until one fails or the lead is lost."""
+        previous = f"after {self._previous_leader}" if self._previous_leader else "as the first one"
+        log.info("became the leader, epoch %d, %s", epoch, previous)
         await self._claim_cluster(epoch)
         try:
             await self._decide(epoch)
@@ -128,16 +128,16 @@ class Role:
             await self._claim.release()
 
     async def _claim_cluster(self, epoch: int) -> None:
-        told = False
+        logged = False
         while True:
             try:
                 await self._claim.take(epoch=epoch)
             except RefusedByCluster:
                 raise
             except ClusterError as error:
-                if not told:
-                    log.error("cannot claim the cluster for the database yet, and tries again: %s", error)
-                    told = True
+                if not logged:
+                    log.error("cannot claim the cluster for the database yet, retrying: %s", error)
+                    logged = True
                 await asyncio.sleep(RETRY)
             else:
                 return
@@ -151,9 +151,10 @@ class Role:
 
 
 def _end_if_cancelled() -> None:
-    """Raise CancelledError if this task was cancelled, of which a TaskGroup whose tasks fail meanwhile says nothing.
+    """Raise CancelledError if this task was cancelled; a TaskGroup whose tasks fail at the same time swallows that.
 
-    Not in the task that has the group, which counts as cancelled after each failure (python/cpython#116720).
+    Must not be called in the task that runs the group, which counts as cancelled after each failure
+    (python/cpython#116720).
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -1,4 +1,4 @@
-"""What `/metrics` tells of a replica: what its parts have counted, and what is true as it is read."""
+"""Metrics of a replica at `/metrics`: counters of its components, and gauges computed at each scrape."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """Where they are read. Counters begin with the process."""
+class ReplicaMetrics:
+    """Collects the metrics of all components of the replica. Counters start at zero with the process."""
 
     store: Store
     controller: Controller
@@ -42,31 +42,35 @@ class Numbers:
     gate: Gate | None = None
 
     async def collectors(self) -> Sequence[Collector]:
-        """All. Numbers of queues are the leader's to tell, so that a sum over replicas is right."""
+        """Return all collectors. Only the leader has metrics of queues, so that a sum over replicas is correct."""
         queues = await self._of_queues()
-        told = () if self.gate is None else self.gate.metrics()
+        of_gate = () if self.gate is None else self.gate.metrics()
         fixed = [*self._of_process(), *self._of_role(), *self._of_work(), *self._of_cluster(), *self._of_audit()]
         fixed += self._of_notifications()
         counted = [*self.controller.metrics.collectors(), self.controller.watches.lag.histogram]
-        return [*counted, Fixed([*fixed, *told, *queues])]
+        return [*counted, Fixed([*fixed, *of_gate, *queues])]
 
     def _of_process(self) -> Iterator[Metric]:
-        yield _counter("process_cpu_seconds", "User and system time of the process.", time.process_time())
+        yield _counter("process_cpu_seconds", "User and system CPU time of the process.", time.process_time())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        yield _gauge("sluice_memory_peak_bytes", "Resident memory of the process at its highest.", peak)
+        yield _gauge("sluice_memory_peak_bytes", "Peak resident memory of the process.", peak)
         build = {"git_version": version("sluice"), "python_version": platform.python_version()}
         build["platform"] = f"{platform.system().lower()}/{platform.machine()}"
-        info = GaugeMetricFamily("sluice_build_info", "The version that runs.", labels=list(build))
+        info = GaugeMetricFamily(
+            "sluice_build_info", "Versions of Sluice and Python, and the platform; always 1.", labels=list(build)
+        )
         info.add_metric(list(build.values()), 1)
         yield info
 
     def _of_role(self) -> Iterator[Metric]:
         epoch = self.role.epoch
-        yield _gauge("sluice_leading", "1 for the replica that decides, else 0.", int(epoch is not None))
-        text = "1 for the leader while it decides: it has recovered, and API server and database do their part; else 0."
+        yield _gauge("sluice_leading", "1 for the leader, else 0.", int(epoch is not None))
+        text = (
+            "1 for the leader while it makes decisions: it has recovered, and API server and database respond; else 0."
+        )
         yield _gauge("sluice_deciding", text, int(epoch is not None and self.controller.decides))
         if epoch is not None:
-            yield _gauge("sluice_leader_epoch", "The leader's epoch: grows with each change of leader.", epoch)
+            yield _gauge("sluice_leader_epoch", "Epoch of the leader; increases with each change of leader.", epoch)
 
     def _of_work(self) -> Iterator[Metric]:
         controller, statistics = self.controller, self.store.statistics
@@ -79,24 +83,24 @@ class Numbers:
         pools = [(pool.name, pool) for pool in self.store.pools()]
         yield _by(
             "sluice_store_pool_connections",
-            "Connections to the database that there may be.",
+            "Maximum number of connections to the database.",
             ("pool",),
             (((name,), pool.size) for name, pool in pools),
         )
         yield _by(
             "sluice_store_pool_connections_in_use",
-            "Connections to the database that are in use.",
+            "Connections to the database in use.",
             ("pool",),
             (((name,), pool.used) for name, pool in pools),
         )
         yield _counter(
             "sluice_preemptions_in_vain",
-            "Preemptions after which the workload that asked for them was not admitted.",
+            "Preemptions after which the preemptor was not admitted.",
             controller.metrics.flapping,
         )
-        text = "Failures of Sluice's own that one workload or queue object caused; it was left alone then."
+        text = "Internal errors caused by one workload or queue object, which was then isolated."
         yield _counter("sluice_isolated_failures", text, controller.faults.count)
-        text = "Workloads that are left alone until they change, because they made Sluice fail."
+        text = "Workloads that are isolated until they change, because they caused internal errors."
         yield _gauge("sluice_isolated_workloads", text, len(controller.faults))
         depths = {
             "inbox": controller.inbox.weight,
@@ -105,7 +109,7 @@ class Numbers:
         }
         yield _by(
             "sluice_queue_depth",
-            "What waits in the queues of the process.",
+            "Items in the internal queues of the process.",
             ("queue",),
             (((name,), depth) for name, depth in depths.items()),
         )
@@ -113,24 +117,24 @@ class Numbers:
     def _of_cluster(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "sluice_apiserver_requests",
-            "Requests to the API server, by the status code of the answer; empty: there was none.",
+            "Requests to the API server, by status code; empty if there was no response.",
             labels=("method", "resource", "code"),
         )
         for labels, number in list(self.client.requests.items()):
             requests.add_metric(labels, number)
         yield requests
-        yield _counted("sluice_patches", "Changes of objects, by how they ended.", self.controller.writer.outcomes)
-        yield _counted("sluice_events", "Kubernetes events, by what became of them.", self.controller.events.outcomes)
+        yield _counted("sluice_patches", "PATCH requests for objects, by outcome.", self.controller.writer.outcomes)
+        yield _counted("sluice_events", "Kubernetes Events, by outcome.", self.controller.events.outcomes)
         yield _by(
             "sluice_informer_synced",
-            "1 while all objects of the resource are known and the watch is heard, else 0.",
+            "1 while the resource is listed completely and its watch is connected, else 0.",
             ("resource",),
             (((name,), int(synced)) for name, synced in self.controller.watches.informers().items()),
         )
 
     def _of_audit(self) -> Iterator[Metric]:
         auditor = self.controller.auditor
-        text = "Differences that audits have found."
+        text = "Differences found by audits."
         total = CounterMetricFamily("sluice_audit_differences", text, labels=("problem",))
         for problem in Problem:
             total.add_metric((problem.value,), auditor.counts[problem.value])
@@ -138,23 +142,23 @@ class Numbers:
         if auditor.looked_at is not None:
             yield _by(
                 "sluice_audit_last_differences",
-                "Differences that the last audit found.",
+                "Differences found by the last audit.",
                 ("problem",),
                 (((problem.value,), auditor.last[problem.value]) for problem in Problem),
             )
-            text = "When the last audit was made, in seconds since 1970."
+            text = "Unix time of the last audit."
             yield _gauge("sluice_audit_timestamp_seconds", text, auditor.looked_at)
 
     def _of_notifications(self) -> Iterator[Metric]:
         sent = CounterMetricFamily(
             "sluice_notifications",
-            "Attempts to send a notification, by receiver and how they ended: delivered or failed.",
+            "Attempts to send a notification, by receiver and outcome: delivered or failed.",
             labels=("receiver", "outcome"),
         )
         for labels, number in list(self.notifier.outcomes.items()):
             sent.add_metric(labels, number)
         yield sent
-        text = "Notifications that are lost, because they could not be delivered for three days."
+        text = "Notifications dropped because they could not be delivered for three days."
         yield _counter("sluice_notifications_dropped", text, self.notifier.dropped)
 
     async def _of_queues(self) -> Iterable[Metric]:
@@ -162,7 +166,7 @@ class Numbers:
             return ()
         try:
             counts, held = await self.store.workloads.numbers()
-        except StoreError:  # an outage is for /readyz to tell; all other numbers are of use just then
+        except StoreError:  # /readyz reports the outage; the other metrics are needed during it
             return ()
         if (engine := self.controller.engine()) is None:
             return ()
@@ -175,7 +179,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
-    """`_total` is added to the name."""
+    """Return a counter; prometheus_client appends `_total` to the name."""
     return CounterMetricFamily(name, text, value=value)
 
 

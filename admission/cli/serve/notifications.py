@@ -1,4 +1,4 @@
-"""Notifications in `sluice serve`: the notifier with the receivers that the settings allow now."""
+"""Notifications in `sluice serve`: the notifier, with the receivers of the current settings."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Notifications:
-    """The receivers, which may change while `serve` runs."""
+    """The allowed receivers, which can change while `serve` runs."""
 
     def __init__(self, settings: Settings) -> None:
         self._allowed = settings.notifications.allowed()
 
     def use(self, settings: Settings) -> None:
-        """The settings have changed."""
+        """Use the receivers of changed settings from now on."""
         self._allowed = settings.notifications.allowed()
 
     @asynccontextmanager
     async def opened(self, store: Store) -> AsyncIterator[Notifier]:
-        """A notifier, whose connections are closed at the end."""
+        """Open a notifier; its connections are closed at the end of the block."""
         async with Sender.open(lambda: self._allowed) as sender:
             yield Notifier(store, lambda: self._allowed, sender, clock=store.now)

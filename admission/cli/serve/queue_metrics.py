@@ -1,6 +1,6 @@
-"""Gauges of ClusterQueues, LocalQueues and Cohorts, by Kueue's names, with `sluice_` for `kueue_`.
+"""Gauges of ClusterQueues, LocalQueues and Cohorts, with Kueue's names and the prefix `sluice_` instead of `kueue_`.
 
-What waits, is reserved and is used is what the database says; quotas and shares are the deciding engine's.
+Numbers of workloads and reserved or used quota come from the database; quotas, limits and shares from the engine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KIND = ("flavor", "resource")
 def queue_families(
     engine: Engine, counts: Sequence[UnfinishedCount], held: Sequence[HeldAmount], *, fair_sharing: bool
 ) -> list[Metric]:
-    """All of them, for queues that exist; `counts` and `held` are all that the database has."""
+    """Return the metrics of all existing queues; `counts` and `held` are the sums of the database."""
     queues, cohorts = engine.levels()
     return [
         *_of_cluster_queues(queues, counts),
@@ -53,7 +53,7 @@ def _of_cluster_queues(queues: Sequence[QueueLevels], counts: Sequence[Unfinishe
     pending = {(q.name, "active"): q.pending - q.inadmissible for q in queues} | {
         (q.name, "inadmissible"): q.inadmissible for q in queues
     }
-    text = "Workloads that wait: active are tried, inadmissible are not before something changes for them."
+    text = "Pending workloads: active are in the admission queue, inadmissible are not retried until something changes."
     yield _gauge("pending_workloads", text, ("cluster_queue", "status"), pending)
     reserving: Counter[Key] = Counter({(name,): 0 for name in names})
     admitted = reserving.copy()
@@ -69,18 +69,18 @@ def _of_cluster_queues(queues: Sequence[QueueLevels], counts: Sequence[Unfinishe
             unadmitted[row.cluster_queue, row.reason, ""] += row.number
         elif row.state is State.ADMITTED:
             admitted[row.cluster_queue,] += row.number
-    yield _gauge("reserving_active_workloads", "Workloads that hold quota of a ClusterQueue.", by_queue, reserving)
-    yield _gauge("admitted_active_workloads", "Workloads that are admitted and not being stopped.", by_queue, admitted)
-    text = "Workloads that are not admitted, by the reason that they have."
+    yield _gauge("reserving_active_workloads", "Workloads with quota reserved in a ClusterQueue.", by_queue, reserving)
+    yield _gauge("admitted_active_workloads", "Admitted workloads that are not being evicted.", by_queue, admitted)
+    text = "Workloads that are not admitted, by reason."
     yield _gauge("unadmitted_workloads", text, (*by_queue, "reason", "underlying_cause"), unadmitted)
-    text = "1 for the status that the ClusterQueue has, else 0."
+    text = "1 for the current status of the ClusterQueue, else 0."
     status = {(q.name, state): int(state == ("pending" if q.fault else "active")) for q in queues for state in _STATES}
     yield _gauge("cluster_queue_status", text, (*by_queue, "status"), status)
     info = {(q.name, q.cohort, q.root): 1 for q in queues}
-    text = "Where the ClusterQueue is in the tree of Cohorts."
+    text = "Parent and root Cohort of the ClusterQueue; always 1."
     yield _gauge("cluster_queue_info", text, (*by_queue, "parent_cohort", "root_cohort"), info)
     requested = {(q.name, name): _plain(name, amount) for q in queues for name, amount in q.requested.items()}
-    text = "What the workloads that wait ask for together, in cores, bytes or pieces."
+    text = "Total requests of pending workloads, in cores, bytes or devices."
     yield _gauge("cluster_queue_resource_pending", text, (*by_queue, "resource"), requested)
 
 
@@ -90,9 +90,9 @@ def _of_quota(queues: Sequence[QueueLevels], held: Sequence[HeldAmount]) -> Iter
     levels = [((q.cohort, q.name, *kind), level) for q in queues for kind, level in q.levels.items()]
     yield _gauge("cluster_queue_nominal_quota", "Nominal quota.", labels, _amounts((k, v.nominal) for k, v in levels))
     limits = _amounts((key, level.borrowing) for key, level in levels)
-    yield _gauge("cluster_queue_borrowing_limit", "Borrowing limit, where there is one.", labels, limits)
+    yield _gauge("cluster_queue_borrowing_limit", "Borrowing limit, if there is one.", labels, limits)
     limits = _amounts((key, level.lending) for key, level in levels)
-    yield _gauge("cluster_queue_lending_limit", "Lending limit, where there is one.", labels, limits)
+    yield _gauge("cluster_queue_lending_limit", "Lending limit, if there is one.", labels, limits)
     reserved: Counter[Key] = Counter({key: 0 for key, _ in levels})
     used = reserved.copy()
     for row in held:
@@ -100,9 +100,9 @@ def _of_quota(queues: Sequence[QueueLevels], held: Sequence[HeldAmount]) -> Iter
             key = cohort[row.cluster_queue], row.cluster_queue, row.flavor, row.resource
             reserved[key] += row.amount
             used[key] += 0 if row.checks_pending else row.amount
-    text = "Quota that is reserved, also for workloads with admission checks that are not ready."
+    text = "Reserved quota, including workloads whose admission checks are not ready."
     yield _gauge("cluster_queue_resource_reservation", text, labels, _amounts(reserved.items()))
-    yield _gauge("cluster_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
+    yield _gauge("cluster_queue_resource_usage", "Quota used by admitted workloads.", labels, _amounts(used.items()))
 
 
 def _of_local_queues(
@@ -129,18 +129,18 @@ def _of_local_queues(
     )
     by_status: dict[Key, float] = {}
     for place, number in pending.items():
-        active = min(tried[place], number)  # what the database says is a moment older or younger
+        active = min(tried[place], number)  # engine and database are read at slightly different times
         by_status[*place, "active"], by_status[*place, "inadmissible"] = active, number - active
-    text = "Workloads that wait: active are tried, inadmissible are not before something changes for them."
+    text = "Pending workloads: active are in the admission queue, inadmissible are not retried until something changes."
     yield _gauge("local_queue_pending_workloads", text, (*by_queue, "status"), by_status)
-    text = "Workloads that wait, by the reason that they have."
+    text = "Pending workloads, by reason."
     yield _gauge("local_queue_unadmitted_workloads", text, (*by_queue, "reason", "underlying_cause"), unadmitted)
-    yield _gauge("local_queue_reserving_active_workloads", "Workloads that hold quota.", by_queue, reserving)
-    text = "Workloads that are admitted and not being stopped."
+    yield _gauge("local_queue_reserving_active_workloads", "Workloads with quota reserved.", by_queue, reserving)
+    text = "Admitted workloads that are not being evicted."
     yield _gauge("local_queue_admitted_active_workloads", text, by_queue, admitted)
     yield _gauge(
         "local_queue_status",
-        "1 for whether the LocalQueue is active, else 0.",
+        "1 for the current value of active (True, False, Unknown), else 0.",
         (*by_queue, "active"),
         dict(_statuses(queues, cluster_queues)),
     )
@@ -152,8 +152,8 @@ def _of_local_queues(
             reserved[place] += one.amount
             used[place] += 0 if one.checks_pending else one.amount
     labels = (*by_queue, *_KIND)
-    yield _gauge("local_queue_resource_reservation", "Quota that is reserved.", labels, _amounts(reserved.items()))
-    yield _gauge("local_queue_resource_usage", "Quota of admitted workloads.", labels, _amounts(used.items()))
+    yield _gauge("local_queue_resource_reservation", "Reserved quota.", labels, _amounts(reserved.items()))
+    yield _gauge("local_queue_resource_usage", "Quota used by admitted workloads.", labels, _amounts(used.items()))
 
 
 def _of_usage(engine: Engine) -> Metric:
@@ -164,14 +164,14 @@ def _of_usage(engine: Engine) -> Metric:
         if isinstance(policy, RecentUsage)
         for key, usage in policy.usages().items()
     }
-    text = "Recent usage by which admission fair sharing orders LocalQueues, by weight."
+    text = "Weighted recent usage, by which admission fair sharing orders LocalQueues."
     return _gauge("local_queue_admission_fair_sharing_usage", text, ("cluster_queue", "name", "namespace"), usages)
 
 
 def _statuses(
     queues: Mapping[tuple[str, str], LocalQueueSpec], cluster_queues: Sequence[QueueLevels]
 ) -> Iterator[tuple[Key, int]]:
-    """Of each LocalQueue: Kueue's third value, Unknown, none ever has."""
+    """Yield the status series of each LocalQueue. Kueue's third value, Unknown, is always 0 here."""
     serving = {queue.name for queue in cluster_queues if not queue.fault}
     for (namespace, name), spec in queues.items():
         condition = str(spec.stop_policy == "None" and spec.cluster_queue in serving)
@@ -188,33 +188,33 @@ def _of_cohorts(
     parents = {cohort.name: cohort.parent for cohort in cohorts}
     above = {queue.name: list(_ancestors(queue.cohort, parents)) for queue in queues}
     info = {(cohort.name, cohort.parent, cohort.root): 1 for cohort in cohorts}
-    text = "Where the Cohort is in the tree."
+    text = "Parent and root of the Cohort; always 1."
     yield _gauge("cohort_info", text, ("cohort", "parent_cohort", "root_cohort"), info)
     levels: list[tuple[Key, Level]] = [
         ((cohort.name, *kind), level) for cohort in cohorts for kind, level in cohort.levels.items()
     ]
     labels = ("cohort", *_KIND)
-    text = "Nominal quota of the Cohort and all that is lent to it from below."
+    text = "Nominal quota of the Cohort and the quota that its children lend to it."
     yield _gauge("cohort_subtree_quota", text, labels, _amounts((key, level.subtree) for key, level in levels))
     reserved: Counter[Key] = Counter({key: 0 for key, _ in levels})
     for row in held:
         for cohort in above.get(row.cluster_queue, ()):
             reserved[cohort, row.flavor, row.resource] += row.amount
-    text = "Quota that is reserved by all ClusterQueues below."
+    text = "Reserved quota of all ClusterQueues in the subtree."
     yield _gauge("cohort_subtree_resource_reservations", text, labels, _amounts(reserved.items()))
     admitted: Counter[Key] = Counter({(cohort.name,): 0 for cohort in cohorts})
     for one in counts:
         if one.state is State.ADMITTED and not one.checks_pending:
             for cohort in above.get(one.cluster_queue, ()):
                 admitted[cohort,] += one.number
-    text = "Admitted workloads of all ClusterQueues below."
+    text = "Admitted workloads of all ClusterQueues in the subtree."
     yield _gauge("cohort_subtree_admitted_active_workloads", text, ("cohort",), admitted)
 
 
 def _of_shares(engine: Engine, queues: Sequence[QueueLevels]) -> Iterator[Metric]:
     of_queues, of_cohorts = engine.weighted_share()
     shares = {(queue.name, queue.cohort): of_queues[queue.name] for queue in queues if queue.name in of_queues}
-    text = "The share in fair sharing: what is borrowed of the most borrowed resource, by weight."
+    text = "Share in fair sharing: borrowed quota of the most borrowed resource, divided by the weight."
     yield _gauge("cluster_queue_weighted_share", text, ("cluster_queue", "cohort"), shares)
     yield _gauge("cohort_weighted_share", text, ("cohort",), {(name,): share for name, share in of_cohorts.items()})
 
@@ -233,10 +233,10 @@ def _gauge(name: str, text: str, labels: Sequence[str], values: Mapping[K, float
 
 
 def _amounts(amounts: Iterable[tuple[Key, int | None]]) -> dict[Key, float]:
-    """By keys of which the last is the resource, in base units; None is left out."""
+    """Return the amounts in base units; None is left out. The last part of each key is the resource."""
     return {key: _plain(key[-1], amount) for key, amount in amounts if amount is not None}
 
 
 def _plain(resource_name: str, amount: int) -> float:
-    """In the base unit; cpu is counted in thousandths."""
+    """Return an amount in the base unit of the resource; CPU amounts are in milli-CPU."""
     return amount / 1000 if resource_name == "cpu" else amount

@@ -1,4 +1,4 @@
-"""Settings that change while `sluice serve` runs: what is safe is used at once, of the rest is said that it is not."""
+"""Reload of the settings while `sluice serve` runs: applies those that can change, and logs which need a restart."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PERIOD: Final = 5.0
-"""Seconds between two looks at the files."""
+"""Seconds between checks of the files for changes."""
 
 
 class Reload:
-    """Reads the settings again by SIGHUP, or when one of `files` has changed.
+    """Reloads the settings on SIGHUP, or when one of `files` has changed.
 
-    `load` reads them as at the start. `uses` has, by name, what makes use of each setting that may change.
+    `load` loads the settings as at startup. `uses` maps the name of each setting that can change to the function that
+    applies it.
     """
 
     def __init__(
@@ -45,39 +46,39 @@ class Reload:
         self._hangup = asyncio.Event()
 
     async def run(self, *, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Until cancelled. Without files there is nothing to read again, and SIGHUP ends the process as ever."""
+        """Watch for changes until cancelled. Without files nothing can change, and SIGHUP keeps its default action."""
         if not self._files:
             return
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._hangup.set)
         try:
             while True:
-                asked = await self._asked(pause)
+                by_signal = await self._wait(pause)
                 content = self._content()
-                if asked or content != self._seen:
+                if by_signal or content != self._seen:
                     self._seen = content
-                    self.again()
+                    self.reload()
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
 
-    async def _asked(self, pause: Callable[[float], Awaitable[None]]) -> bool:
-        """Whether SIGHUP has come before the next look."""
+    async def _wait(self, pause: Callable[[float], Awaitable[None]]) -> bool:
+        """Wait until SIGHUP or the next check is due; return whether it was SIGHUP."""
         waiting = [asyncio.ensure_future(self._hangup.wait()), asyncio.ensure_future(pause(PERIOD))]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waiting:
                 each.cancel()
-        asked = self._hangup.is_set()
+        by_signal = self._hangup.is_set()
         self._hangup.clear()
-        return asked
+        return by_signal
 
-    def again(self) -> None:
-        """Read them, use what may change, and log what has been done. Raises nothing."""
+    def reload(self) -> None:
+        """Load the settings, apply those that can change, and log the result. Invalid settings are only logged."""
         try:
             new = self._load()
         except InvalidSettings as error:
-            log.error("the changed settings are not used, because something in them is wrong: %s", error)
+            log.error("the changed settings are not used, because they are invalid: %s", error)
             return
         changed = [name for name in Settings.model_fields if getattr(new, name) != getattr(self._settings, name)]
         used = [name for name in changed if name in self._uses and self._may_change(name, new)]
@@ -85,14 +86,14 @@ class Reload:
             self._uses[name](new)
         self._settings = self._settings.model_copy(update={name: getattr(new, name) for name in used})
         if used:
-            log.info("settings are read again; in use from now on: %s", _spelled(used))
+            log.info("settings reloaded; now in effect: %s", _spelled(used))
         if refused := [name for name in changed if name not in used]:
-            log.warning("read at the start alone, so that a restart is needed: %s", _spelled(refused))
+            log.warning("read only at startup, so that a restart is needed: %s", _spelled(refused))
         if not changed:
-            log.info("settings are read again; nothing has changed")
+            log.info("settings reloaded; nothing has changed")
 
     def _may_change(self, name: str, new: Settings) -> bool:
-        """Another database would be another Sluice; another password of the same one is not."""
+        """Whether a changed setting can be applied. Of the database URL only the password can change."""
         if name != "database_url":
             return True
         before, after = (Location.parse(each.database_url).url for each in (self._settings, new))
@@ -103,7 +104,7 @@ class Reload:
 
 
 def _digest(file: Path) -> str:
-    """What tells one content from another; empty for a file that cannot be read."""
+    """Return a digest of the file's content; empty if it cannot be read."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end the work of a command, and that is a success; SIGUSR1 logs what its tasks wait for."""
+"""Signal handling of long-running commands: SIGTERM and SIGINT shut down, SIGUSR1 logs what each task waits for."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 async def until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until it ends by itself, or a signal asks for the end; errors of `work` pass through."""
+    """Run `work` until it returns, or until SIGTERM or SIGINT, which count as success. Errors of `work` propagate."""
     task = asyncio.ensure_future(work)
-    asked = False
+    interrupted = False
 
     def end(number: signal.Signals) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal interrupted
+        interrupted = True
         log.info("shutting down: %s", number.name)
         task.cancel()
 
@@ -31,18 +31,18 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> None:
     try:
         await task
     except asyncio.CancelledError:
-        if not asked:
+        if not interrupted:
             raise
 
 
 def _log_tasks() -> None:
-    """A line for each task of the process with the calls that it is in, for whoever looks why nothing happens."""
+    """Log a line for each task of the process with its stack of coroutines, to diagnose a process that hangs."""
     for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
         log.info("task %s waits in %s", task.get_name(), " > ".join(_calls(task.get_coro())))
 
 
 def _calls(coroutine: Any) -> Iterator[str]:
-    """Function and line of each coroutine that waits for the next one; `Task.get_stack` knows the first one alone."""
+    """Yield function and line of each coroutine in the chain of awaits; `Task.get_stack` has only the first one."""
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
         if frame is not None:

@@ -1,7 +1,7 @@
-"""A start that finds its database or its API server away: it waits, says so once, and answers probes meanwhile.
+"""Startup while the database or the API server is unavailable: retry, log it once, and answer probes meanwhile.
 
-To end would make a crash loop of every outage, with pauses of minutes when it is over. What a user has to mend (an
-address that is none, a password, tables that are not migrated) still ends the start at once.
+Exiting would turn every outage into a crash loop whose backoff lasts for minutes after the outage. Errors that a user
+has to correct (an invalid address, a wrong password, tables that are not migrated) still end the start immediately.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.5
+"""Seconds before the second attempt; the pause doubles with each further one."""
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two attempts: at first, and in the end."""
+"""Longest pause between attempts, in seconds."""
 
 ANSWER: Final = 10.0
-"""Seconds after which an API server that could be reached and says nothing is asked anew."""
+"""Seconds to wait for the answer of an API server that accepts connections, before the request is repeated."""
 
-_PASSES: Final = (
+_TRANSIENT: Final = (
     DatabaseUnavailable,
     DatabaseRefusesWrites,
     Unreachable,
@@ -50,13 +51,13 @@ _PASSES: Final = (
     Conflict,
     AlreadyExists,
 )
-"""What may be over without anybody's doing; conflicts are those with other replicas that start."""
+"""Errors that are retried, since they may end by themselves; conflicts occur with other replicas that start."""
 
 
 class Starting:
-    """A start: where the API will listen, probes are answered from the first thing on that is waited for.
+    """Retries the steps of a start. From the first retry on it answers probes at the address of the API.
 
-    It ends with `done`. `client` makes what asks the API server for the certificate of a listener that needs one.
+    `done` ends that. `client` creates the client that fetches the serving certificate, if the listener needs TLS.
     """
 
     def __init__(self, settings: Settings, client: Callable[[], Client]) -> None:
@@ -65,36 +66,36 @@ class Starting:
         self._fault = ""
         self._listener = AsyncExitStack()
         self._taken = False
-        """Whether somebody answers there: this, or the API itself."""
+        """Whether the address is in use, by this listener or by the API."""
 
     async def done(self) -> None:
-        """Give the address free for the API."""
+        """Close the listener, so that the API can use its address."""
         self._taken = True
         await self._listener.aclose()
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What `attempt` gives, made again and again while it fails for something that may pass."""
-        told, pause = False, FIRST_PAUSE
+    async def retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `attempt`, retrying it with backoff while it fails with a transient error."""
+        logged, pause = False, FIRST_PAUSE
         while True:
             try:
                 result = await attempt()
             except Misdirected:
                 raise
-            except _PASSES as error:
+            except _TRANSIENT as error:
                 self._fault = str(error)
-                if not told:
-                    log.error("cannot start yet, and tries again until it can: %s", error)
-                    told = True
+                if not logged:
+                    log.error("cannot start yet, retrying: %s", error)
+                    logged = True
                 await self._listen()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
-                if told:
-                    log.info("starts")
+                if logged:
+                    log.info("continuing the start")
                 return result
 
-    async def asked(self, request: Callable[[], Awaitable[T]]) -> T:
-        """The same for what the API server is asked: what it does not answer soon is asked again."""
+    async def retry_request(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a request to the API server, like `retry`, with a timeout for each attempt."""
 
         async def bounded() -> T:
             try:
@@ -103,10 +104,10 @@ class Starting:
             except TimeoutError as error:
                 raise Unreachable(f"the API server has not answered for {ANSWER:g} s: check the network") from error
 
-        return await self.patiently(bounded)
+        return await self.retry(bounded)
 
     async def _listen(self) -> None:
-        """As good as it can: without the API server there may be no certificate yet."""
+        """Open the listener for probes if possible: without the API server there may be no certificate yet."""
         if self._taken:
             return
         try:
@@ -119,7 +120,7 @@ class Starting:
             app.router.add_route("*", "/{path:.*}", self._refuse)
             await self._listener.enter_async_context(listening(app, *api_address(self._settings), ssl_context=context))
         except (SluiceError, TimeoutError) as error:
-            log.debug("no probes are answered yet: %r", error)
+            log.debug("probes cannot be answered yet: %r", error)
         else:
             self._taken = True
 
@@ -135,15 +136,15 @@ class Starting:
         return web.Response(text="ok")
 
     async def _not_ready(self, request: web.Request) -> web.Response:
-        """Why is told to whoever shows the admin's token, as later."""
+        """Answer a readiness probe with 503; only requests with the admin token get the reason, as after the start."""
         fault = self._fault if self._is_admin(request) else "reason withheld"
         text = f"[+]ping ok\n[-]start failed: {fault}\n{request.path.strip('/')} check failed\n"
         return web.Response(text=text, status=503, headers={"Retry-After": "1", "Cache-Control": "no-cache, private"})
 
     async def _refuse(self, request: web.Request) -> web.Response:
-        """Whatever else is asked, with a Status."""
-        fault = self._fault if self._is_admin(request) else "its log and /readyz say for what, to an admin"
-        raise errors.Starting(f"Sluice is being started, and waits: {fault}")
+        """Answer any other request with a Status of reason ServiceUnavailable."""
+        fault = self._fault if self._is_admin(request) else "an admin finds the reason in its log and at /readyz"
+        raise errors.Starting(f"Sluice is starting, and not ready yet: {fault}")
 
     def _is_admin(self, request: web.Request) -> bool:
         if self._settings.admin_token is None:

@@ -1,4 +1,4 @@
-"""OpenTelemetry in `sluice serve`: an extra, which is imported only where the settings ask for it."""
+"""OpenTelemetry in `sluice serve`: an optional dependency, imported only if the settings enable it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def opened_tracing(settings: Settings) -> Tracing | None:
-    """Where spans go; None: nowhere. To be closed. Raises InvalidSettings if the extra is not installed."""
+    """Return the tracing, which the caller closes; None if it is disabled.
+
+    Raises InvalidSettings if the packages of the extra `otel` are not installed.
+    """
     if not settings.opentelemetry:
         return None
     try:

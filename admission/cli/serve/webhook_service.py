@@ -1,4 +1,4 @@
-"""The webhook's part of `sluice serve`: every replica answers and registers it, with certificates that all share."""
+"""Webhooks in `sluice serve`: each replica serves and registers them, with certificates that all replicas share."""
 
 from __future__ import annotations
 
@@ -31,30 +31,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Asked(Protocol):
-    """Makes a request to the API server until it succeeds."""
+class RetryRequest(Protocol):
+    """Repeats a request to the API server until it succeeds."""
 
     async def __call__(self, request: Callable[[], Awaitable[T]], /) -> T:
-        """What the request gives."""
+        """Return the result of the request."""
 
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def in_pod() -> bool:
-    """Whether this process is part of the cluster that it works for."""
+    """Whether this process runs in a pod of the cluster."""
     return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def own_namespace() -> str:
-    """The namespace that this process is a pod of; empty if it is none."""
+    """Return the namespace of the pod in which this process runs; empty outside a pod."""
     return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
 
 
 async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -> Gate | None:
-    """The process that answers the webhook, once it does. None: nobody could call it, or it runs elsewhere.
+    """Start the process that serves the webhooks and wait until it answers.
 
-    Raises AddressUnusable.
+    Returns None if the API server could not reach it, or if it runs separately (`--no-webhook-process`). Raises
+    AddressUnusable.
     """
     if _endpoint(settings) is None or not settings.webhook_process:
         return None
@@ -90,12 +91,13 @@ async def register_gate(
     kinds: Kinds,
     username: str,
     certificates: OwnCertificates,
-    asked: Asked,
+    retry: RetryRequest,
     leads: Callable[[], bool],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Let the API server gate Jobs; what keeps it so is returned to be run. None: there is no gate.
+    """Register webhooks or admission policies with the API server.
 
-    `asked` makes the request to register until it succeeds.
+    Returns the background task that keeps the registration up to date; None if Jobs are not gated. `retry` repeats the
+    requests until they succeed.
     """
     endpoint = _endpoint(settings)
     scope = gate_scope(settings, username)
@@ -109,16 +111,16 @@ async def register_gate(
         else lambda: Registration(kinds.gated, endpoint, scope).configuration(certificates.webhook_ca),
         leads=leads,
     )
-    await asked(standing.ensure)
-    by_policies = await asked(standing.gates_by_policies)
+    await retry(standing.ensure)
+    by_policies = await retry(standing.gates_by_policies)
     if by_policies:
         log.info("Jobs are gated by admission policies in the API server")
     elif endpoint is None:
-        if registered := await asked(standing.registered_webhook):
+        if registered := await retry(standing.registered_webhook):
             log.warning(
                 "no --webhook-url, but the API server still calls the webhook of an earlier run at %s: while nothing "
-                "answers there it refuses Jobs with a queue label; start with --webhook-url, or take the webhook away "
-                "by `kubectl delete mutatingwebhookconfiguration sluice`",
+                "answers there it refuses Jobs with a queue label; start with --webhook-url, or delete the webhook "
+                "with `kubectl delete mutatingwebhookconfiguration sluice`",
                 registered,
             )
         else:
@@ -130,10 +132,11 @@ async def register_gate(
 
 
 def gate_scope(settings: Settings, username: str) -> Scope:
-    """Whom the gate is about."""
+    """Return the scope of the gate: users, namespaces and rules that it distinguishes."""
     managed = None
     if (selector := settings.managed_namespaces()) is not None:
-        # As expressions alone: of an object that is merged into an older one, a label would stay.
+        # Labels become expressions: the registration is merged into an existing one, in which a match label that was
+        # removed from the settings would remain.
         labels = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.match_labels.items()]
         dumped = selector.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         managed = (*labels, *dumped.get("matchExpressions", ()))
@@ -142,12 +145,12 @@ def gate_scope(settings: Settings, username: str) -> Scope:
 
 
 def excluded_namespaces() -> tuple[str, ...]:
-    """Where nothing is queued: Sluice must never have to ask itself before something of its own can start."""
+    """Return the namespaces in which nothing is queued. Sluice's own pods must be able to start without Sluice."""
     return tuple(filter(None, ("kube-system", own_namespace())))
 
 
 def webhook_hosts(settings: Settings) -> list[str]:
-    """Whom the webhooks' certificate has to be for."""
+    """Return the host names that the webhooks' certificate must be valid for."""
     endpoint = _endpoint(settings)
     if endpoint is None:
         return []
@@ -157,7 +160,7 @@ def webhook_hosts(settings: Settings) -> list[str]:
 
 
 def _endpoint(settings: Settings) -> str | ServiceReference | None:
-    """Where the API server shall find the webhooks; None: nowhere, so they are not registered."""
+    """Return the URL or Service at which the API server reaches the webhooks; None if they are not registered."""
     if settings.webhook_url is not None:
         return settings.webhook_url
     if not in_pod():
