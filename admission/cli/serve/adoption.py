@@ -41,7 +41,7 @@ class Survey:
     """Running Jobs that no record admits: they would be stopped."""
     queued: list[str] = field(default_factory=list)
     """Suspended Jobs without a record: they would be queued again."""
-    forgotten: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     """Jobs with a record that are not in the cluster: their records would be marked as finished."""
     known: int = 0
     """Number of Jobs in the cluster that have a record."""
@@ -52,8 +52,8 @@ class Survey:
             parts.append(f"stop {_jobs(self.stopped, 'running Job')}, which would queue again")
         if self.queued:
             parts.append(f"queue {_jobs(self.queued, 'waiting Job')} again")
-        if self.forgotten:
-            parts.append(f"finish the records of {_jobs(self.forgotten, 'Job')} that are not in the cluster")
+        if self.missing:
+            parts.append(f"finish the records of {_jobs(self.missing, 'Job')} that are not in the cluster")
         return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) or "change no Job"
 
 
@@ -81,7 +81,7 @@ async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
                     _compare(found, kind.observe(obj), records.pop(uid, None))
                 else:
                     records.pop(uid, None)
-    found.forgotten.extend(key for key, _ in records.values())
+    found.missing.extend(key for key, _ in records.values())
     return found
 
 
@@ -104,7 +104,7 @@ class _Disagreement:
     is_harmful: Callable[[Survey], bool]
 
 
-async def check(
+async def check_ownership(
     starting: Starting, store: Store, client: Client, kinds: Kinds, claim: Claim, *, alone: bool, adopt: bool
 ) -> None:
     """Permit `claim`, or raise RefusedByCluster with the effects that the start would have. Runs before leading begins.
@@ -158,7 +158,7 @@ def _disagreement(
     if identity.cluster and identity.cluster not in clusters:
         return _Disagreement(
             f"the database {claim} belongs to another cluster ({identity.cluster}) than {cluster}",
-            lambda found: bool(found.stopped or found.queued or found.forgotten),
+            lambda found: bool(found.stopped or found.queued or found.missing),
         )
     if last is not None and last.database != claim.database:
         return _Disagreement(

@@ -21,7 +21,7 @@ from admission.cli.configuration.settings import load_settings
 from admission.cli.configuration.settings_options import settings_options
 from admission.cli.errors import InvalidSettings
 from admission.cli.serve import interpreter
-from admission.cli.serve.adoption import check
+from admission.cli.serve.adoption import check_ownership
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.estimates import Estimates
@@ -198,7 +198,7 @@ async def _begin(
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
     elector = _elector(settings, client, identity)
     claim = await _claim(starting, store, client, holder=identity)
-    await check(starting, store, client, kinds, claim, alone=elector is None, adopt=adopt)
+    await check_ownership(starting, store, client, kinds, claim, alone=elector is None, adopt=adopt)
 
     def leads() -> bool:
         return claim.holds() and (elector is None or elector.leads())
