@@ -28,8 +28,8 @@ DONE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 class Demo:
     """An account that the tests move, and the page that shows it."""
 
-    def __init__(self, things: str = "Jobs") -> None:
-        self.plan = replace(three_teams(jobs=20, nodes=10), things=things)
+    def __init__(self, noun: str = "Jobs") -> None:
+        self.plan = replace(three_teams(jobs=20, nodes=10), noun=noun)
         self.account = Account(self.plan)
         self.seconds = 0.0
         self.page = Page(self.account, lambda: self.seconds)
@@ -52,7 +52,7 @@ class Demo:
     async def pass_time(self, seconds: float) -> None:
         self.seconds += seconds
         self.account.advance(self.seconds)
-        await self.page.tell()
+        await self.page.publish()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -121,14 +121,14 @@ async def test_the_result_is_shown_at_the_end(demo: Demo, tab: Tab) -> None:
     for job in demo.plan.jobs:
         demo.show(job)
         demo.show(job, status=DONE)
-    await demo.page.tell(close(demo.account, Costs({"PATCH": 20, "POST": 20}, 3), 1.0))
+    await demo.page.publish(close(demo.account, Costs({"PATCH": 20, "POST": 20}, 3), 1.0))
     await expect(tab.locator("#state")).to_have_text("ended after 1 s")
     await expect(tab.locator("#promises li.kept").first).to_have_text("✓ all 20 Jobs ran")
     await expect(tab.locator("#promises li.broken").first).to_contain_text(
         "did not run exactly once"
     )  # there were no pods
     await expect(tab.get_by_role("row", name="research")).to_contain_text("10")
-    await expect(tab.locator("#figures")).to_contain_text("2.00 for each Job (20 PATCH, 20 POST)")
+    await expect(tab.locator("#figures")).to_contain_text("2.00 per Job (20 PATCH, 20 POST)")
 
 
 async def test_a_breach_of_quota_cannot_be_overlooked(demo: Demo, tab: Tab) -> None:

@@ -177,7 +177,7 @@ class Hands:
     async def _stopped(self, key: str) -> bool:
         await self._label(key, "true")
         while key in self._account.running():
-            if key in self._by_pods and self._account.wholes.is_idle(key):
+            if key in self._by_pods and self._account.gangs.none_alive(key):
                 break  # some of its pods have ended, and the others are still gated: nobody sees it stop
             await asyncio.sleep(0.05)
         stopped = self._account.jobs[key].phase is Phase.WAITING

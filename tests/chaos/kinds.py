@@ -8,9 +8,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.cli.demo.gangs import UNTIL_DELETED, WORKLOAD
 from admission.cli.demo.manifests import document as demo_document
 from admission.cli.demo.plan import QUEUE, Nodes, Plan, PlannedJob, Team
-from admission.cli.demo.wholes import ENDLESS, WORKLOAD
 from admission.cluster.informer import Informer
 from admission.model.errors import ClusterError
 from admission.model.quantity import format_amount
@@ -69,7 +69,7 @@ def plan_of_kinds(each: int, *, speed: float, seed: int = 1) -> Plan:
         shown=("cpu",),
         preemption=True,
         kinds=("pod", "statefulset", "ray.io/rayjob", "ray.io/raycluster", "batch.volcano.sh/job"),
-        things="objects",
+        noun="objects",
     )
 
 
@@ -142,17 +142,17 @@ async def look_after(client: Client, account: Account, job: PlannedJob, submit: 
     again when it is evicted, those are submitted once more that are gone, when none runs any more: those that have
     succeeded stay, and those that still had their gate.
     """
-    wholes, key = account.wholes, f"{job.team}/{job.name}"
-    if job.kind in ENDLESS:
-        await wholes.all_there(job)
+    gangs, key = account.gangs, f"{job.team}/{job.name}"
+    if job.kind in UNTIL_DELETED:
+        await gangs.wait_until_started(job)
         await asyncio.sleep(job.run_seconds / account.plan.speed)
-        while not wholes.is_whole(key):  # noqa: ASYNC110  an eviction takes as long as it takes
+        while not gangs.all_alive(key):  # noqa: ASYNC110  an eviction takes as long as it takes
             await asyncio.sleep(_LOOK)
-        wholes.deleted(key)
+        gangs.deleted(key)
         await _deleted(client, f"{PATHS[job.kind].format(job.team)}/{job.name}")
     elif job.kind == "PodGroup":
-        while not wholes.is_over(key):
-            if wholes.lacks_pods(key):
+        while not gangs.is_over(key):
+            if gangs.lacks_pods(key):
                 await submit()
             await asyncio.sleep(_LOOK)
 

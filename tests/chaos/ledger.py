@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import select, text
 
 from admission.api.resources.history import waiting_times
-from admission.cli.demo.wholes import ENDLESS
+from admission.cli.demo.gangs import UNTIL_DELETED
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions as rows
 from admission.store.database.tables import transitions, workloads
@@ -99,7 +99,7 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
     database = connect(Location.parse(database_url))
     try:
         async with database.read() as connection:
-            endless = {f"{job.team}/{job.name}" for job in plan.jobs if job.kind in ENDLESS}
+            endless = {f"{job.team}/{job.name}" for job in plan.jobs if job.kind in UNTIL_DELETED}
             unfinished, still_open = await connection.scalar(_UNFINISHED), await connection.scalar(_OPEN)
             overlaps, backwards = await connection.scalar(_OVERLAPS), await connection.scalar(_BACKWARDS)
             outcomes = Counter(dict((await connection.execute(_OUTCOMES)).all()))
@@ -129,7 +129,7 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         if amount > limits[queue, resource]
     ]
     violations, differing = await _reports(database_url, held)
-    thing = plan.things.removesuffix("s")
+    thing = plan.noun.removesuffix("s")
     return (
         (_as_planned(outcomes, plan), f"the database knows how each {thing} ended: {dict(outcomes)}"),
         (
@@ -174,7 +174,7 @@ def _as_planned(outcomes: Mapping[str, int], plan: Plan) -> bool:
     What is deleted in the middle of its eviction has ended by that; so has a group of pods that was evicted and
     submitted again, as another.
     """
-    endless = sum(job.kind in ENDLESS for job in plan.jobs)
+    endless = sum(job.kind in UNTIL_DELETED for job in plan.jobs)
     deleted, evicted = outcomes["Deleted"], outcomes["Evicted"]
     return (
         set(outcomes) <= {"Succeeded", "Deleted", "Evicted"}

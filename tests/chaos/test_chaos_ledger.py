@@ -52,7 +52,7 @@ def _ran(number, job):
         yield insert(transitions).values(workload_uid=f"u{number}", at=at, state=state, reason=reason, message="")
     for resource in PLAN.resources:
         yield insert(admissions).values(
-            **common, workload_uid=f"u{number}", pod_set="main", resource=resource, flavor="pretend-nodes", count=2,
+            **common, workload_uid=f"u{number}", pod_set="main", resource=resource, flavor="simulated-nodes", count=2,
             amount=2 * job.requests[resource], submitted_by="", from_at=begin, to_at=end, end_reason="Succeeded",
             from_revision=revision, to_revision=revision + 5,
         )  # fmt: skip

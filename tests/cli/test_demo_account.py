@@ -11,10 +11,10 @@ import pytest
 from admission.cli.demo.account import Account, Phase
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.fair_share import fair_share
+from admission.cli.demo.gangs import UNTIL_DELETED
 from admission.cli.demo.kinds import of_kinds
 from admission.cli.demo.plan import Plan, PlannedJob, job_document, three_teams
 from admission.cli.demo.terminal import Terminal
-from admission.cli.demo.wholes import ENDLESS
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}]}
@@ -81,8 +81,8 @@ def test_more_than_the_whole_quota_is_noticed() -> None:
     run.pods(run.jobs_of("students")[0], 1)
     assert run.account.live.broken == 1
     assert run.account.live.violations == [
-        "all teams: pods ask for 102 cpu, at most 100 allowed, 0.0 s after the start",
-        "all teams: pods ask for 102Gi memory, at most 100Gi allowed, 0.0 s after the start",
+        "all teams: pods request 102 cpu, at most 100 allowed, 0.0 s after the start",
+        "all teams: pods request 102Gi memory, at most 100Gi allowed, 0.0 s after the start",
     ]
     assert [kept for sentence, kept in run.closing().items() if "quota was exceeded" in sentence] == [False]
 
@@ -91,7 +91,7 @@ def test_more_than_a_team_may_borrow_is_noticed() -> None:
     run = Run()
     for job in run.jobs_of("platform")[:4]:
         run.pods(job)
-    assert run.account.live.violations[0].startswith("platform: pods ask for 62 cpu, at most 60 allowed")
+    assert run.account.live.violations[0].startswith("platform: pods request 62 cpu, at most 60 allowed")
 
 
 def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
@@ -99,7 +99,7 @@ def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
     for job in run.jobs_of("research")[:6]:
         run.show(job, suspend=True)
         run.pods(job)
-    assert run.account.live.violations[0].startswith("research: pods ask for 102 cpu, at most 100 allowed")
+    assert run.account.live.violations[0].startswith("research: pods request 102 cpu, at most 100 allowed")
 
 
 def test_jobs_that_give_on_what_their_ended_pods_had_break_nothing() -> None:
@@ -193,13 +193,13 @@ def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(
         run.show(job, status=COMPLETE)
     assert run.closing() == {
         "all 150 Jobs ran": True,
-        "1 Jobs were evicted (1 times in all), queued again and came back": True,
+        "1 Jobs were evicted (1 evictions), requeued and ran later": True,
         **(
-            {"each of them was given back exactly as its user had written it": True}
+            {"each evicted Job was restored exactly as its user wrote it": True}
             if restored
-            else {"1 Jobs waited otherwise than their users wrote them: research/research-00": False}
+            else {"1 Jobs were not restored as their users wrote them: research/research-00": False}
         ),
-        "quota was never exceeded (checked 1500 times from the API server's side)": True,
+        "quota was never exceeded (1500 checks of the pods in the API server)": True,
     }
 
 
@@ -229,13 +229,13 @@ def test_a_set_of_pods_that_ran_in_parts_breaks_the_promise() -> None:
             run.account.pod(f"{job.team}/{pod['metadata']['uid']}", pod)
             if in_parts:
                 run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None)
-        if job.kind in ENDLESS:
-            run.account.wholes.deleted(key)
+        if job.kind in UNTIL_DELETED:
+            run.account.gangs.deleted(key)
         for pod in pods:
             pod["status"]["phase"] = "Succeeded"
-            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None if job.kind in ENDLESS else pod)
+            run.account.pod(f"{job.team}/{pod['metadata']['uid']}", None if job.kind in UNTIL_DELETED else pod)
     assert run.account.count(Phase.DONE) == 54
-    assert run.closing()["1 objects never had all their pods at once: statefulsets/statefulsets-03"] is False
+    assert run.closing()["1 objects did not start with all their pods: statefulsets/statefulsets-03"] is False
 
 
 def test_pods_that_come_after_their_job_was_stopped_are_no_second_start() -> None:
@@ -251,21 +251,21 @@ def test_fair_shares_without_any_eviction_would_show_nothing() -> None:
     run = Run(plan=fair_share())
     for job in run.plan.jobs:
         run.show(job, status=COMPLETE)
-    assert run.closing()["no Job was evicted, so that nothing was shown"] is False
+    assert run.closing()["no Job was evicted, so eviction was not shown"] is False
 
 
 def test_a_watch_that_saw_no_pod_promises_nothing_of_quota() -> None:
     run = Run()
     for job in run.plan.jobs:
         run.show(job, status=COMPLETE)
-    assert run.closing()["no pod was seen, so that quota was never checked"] is False
+    assert run.closing()["no pod was observed, so quota was never checked"] is False
 
 
 def test_a_job_that_was_lost_breaks_the_promise() -> None:
     run = Run(jobs=2)
     run.show(run.plan.jobs[0], status=COMPLETE)
     assert not run.account.finished()
-    assert "only 1 of 2 Jobs ran to their end (0 waiting, 0 running, 0 failed)" in run.closing()
+    assert "only 1 of 2 Jobs ran to completion (0 waiting, 0 running, 0 failed)" in run.closing()
 
 
 def test_utilisation_is_what_was_used_of_what_waiting_jobs_could_have_used() -> None:
@@ -355,8 +355,8 @@ def test_the_closing_table_names_what_was_broken() -> None:
     assert re.search(r"^Team +CPU quota +Jobs done +Mean wait +p99 wait +CPU used$", text, re.MULTILINE)
     assert re.search(r"^students +20 +0 +0m 00s \(0\.0 s\)", text, re.MULTILINE)
     assert "API writes by Sluice" in text
-    assert "2.00 for each Job (20 PATCH, 20 POST)" in text
-    assert "0.150 for each Job (3 in all)" in text
+    assert "2.00 per Job (20 PATCH, 20 POST)" in text
+    assert "0.150 per Job (3 in total)" in text
     assert "✗ BROKEN: only 0 of 20 Jobs ran" in text
     assert "✓ quota was never exceeded" in text
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.cli.demo.live_pods import LivePods, asked_by
+from admission.cli.demo.live_pods import LivePods, requests_of
 
 LIMITS = {"a": {"cpu": 4_000}, "b": {"cpu": 4_000}}
 
@@ -67,7 +67,7 @@ def test_more_than_a_payer_may_have_is_noticed_when_the_pod_comes() -> None:
     watched = Watched()
     for name in ("x", "y", "z"):
         watched.show(name)
-    assert watched.live.violations == ["a: pods ask for 6 cpu, at most 4 allowed, 1.0 s after the start"]
+    assert watched.live.violations == ["a: pods request 6 cpu, at most 4 allowed, 1.0 s after the start"]
     assert (watched.live.checks, watched.live.broken) == (3, 1)
 
 
@@ -76,7 +76,7 @@ def test_more_than_all_may_have_together_is_noticed() -> None:
     for name in ("x", "y"):
         watched.show(name)
         watched.show(name, namespace="b")
-    assert watched.live.violations == ["all teams: pods ask for 8 cpu, at most 6 allowed, 1.0 s after the start"]
+    assert watched.live.violations == ["all teams: pods request 8 cpu, at most 6 allowed, 1.0 s after the start"]
 
 
 def test_pods_that_are_asked_to_end_count_beside_those_that_replace_them() -> None:
@@ -129,4 +129,4 @@ def test_pods_of_nobody_are_left_out_and_who_pays_may_be_said_otherwise() -> Non
     ],
 )
 def test_a_pod_asks_for_what_it_needs_at_its_worst_moment(spec: dict[str, Any], cpu: int) -> None:
-    assert asked_by(spec, ["cpu", "memory"]) == {"cpu": cpu, "memory": 0}
+    assert requests_of(spec, ["cpu", "memory"]) == {"cpu": cpu, "memory": 0}

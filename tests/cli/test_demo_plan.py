@@ -101,13 +101,16 @@ def test_a_trace_is_read_no_further_than_wanted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ((), "has a header and no pods"),
-        (("p0,many,1024,0,LS,0,9,5",), "line 2 .* 'many' as cpu_milli, which is no number"),
-        (("p0,1000,1024,0,LS,0,9,5", "p1,-1,1024,0,LS,0,9,5"), "line 3 .* -1 as cpu_milli, which is no amount"),
-        (("p0,nan,1024,0,LS,0,9,5",), "nan as cpu_milli, which is no amount"),
+        ((), "has a header, but no pods"),
+        (("p0,many,1024,0,LS,0,9,5",), "line 2 .* 'many' as cpu_milli, which is not a number"),
+        (
+            ("p0,1000,1024,0,LS,0,9,5", "p1,-1,1024,0,LS,0,9,5"),
+            "line 3 .* -1 as cpu_milli, which is not a valid amount",
+        ),
+        (("p0,nan,1024,0,LS,0,9,5",), "nan as cpu_milli, which is not a valid amount"),
         (("p0,1000,1024,0,XX,0,9,5",), "unknown qos 'XX'; expected LS, Burstable, Guaranteed, BE"),
-        (("p0,1000",), "line 2 .* '' as creation_time, which is no number"),
-        (("p0,1000000,1024,0,LS,0,9,5",), "line 2 .* asks for more cpu than any node"),
+        (("p0,1000",), "line 2 .* '' as creation_time, which is not a number"),
+        (("p0,1000000,1024,0,LS,0,9,5",), "line 2 .* requests more cpu than any node"),
     ],
 )
 def test_a_broken_trace_is_refused_with_the_line(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
@@ -122,5 +125,5 @@ def test_other_files_are_refused_as_what_they_are(tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="its first line has no column name, memory_mib"):
         trace_plan(tmp_path / "nodes.csv")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(BadTrace, match="is no CSV text"):
+    with pytest.raises(BadTrace, match="is not a CSV file"):
         trace_plan(tmp_path / "binary")

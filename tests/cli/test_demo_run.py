@@ -123,7 +123,7 @@ async def test_a_job_that_is_started_past_the_queue_is_noticed(warm_demo: Start,
         await client.create("/apis/batch/v1/namespaces/research/jobs", job)
     output, _ = await process.communicate()
     assert re.search(
-        r"✗ BROKEN: quota was exceeded in \d+ of \d+ checks: .*pods ask for \d+ cpu, at most 100 allowed",
+        r"✗ BROKEN: quota was exceeded in \d+ of \d+ checks: .*pods request \d+ cpu, at most 100 allowed",
         output.decode(),
     )
     assert process.returncode == 1
@@ -138,8 +138,8 @@ async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(
     text = output.decode()
     assert process.returncode == 0, text
     assert "✓ all 150 Jobs ran" in text
-    assert re.search(r"✓ [1-9]\d* Jobs were evicted \(\d+ times in all\), queued again and came back", text)
-    assert "✓ each of them was given back exactly as its user had written it" in text
+    assert re.search(r"✓ [1-9]\d* Jobs were evicted \(\d+ evictions\), requeued and ran later", text)
+    assert "✓ each evicted Job was restored exactly as its user wrote it" in text
     assert "✓ quota was never exceeded" in text
     assert names_in(tmp_path) == []
 
@@ -150,7 +150,7 @@ async def test_four_kinds_share_a_cohort_and_each_starts_as_a_whole(warm_demo: S
     output, _ = await process.communicate()
     text = output.decode()
     assert process.returncode == 0, text
-    for sentence in ("all 54 objects ran", "each ran exactly once", "each was started as a whole"):
+    for sentence in ("all 54 objects ran", "each ran exactly once", "each started with all its pods"):
         assert f"✓ {sentence}" in text
     assert "222 PATCH" in text  # one for each pod of a group, one for each Job and RayCluster
     assert "✓ quota was never exceeded" in text
@@ -206,8 +206,8 @@ async def test_a_small_demo_keeps_its_promises_and_stays_until_interrupted(warm_
     text = await read_until(process, "Ctrl-C ends everything")
     assert "✓ all 20 Jobs ran" in text
     assert "✓ each Job ran exactly once" in text
-    assert "✓ quota was never exceeded (checked 200 times from the API server's side)" in text
-    assert "2.00 for each Job (20 PATCH, 20 POST)" in text
+    assert "✓ quota was never exceeded (200 checks of the pods in the API server)" in text
+    assert "2.00 per Job (20 PATCH, 20 POST)" in text
     settings = dict(re.findall(r"export (\w+)=(\S+)", text))
     get = await asyncio.create_subprocess_exec(
         sys.executable,

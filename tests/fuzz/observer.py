@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from admission.cli.demo.live_pods import asked_by
+from admission.cli.demo.live_pods import requests_of
 from tests.fuzz.findings import Finding
 from tests.fuzz.pod_players import is_gated
 
@@ -183,7 +183,7 @@ class Observer:
             return
         # What carries no selector was started by nobody, and is held against the flavor that all have.
         pool = (pod["spec"].get("nodeSelector") or {}).get(POOL, "main")
-        cpu = Fraction(asked_by(pod["spec"], ("cpu",))["cpu"], 1000)
+        cpu = Fraction(requests_of(pod["spec"], ("cpu",))["cpu"], 1000)
         owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
         if uid in self._queued or is_gated(pod):
             self._see_queued_pod(pod, owner, cpu, pool)

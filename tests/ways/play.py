@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
-from admission.cli.demo.live_pods import asked_by
+from admission.cli.demo.live_pods import requests_of
 from tests.ways.cluster import MERGE
 from tests.ways.moves import PODS, RUNNING, WAITING
 from tests.ways.objects import unlabelled
@@ -156,7 +156,7 @@ class Cell:
         if not alive:
             return "waits" if self.waits else "stopped"
         held = sum(_held(each) for each in records)
-        used = sum(asked_by(each["spec"], ("cpu",))["cpu"] for each in self._alive())
+        used = sum(requests_of(each["spec"], ("cpu",))["cpu"] for each in self._alive())
         if used > held:
             return f"pods of {used}m CPU run, and {held}m are held"
         pending = [each for each in records if not _held(each)]

@@ -1,4 +1,4 @@
-"""`sluice demo`: Sluice doing its main job before one's eyes, on this machine, in under three minutes."""
+"""`sluice demo`: a live demonstration of Sluice in a sandbox on this machine, in under three minutes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ _QUOTAS, _FAIR_SHARE, _KINDS = "quotas", "fair-share", "kinds"
 
 
 @click.command()
-@click.option("--scene", type=click.Choice([_QUOTAS, _FAIR_SHARE, _KINDS]), help="Play only this one.  [default: all]")
+@click.option("--scene", type=click.Choice([_QUOTAS, _FAIR_SHARE, _KINDS]), help="Run only this scene.  [default: all]")
 @click.option(
-    "--trace", type=click.Path(path_type=Path), help="Replay the first pods of this openb_pods.csv as Jobs instead."
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Run a single scene instead: the first pods of this openb_pods.csv as Jobs.",
 )
-@click.option("--jobs", type=click.IntRange(1, 10_000), help="How many Jobs.  [default: 1000, of a trace 2000]")
+@click.option("--jobs", type=click.IntRange(1, 10_000), help="Number of Jobs.  [default: 1000; with --trace 2000]")
 @click.option(
-    "--nodes", type=click.IntRange(10, 1000), help="How many nodes of 10 CPUs; not for a trace.  [default: 100]"
+    "--nodes",
+    type=click.IntRange(10, 1000),
+    help="Number of nodes with 10 CPUs each; not with --trace.  [default: 100]",
 )
 @click.option(
     "--speed",
     type=click.FloatRange(1, 1000),
-    help="How many times faster than time the sandbox runs.  [default: 60, for a trace 360]",
+    help="Speed of the sandbox's clock, in multiples of real time.  [default: 60; with --trace 360]",
 )
-@click.option("--keep", is_flag=True, help="Keep everything running at the end, to look around.")
+@click.option("--keep", is_flag=True, help="Keep everything running at the end, to explore it with kubectl and sluice.")
 def demo(
     *,
     scene: str | None,
@@ -42,12 +46,12 @@ def demo(
 ) -> None:
     """See Sluice at work in a sandbox.
 
-    Starts a pretend cluster and a Sluice on this machine, submits 1000 Jobs of three teams, shows how they
-    queue, borrow quota from each other and run, and ends with what was measured. Then a second scene, of quota
-    that is shared by weight and taken back by evicting Jobs, and a third, short one, of RayClusters, what TorchX
-    submits, StatefulSets and Jobs in one cohort. Exit code 1 if quota was exceeded, a Job of the first scene did
-    not run exactly once, one of the second did not come back as it was written, or anything of the third was
-    started in parts.
+    Starts a simulated cluster and Sluice on this machine, and runs three scenes. In the first one three teams
+    submit 1000 Jobs, which queue, borrow quota from each other and run. The second one shows fair sharing: quota
+    is shared by weight, and reclaimed by evicting Jobs. The third, short one has RayClusters, Volcano Jobs as
+    TorchX submits them, StatefulSets and Jobs in one cohort. Each scene ends with its measurements. The exit code
+    is 1 if quota was exceeded, a Job of the first scene did not run exactly once, an evicted Job of the second was
+    not restored as it was written, or an object of the third did not start with all its pods.
 
     \b
     Examples:
@@ -55,7 +59,7 @@ def demo(
       sluice demo --scene fair-share --keep
       sluice demo --trace openb_pods.csv
     """
-    # Their imports take most of a second, which `sluice demo --help` need not wait for.
+    # Imported late: these take most of a second, for which `sluice demo --help` should not wait.
     from admission.cli.demo.children import cancel_on_signals
     from admission.cli.demo.run import run
     from admission.cli.demo.terminal import Terminal
@@ -80,12 +84,12 @@ def _plans(
 ) -> list[Plan]:
     if trace is not None:
         if nodes is not None:
-            raise click.UsageError("--nodes cannot be given with --trace, which has nodes of its own kind")
+            raise click.UsageError("--nodes cannot be given with --trace, which has its own nodes")
         if scene is not None:
-            raise click.UsageError("--scene cannot be given with --trace, which is a scene of its own")
+            raise click.UsageError("--scene cannot be given with --trace, which is a separate scene")
         return [trace_plan(trace, jobs=jobs or 2000, speed=speed or 360.0)]
     if scene in (_FAIR_SHARE, _KINDS) and (jobs is not None or nodes is not None):
-        raise click.UsageError("--jobs and --nodes are for the scene of quotas; the others have their own")
+        raise click.UsageError("--jobs and --nodes are for the scene quotas; the other scenes have fixed sizes")
     scenes = {
         _QUOTAS: three_teams(jobs=jobs or 1000, nodes=nodes or 100, speed=speed or 60.0),
         _FAIR_SHARE: fair_share(speed=speed or 60.0),

@@ -1,6 +1,6 @@
-"""What the API server's objects say about the promises: who holds how much, who waited how long, was quota kept.
+"""Accounting of a demo from the objects of the API server: usage and waiting times of teams, and checks of quota.
 
-It knows nothing of Sluice: it reads Jobs and pods as anyone can see them, and does its own sums. No I/O and no clock.
+It uses only Jobs and pods, no data of Sluice. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from admission.cli.demo.live_pods import LivePods, asked_by, is_gated
-from admission.cli.demo.wholes import Wholes, workload_of
+from admission.cli.demo.gangs import Gangs, workload_of
+from admission.cli.demo.live_pods import LivePods, is_gated, requests_of
 
 if TYPE_CHECKING:
     from admission.cli.demo.plan import Plan, Team
@@ -22,7 +22,7 @@ Amounts: TypeAlias = dict[str, int]
 
 
 class Phase(StrEnum):
-    """Where a Job is. It RUNS until no pod of it is left."""
+    """Phase of a Job. A suspended Job is RUNNING until none of its pods is left."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -31,108 +31,112 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True)
-class JobSeen:
-    """One Job as it was seen so far. Times are the account's, in real seconds."""
+class ObservedJob:
+    """State of a Job as observed so far. Times are real seconds since the start of the account."""
 
     team: str
     phase: Phase | None
     requests: Amounts
-    """Of one pod."""
+    """Requests of one pod."""
     parallelism: int
     wanted: int
-    """How many pods have to succeed."""
+    """Number of pods that have to succeed."""
     first_seen: float
     template: Object
     """The pod template as its user wrote it."""
     started: float | None = None
     suspended: bool = True
     starts: int = 0
-    """How often it was unsuspended; more than 1 is allowed only after an eviction."""
+    """Number of times it was unsuspended; more than 1 is correct only after evictions."""
     as_written: bool = True
-    """Whether its template was seen as its user wrote it since the last start."""
+    """Whether its template has been as its user wrote it at some time since the last start."""
     succeeded: int = 0
 
     @property
     def amounts(self) -> Amounts:
-        """Of the pods that it needs at a time: towards its end they are fewer."""
+        """Requests of the pods that run at the same time; towards the end of the Job these are fewer."""
         pods = max(0, min(self.parallelism, self.wanted - self.succeeded))
         return {resource: pods * value for resource, value in self.requests.items()}
 
 
 @dataclass(slots=True)
-class TeamSeen:
-    """What a team's Jobs hold and want now, and the sums over time."""
+class ObservedTeam:
+    """Current requests of a team's Jobs, and sums over time."""
 
     team: Team
     amounts: dict[Phase, Amounts]
-    """Of all Jobs in that phase together."""
+    """Total requests of the Jobs in each phase."""
     jobs: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
     waits: list[float] = field(default_factory=list)
-    """Of each Job that has started, real seconds from its creation."""
+    """Real seconds from creation to first start, of each Job that has started."""
     waiting_seconds: float = 0.0
+    """Real seconds during which Jobs of the team were waiting."""
     used_area: dict[str, float] = field(default_factory=dict)
-    """Amount times seconds, while Jobs of the team were waiting."""
+    """Integral of the used amount over time (amount times seconds) while Jobs of the team were waiting."""
 
     @property
     def used(self) -> Amounts:
-        """Needed by Jobs that run."""
+        """Requests of running Jobs."""
         return self.amounts[Phase.RUNNING]
 
     @property
     def wanted(self) -> Amounts:
-        """Asked for by Jobs that wait."""
+        """Requests of waiting Jobs."""
         return self.amounts[Phase.WAITING]
 
     def wait_mean(self) -> float:
-        """Real seconds; 0 if no Job has started."""
+        """Return the mean wait in real seconds; 0 if no Job has started."""
         return sum(self.waits) / len(self.waits) if self.waits else 0.0
 
     def wait_p99(self) -> float:
-        """Real seconds that 99 of 100 Jobs did not exceed (nearest rank); 0 if no Job has started."""
+        """Return the 99th percentile of the waits in real seconds (nearest rank); 0 if no Job has started."""
         ranked = sorted(self.waits)
         return ranked[math.ceil(0.99 * len(ranked)) - 1] if ranked else 0.0
 
     def utilisation(self, resource: str) -> float:
-        """Used in proportion to the nominal quota while Jobs of the team waited: above 1 thanks to borrowing."""
+        """Return used quota relative to nominal quota while Jobs of the team waited; above 1 with borrowed quota."""
         area = self.team.nominal[resource] * self.waiting_seconds
         return self.used_area.get(resource, 0.0) / area if area else 0.0
 
 
 class Account:
-    """Fed with each version of each Job and pod in the server's order; answers at any time. Times must not go back."""
+    """Accounting of a plan, updated with each version of each Job and pod in the server's order.
+
+    Can be queried at any time. Times must not decrease.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.teams = {
-            team.name: TeamSeen(
+            team.name: ObservedTeam(
                 team,
                 amounts={phase: dict.fromkeys(plan.resources, 0) for phase in Phase},
             )
             for team in plan.teams
         }
-        self.jobs: dict[str, JobSeen] = {}
+        self.jobs: dict[str, ObservedJob] = {}
         self.live = LivePods(
             {team.name: {resource: plan.limit(team, resource) for resource in plan.resources} for team in plan.teams},
             {resource: plan.total(resource) for resource in plan.resources},
         )
-        """What pods ask for, and whether that was ever more than quota."""
+        """Requests of live pods, and whether they ever exceeded quota."""
         self.moves = 0
-        """How often a Job went from one phase to another."""
+        """Number of phase changes of Jobs."""
         self.evictions = 0
-        """How often a Job was suspended again."""
+        """Number of times that a running Job was suspended."""
         self.altered: list[str] = []
-        """The Jobs that were started again without having been given back as they were written."""
+        """Keys of Jobs that were started again without having been restored as their users wrote them."""
         self.pods_of: defaultdict[str, set[str]] = defaultdict(set)
-        """The uids of all pods that a Job ever had, by the Job's `namespace/name`."""
-        self.wholes = Wholes(plan)
-        """Whether each started as a whole."""
+        """Uids of all pods that a Job ever had, by the Job's key `namespace/name`."""
+        self.gangs = Gangs(plan)
+        """Observes whether each object started all-or-nothing."""
         self._workloads: dict[str, str] = {}
-        """What each pod is part of."""
+        """Key of the workload of each pod, by the pod's key."""
         self._now = 0.0
         self._areas = {name: dict.fromkeys(plan.resources, 0.0) for name in ("used", "bound", "allowed")}
 
     def advance(self, now: float) -> None:
-        """Let time pass up to `now`; what was seen until here held all along. Real seconds from the start."""
+        """Advance the clock to `now`, in real seconds since the start. The state was constant since the last update."""
         passed, self._now = now - self._now, now
         if not any(team.jobs[Phase.WAITING] for team in self.teams.values()):
             return
@@ -147,11 +151,11 @@ class Account:
             self._areas["allowed"][resource] += passed * self._allowed(resource)
 
     def job(self, key: str, job: Object | None) -> None:
-        """A Job is as `job` says; None: it is gone."""
+        """Update the Job of key `namespace/name`; None if it was deleted."""
         if job is None:
-            gone = self.jobs.pop(key, None)
-            if gone is not None:
-                self._move(gone, None, gone.succeeded)
+            deleted = self.jobs.pop(key, None)
+            if deleted is not None:
+                self._move(deleted, None, deleted.succeeded)
             return
         seen = self.jobs.get(key)
         if seen is None:
@@ -159,9 +163,9 @@ class Account:
             if team not in self.teams:
                 return
             pods = job["spec"].get("parallelism", 1)
-            requests = asked_by(job["spec"]["template"]["spec"], self.plan.resources)
+            requests = requests_of(job["spec"]["template"]["spec"], self.plan.resources)
             wanted = job["spec"].get("completions") or pods
-            seen = self.jobs[key] = JobSeen(
+            seen = self.jobs[key] = ObservedJob(
                 team, None, requests, pods, wanted, first_seen=self._now, template=job["spec"]["template"]
             )
         elif not seen.as_written:
@@ -170,7 +174,7 @@ class Account:
         self._move(seen, _phase(job), job.get("status", {}).get("succeeded") or 0)
 
     def pod(self, key: str, pod: Object | None) -> None:
-        """A pod is as `pod` says; None: it is gone."""
+        """Update the pod of key `namespace/name`; None if it was deleted."""
         if pod is not None:
             self._workloads[key] = workload_of(pod)
             self.pods_of[self._workloads[key]].add(pod["metadata"]["uid"])
@@ -178,39 +182,40 @@ class Account:
         self._follow(key, pod)
 
     def submitted(self, workload: str) -> None:
-        """What is to be seen by its pods alone was submitted."""
-        if (job := self.wholes.as_job(workload)) is not None:
+        """Note that an object was submitted; kinds other than Jobs are observed only by their pods."""
+        if (job := self.gangs.as_job(workload)) is not None:
             self.job(workload, job)
 
     def _follow(self, key: str, pod: Object | None) -> None:
         workload = self._workloads.get(key, "")
-        self.wholes.pod(key, workload, pod)
+        self.gangs.pod(key, workload, pod)
         self.submitted(workload)
 
     def used(self, resource: str) -> int:
-        """Needed by all Jobs that run now."""
+        """Return the requests of all running Jobs."""
         return sum(team.used[resource] for team in self.teams.values())
 
     def bound(self, resource: str) -> int:
-        """Of all pods that have a node and have not ended."""
+        """Return the requests of all live pods that are bound to a node."""
         return sum(amounts[resource] for amounts in self.live.on_nodes.values())
 
     def count(self, phase: Phase) -> int:
-        """How many Jobs are in `phase` now."""
+        """Return the number of Jobs in `phase`."""
         return sum(team.jobs[phase] for team in self.teams.values())
 
     def running(self) -> list[str]:
-        """The Jobs that run now, by name."""
+        """Return the sorted keys of running Jobs."""
         return sorted(key for key, job in self.jobs.items() if job.phase is Phase.RUNNING)
 
     def finished(self) -> bool:
-        """Whether each planned Job has ended, well or not."""
+        """Whether each planned Job has finished, successfully or not."""
         return self.count(Phase.DONE) + self.count(Phase.FAILED) >= len(self.plan.jobs)
 
     def utilisation(self, resource: str, of: str = "used") -> float:
-        """`used` by Jobs (or `bound` by pods) in proportion to what quota allowed, over the time in which Jobs waited.
+        """Return the quota `used` by Jobs (or `bound` by pods) relative to the usable quota, while Jobs waited.
 
-        Allowed is the whole cohort, less what no waiting Job may or wants to use: borrowing limits, and few Jobs.
+        Usable is the quota of the whole cohort, less what the waiting Jobs could not use because of borrowing limits or
+        because they requested less.
         """
         allowed = self._areas["allowed"][resource]
         return self._areas[of][resource] / allowed if allowed else 0.0
@@ -225,8 +230,8 @@ class Account:
         )
         return min(self.plan.total(resource), most)
 
-    def _suspension(self, key: str, job: JobSeen, *, suspended: bool) -> None:
-        """What counts as a start or an eviction: its phase may waver, as pods of a Job stopped at once come late."""
+    def _suspension(self, key: str, job: ObservedJob, *, suspended: bool) -> None:
+        """Count starts and evictions by `suspend`; the phase may change late, since pods appear after a suspension."""
         if job.suspended and not suspended:
             if not job.as_written:
                 self.altered.append(key)
@@ -239,8 +244,8 @@ class Account:
             self.evictions += 1
         job.suspended = suspended
 
-    def _move(self, job: JobSeen, phase: Phase | None, succeeded: int) -> None:
-        """The Job is in `phase` now, None if it is gone, and so many pods of it have succeeded."""
+    def _move(self, job: ObservedJob, phase: Phase | None, succeeded: int) -> None:
+        """Update phase (None: deleted) and number of succeeded pods of a Job, and the sums of its team."""
         if (phase, succeeded) == (job.phase, job.succeeded):
             return
         team = self.teams[job.team]

@@ -1,4 +1,4 @@
-"""The processes that a demo is made of: started with a log file, watched, and ended whatever happens."""
+"""Child processes of a demo: started with a log file, supervised, and always terminated at the end."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
     from pathlib import Path
 
-_PATIENCE: Final = 10.0
-"""Seconds that a process has to end by itself."""
-_DEATH_NOTICE: Final = 0.5
-"""Seconds within which the end of a process is noticed here."""
+_TERMINATION_SECONDS: Final = 10.0
+"""Seconds that a process has to exit after SIGTERM, before it is killed."""
+_EXIT_NOTICE: Final = 0.5
+"""Seconds to wait for the exit status of a child after an error that its death may have caused."""
 _TAIL: Final = 12
-"""Lines of a dead process's log that are shown."""
+"""Number of log lines of an exited process that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A `sluice` command in a process of its own."""
+    """A `sluice` command that runs as a child process."""
 
     name: str
     process: asyncio.subprocess.Process
     log: Path
 
     async def ended(self) -> None:
-        """Wait for its end, and raise ChildDied: for processes that must not end by themselves."""
+        """Wait for the process, which must not exit by itself, and raise ChildDied when it does."""
         code = await self.process.wait()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         raise ChildDied(f"{self.name} {how}; the last lines that it wrote:\n{self.tail()}")
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
         return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 
 
 @asynccontextmanager
 async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str, str]) -> AsyncIterator[Child]:
-    """`sluice ARGUMENTS` as a child, ended on the way out. What it writes is appended to `log`."""
+    """Run `sluice ARGUMENTS` as a child process for the duration of the block; its output is appended to `log`."""
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -59,7 +59,7 @@ async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
             env={**_inherited(), **environment},
-            # Ctrl-C is for the demo, which then ends its children in order.
+            # Ctrl-C is handled by the demo, which then terminates its children in order.
             process_group=0,
         )
     try:
@@ -70,7 +70,7 @@ async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str
 
 @asynccontextmanager
 async def alongside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """A block beside which `work` goes on. If that fails, the block is cancelled and raises the same error."""
+    """Run `work` concurrently with the block. If it fails, the block is cancelled and raises the same error."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(work)
@@ -82,29 +82,29 @@ async def alongside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def guarded(child: Child) -> AsyncIterator[None]:
-    """A block that is cancelled, and raises ChildDied, if `child` ends before the block does."""
+    """Cancel the block and raise ChildDied if `child` exits before the block ends."""
     try:
         async with alongside(child.ended()):
             yield
     except ChildDied:
         raise
     except SluiceError:
-        # Perhaps the block only felt that the child had died, before anyone saw it: that is the better message.
+        # The error may be a consequence of the child's death that is noticed only now; ChildDied is the better message.
         with suppress(TimeoutError):
-            await asyncio.wait_for(child.ended(), _DEATH_NOTICE)
+            await asyncio.wait_for(child.ended(), _EXIT_NOTICE)
         raise
 
 
 def cancel_on_signals() -> None:
-    """Let SIGTERM, SIGHUP and Ctrl-C end the current task, so that no child outlives it.
+    """Cancel the current task on SIGTERM, SIGHUP and Ctrl-C, so that no child process outlives it.
 
-    Once: a second signal, as `timeout` sends it to the whole process group, must not cut short how the children are
-    ended; only a second Ctrl-C does. asyncio's own handler of Ctrl-C cancels in the middle of whatever runs, so that a
-    callback of the loop may find its future cancelled, and is reported as a fault.
+    Only the first signal counts: a second one, which `timeout` sends to the whole process group, must not interrupt the
+    termination of the children; only a second Ctrl-C does. asyncio's own handler of Ctrl-C is not used: it cancels in
+    the middle of a callback of the loop, which may then find its future cancelled and be reported as an error.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    ends = task
+    cancelled = task
     numbers = [signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         numbers.append(signal.SIGINT)
@@ -113,14 +113,14 @@ def cancel_on_signals() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, lambda: None)
         loop.remove_signal_handler(signal.SIGINT)
-        ends.cancel()
+        cancelled.cancel()
 
     for number in numbers:
         loop.add_signal_handler(number, cancel)
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on at the moment."""
+    """Return a loopback port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -128,7 +128,7 @@ def free_port() -> int:
 
 
 def _inherited() -> dict[str, str]:
-    """The environment without what would change a child's settings."""
+    """Return the environment without variables that would change the settings of a child."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith("SLUICE_") and name != "KUBECONFIG"
     }
@@ -140,8 +140,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), _PATIENCE)
+        await asyncio.wait_for(process.wait(), _TERMINATION_SECONDS)
     except TimeoutError:
-        with suppress(ProcessLookupError):  # it may have ended just now
+        with suppress(ProcessLookupError):  # it may have exited just now
             process.kill()
         await process.wait()

@@ -1,6 +1,6 @@
-"""What is said when all Jobs have ended: a table of the teams, the figures, and whether the promises were kept.
+"""Result of a scene after all Jobs have finished: a table of the teams, measurements, and the checked promises.
 
-The terminal and the page show the same; so these are texts already, in rows.
+Terminal and page show the same result, so it consists of formatted texts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from admission.cli.demo.units import name_of, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.cli.demo.account import Account, TeamSeen
+    from admission.cli.demo.account import Account, ObservedTeam
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the run cost outside of Sluice: its writes at the API server by HTTP method, and database transactions."""
+    """Cost of a run: Sluice's writes to the API server by HTTP method, and its database transactions."""
 
     api_writes: Mapping[str, int]
     transactions: int
@@ -27,7 +27,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """`rows` under `columns`, which `note` explains; `figures` are (what, how much), `promises` (kept?, sentence)."""
+    """Result of a scene: `rows` with a `note`; `figures` are (name, value), `promises` are (kept, message)."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -37,17 +37,17 @@ class Closing:
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was."""
+        """Whether all promises were kept."""
         return all(kept for kept, _ in self.promises)
 
 
 def close(account: Account, costs: Costs, elapsed: float) -> Closing:
-    """The end of a run that took `elapsed` real seconds."""
+    """Return the result of a run that took `elapsed` real seconds."""
     quotas = [f"{name_of(resource)} quota" for resource in account.plan.shown]
     columns = (
         "Team",
         *quotas,
-        f"{account.plan.things.capitalize()} done",
+        f"{account.plan.noun.capitalize()} done",
         "Mean wait",
         "p99 wait",
         f"{name_of(account.plan.shown[0])} used",
@@ -56,77 +56,77 @@ def close(account: Account, costs: Costs, elapsed: float) -> Closing:
         columns=columns,
         rows=tuple(_row(account, seen) for seen in account.teams.values()),
         note=(
-            "Waits are in sandbox time, in brackets in real time. Used is in proportion to the team's own quota, "
-            f"while {account.plan.things} of the team waited: more than 100% was borrowed."
+            "Waits are in sandbox time, with real time in brackets. The last column is the average usage relative to "
+            f"the team's nominal quota while its {account.plan.noun} waited; above 100% is borrowed quota."
         ),
         figures=_figures(account, costs, elapsed),
         promises=(
             _all_ran(account),
             *_as_often_as_right(account),
-            # What is evicted may be so before its last pod was let run.
+            # Not if there are evictions: an object may be evicted before its last pod is ungated.
             *([_started_whole(account)] if account.plan.kinds and not account.plan.evicts else []),
             _quota_kept(account),
         ),
     )
 
 
-def _row(account: Account, seen: TeamSeen) -> tuple[str, ...]:
+def _row(account: Account, observed: ObservedTeam) -> tuple[str, ...]:
     speed = account.plan.speed
     return (
-        seen.team.name,
-        *(shown(resource, seen.team.nominal[resource]) for resource in account.plan.shown),
-        str(seen.jobs[Phase.DONE]),
-        _wait(seen.wait_mean(), speed),
-        _wait(seen.wait_p99(), speed),
-        f"{seen.utilisation(account.plan.shown[0]):.0%}",
+        observed.team.name,
+        *(shown(resource, observed.team.nominal[resource]) for resource in account.plan.shown),
+        str(observed.jobs[Phase.DONE]),
+        _wait(observed.wait_mean(), speed),
+        _wait(observed.wait_p99(), speed),
+        f"{observed.utilisation(account.plan.shown[0]):.0%}",
     )
 
 
 def _wait(real: float, speed: float) -> str:
-    """Of sandbox time, and in brackets of real time."""
+    """Return a wait in sandbox time, with real time in brackets; `real` is in seconds."""
     minutes, seconds = divmod(round(real * speed), 60)
     long = f"{minutes // 60}h {minutes % 60:02}m" if minutes >= 100 else f"{minutes}m {seconds:02}s"
     return f"{long} ({real:.1f} s)"
 
 
 def _figures(account: Account, costs: Costs, elapsed: float) -> tuple[tuple[str, str], ...]:
-    jobs, speed, things = len(account.plan.jobs), account.plan.speed, account.plan.things
-    thing = things.removesuffix("s")
+    jobs, speed, nouns = len(account.plan.jobs), account.plan.speed, account.plan.noun
+    noun = nouns.removesuffix("s")
     writes = sum(costs.api_writes.values())
     by_method = ", ".join(f"{count} {method}" for method, count in sorted(costs.api_writes.items())) or "none"
     used = [
-        (f"{name_of(resource)} quota used while {things} waited", _used(account, resource))
+        (f"{name_of(resource)} quota used while {nouns} waited", _used(account, resource))
         for resource in account.plan.shown
     ]
     return (
         *used,
-        ("API writes by Sluice", f"{writes / jobs:.2f} for each {thing} ({by_method})"),
+        ("API writes by Sluice", f"{writes / jobs:.2f} per {noun} ({by_method})"),
         (
             "Database transactions",
-            f"{costs.transactions / jobs:.3f} for each {thing} ({costs.transactions} in all)",
+            f"{costs.transactions / jobs:.3f} per {noun} ({costs.transactions} in total)",
         ),
-        ("Time", f"{elapsed:.0f} s, in the sandbox {elapsed * speed / 60:.0f} minutes"),
+        ("Time", f"{elapsed:.0f} s ({elapsed * speed / 60:.0f} minutes of sandbox time)"),
     )
 
 
 def _used(account: Account, resource: str) -> str:
     by_jobs, by_pods = account.utilisation(resource), account.utilisation(resource, "bound")
-    return f"{by_jobs:.1%} by running {account.plan.things}, {by_pods:.1%} by their pods on nodes"
+    return f"{by_jobs:.1%} by running {account.plan.noun}, {by_pods:.1%} by their pods on nodes"
 
 
 def _all_ran(account: Account) -> tuple[bool, str]:
     planned, done = len(account.plan.jobs), account.count(Phase.DONE)
     if done == planned:
-        return True, f"all {planned} {account.plan.things} ran"
+        return True, f"all {planned} {account.plan.noun} ran"
     others = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase if phase is not Phase.DONE)
-    return False, f"only {done} of {planned} {account.plan.things} ran to their end ({others})"
+    return False, f"only {done} of {planned} {account.plan.noun} ran to completion ({others})"
 
 
 def _started_whole(account: Account) -> tuple[bool, str]:
-    parts = [key for key in account.jobs if not account.wholes.started_whole(key)]
-    if parts:
-        return False, f"{len(parts)} {account.plan.things} never had all their pods at once: {parts[0]}"
-    return True, "each was started as a whole"
+    partial = [key for key in account.jobs if not account.gangs.has_started(key)]
+    if partial:
+        return False, f"{len(partial)} {account.plan.noun} did not start with all their pods: {partial[0]}"
+    return True, "each started with all its pods"
 
 
 def _as_often_as_right(account: Account) -> tuple[tuple[bool, str], ...]:
@@ -137,16 +137,16 @@ def _came_back(account: Account) -> tuple[bool, str]:
     evicted = [job for job in account.jobs.values() if job.starts > 1]
     short = [key for key, job in account.jobs.items() if job.succeeded != job.wanted]
     if short:
-        return False, f"{len(short)} Jobs ended without all their pods: {short[0]}"
+        return False, f"{len(short)} Jobs finished without running all their pods: {short[0]}"
     if not evicted:
-        return False, "no Job was evicted, so that nothing was shown"
-    return True, f"{len(evicted)} Jobs were evicted ({account.evictions} times in all), queued again and came back"
+        return False, "no Job was evicted, so eviction was not shown"
+    return True, f"{len(evicted)} Jobs were evicted ({account.evictions} evictions), requeued and ran later"
 
 
 def _as_written(account: Account) -> tuple[bool, str]:
     if account.altered:
-        return False, f"{len(account.altered)} Jobs waited otherwise than their users wrote them: {account.altered[0]}"
-    return True, "each of them was given back exactly as its user had written it"
+        return False, f"{len(account.altered)} Jobs were not restored as their users wrote them: {account.altered[0]}"
+    return True, "each evicted Job was restored exactly as its user wrote it"
 
 
 def _once(account: Account) -> tuple[bool, str]:
@@ -156,14 +156,14 @@ def _once(account: Account) -> tuple[bool, str]:
         if (job.starts, job.succeeded, len(account.pods_of[key])) != (1, job.wanted, job.wanted)
     ]
     if not wrong:
-        return True, "each Job ran exactly once" if account.plan.things == "Jobs" else "each ran exactly once"
-    return False, f"{len(wrong)} {account.plan.things} did not run exactly once: {wrong[0]}"
+        return True, "each Job ran exactly once" if account.plan.noun == "Jobs" else "each ran exactly once"
+    return False, f"{len(wrong)} {account.plan.noun} did not run exactly once: {wrong[0]}"
 
 
 def _quota_kept(account: Account) -> tuple[bool, str]:
     live = account.live
     if not live.checks:
-        return False, "no pod was seen, so that quota was never checked"
+        return False, "no pod was observed, so quota was never checked"
     if not live.broken:
-        return True, f"quota was never exceeded (checked {live.checks} times from the API server's side)"
+        return True, f"quota was never exceeded ({live.checks} checks of the pods in the API server)"
     return False, f"quota was exceeded in {live.broken} of {live.checks} checks: {'; '.join(live.violations)}"

@@ -1,9 +1,9 @@
-"""What can go wrong with a demo that is not a broken promise.
+"""Errors of a demo, other than broken promises.
 
 SluiceError
     DemoError
-        BadTrace        the trace file is missing, or is not such a file
-        ChildDied       one of the processes that make up the demo ended by itself, or did not start
+        BadTrace        the trace file is missing or invalid
+        ChildDied       one of the processes of the demo exited unexpectedly
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from admission.model.errors import SluiceError
 
 
 class DemoError(SluiceError):
-    """The demo cannot be run, or cannot go on."""
+    """The demo cannot start or cannot continue."""
 
 
 class BadTrace(DemoError):
@@ -20,4 +20,4 @@ class BadTrace(DemoError):
 
 
 class ChildDied(DemoError):
-    """A process of the demo is gone. The message ends with the last lines that it wrote."""
+    """A process of the demo exited. The message ends with the last lines of its output."""

@@ -1,4 +1,4 @@
-"""The third scene: RayClusters, what TorchX submits, StatefulSets and Jobs in one cohort, each started as a whole."""
+"""The third scene: RayClusters, Volcano Jobs of TorchX, StatefulSets and Jobs in one cohort, started all-or-nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GIB: Final = 2**30
 _NODE: Final = {"cpu": 10_000, "memory": 10 * _GIB}
 _POD: Final = {"cpu": 2_000, "memory": 2 * _GIB}
 
-# Team, kind, how many, and pods of each.
+# Team, kind, number of objects, and pods of each.
 _TEAMS: Final = (
     ("rayclusters", "RayCluster", 14, 7),
     ("torchx", "VolcanoJob", 14, 8),
@@ -21,14 +21,14 @@ _TEAMS: Final = (
 
 
 def of_kinds(*, speed: float = 60.0, seed: int = 1) -> Plan:
-    """Four teams, each with another kind and a fourth of 28 nodes, who lend each other what is idle."""
+    """Return the plan: four teams, each with one kind and the quota of 7 of 28 nodes, that lend idle quota."""
     chance = random.Random(seed)
     own = {resource: 7 * amount for resource, amount in _NODE.items()}
     return Plan(
-        title=f"{sum(count for *_, count, _ in _TEAMS)} objects of four kinds: each starts as a whole",
+        title=f"{sum(count for *_, count, _ in _TEAMS)} objects of four kinds, each started with all its pods",
         notes=(
-            "A pretend KubeRay and a pretend Volcano run RayClusters and what TorchX submits.",
-            "The pods of a StatefulSet are a group.",
+            "Simulated KubeRay and Volcano operators run the RayClusters and the Volcano Jobs of TorchX.",
+            "The pods of a StatefulSet form a pod group.",
         ),
         teams=tuple(Team(name, own, None, f"{name}-work", 0) for name, *_ in _TEAMS),
         nodes=Nodes(28, _NODE),
@@ -41,5 +41,5 @@ def of_kinds(*, speed: float = 60.0, seed: int = 1) -> Plan:
         speed=speed,
         shown=("cpu",),
         kinds=("pod", "ray.io/raycluster", "batch.volcano.sh/job"),
-        things="objects",
+        noun="objects",
     )

@@ -1,13 +1,13 @@
-"""The demo's own hands at the API server: namespaces and nodes before the run, Jobs during it."""
+"""Requests of the demo's users to the API server: namespaces and nodes before the run, Jobs during it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from admission.cli.demo.gangs import UNTIL_DELETED
 from admission.cli.demo.manifests import PATHS, document
 from admission.cli.demo.plan import node_document
-from admission.cli.demo.wholes import ENDLESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
 
 _AT_ONCE: Final = 16
-"""Requests in flight, as of so many users."""
+"""Maximum number of concurrent create requests."""
 
 
 async def prepare(client: Client, plan: Plan) -> None:
@@ -30,23 +30,23 @@ async def prepare(client: Client, plan: Plan) -> None:
 
 
 def operated(plan: Plan) -> tuple[str, ...]:
-    """The custom resources of a plan."""
+    """Return the custom resources of a plan, for which the sandbox has simulated operators."""
     return tuple(kind for kind in plan.kinds if "/" in kind)
 
 
 async def submit(client: Client, plan: Plan, account: Account, elapsed: Callable[[], float]) -> None:
-    """Create each Job of the plan at its time of arrival, or as soon after it as the API server takes it.
+    """Create each Job of the plan at its time of arrival, or as soon after it as the API server accepts it.
 
-    What would run for ever is deleted by its user when it has run for its time. `elapsed` gives real seconds since the
-    start.
+    Objects that run until they are deleted are deleted at the end of their run time. `elapsed` returns the real seconds
+    since the start.
     """
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(min(_AT_ONCE, len(plan.jobs))):
             users.create_task(_user(client, plan, account, jobs, elapsed))
         for job in plan.jobs:
-            if job.kind in ENDLESS:
-                users.create_task(_ended(client, plan, account, job))
+            if job.kind in UNTIL_DELETED:
+                users.create_task(_delete_at_end(client, plan, account, job))
 
 
 async def _user(
@@ -58,8 +58,8 @@ async def _user(
         account.submitted(f"{job.team}/{job.name}")
 
 
-async def _ended(client: Client, plan: Plan, account: Account, job: PlannedJob) -> None:
-    await account.wholes.all_there(job)
+async def _delete_at_end(client: Client, plan: Plan, account: Account, job: PlannedJob) -> None:
+    await account.gangs.wait_until_started(job)
     await asyncio.sleep(job.run_seconds / plan.speed)
-    account.wholes.deleted(f"{job.team}/{job.name}")
+    account.gangs.deleted(f"{job.team}/{job.name}")
     await client.delete(f"{PATHS[job.kind].format(job.team)}/{job.name}")

@@ -1,11 +1,11 @@
-"""What a scene's users write: Jobs, RayClusters, what TorchX emits for Volcano, StatefulSets that start as a whole."""
+"""Manifests of the objects that users of a scene submit: Jobs, RayClusters, Volcano Jobs of TorchX, StatefulSets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.cli.demo.gangs import WORKLOAD
 from admission.cli.demo.plan import QUEUE, job_document
-from admission.cli.demo.wholes import WORKLOAD
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ PATHS: Final = {
     "VolcanoJob": "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
 }
-"""Where objects of each kind are created, by namespace."""
+"""API path at which objects of each kind are created; `{}` is the namespace."""
 _GROUP: Final = "sluice.dev/pod-group-"
 
 
 def document(plan: Plan, job: PlannedJob) -> Document:
-    """The object as its user, or the user's tool, would write it."""
-    return _MAKERS[job.kind](plan, job)
+    """Return the object as a user or a tool of the user would write it."""
+    return _BUILDERS[job.kind](plan, job)
 
 
 def _ray_cluster(plan: Plan, job: PlannedJob) -> Document:
-    """A head, and workers of the same size."""
+    """Return a RayCluster: a head, and workers with the same requests."""
     worker = {
         "groupName": "workers",
         "replicas": job.pods - 1,
@@ -49,9 +49,9 @@ def _ray_cluster(plan: Plan, job: PlannedJob) -> Document:
 
 
 def _volcano_job(plan: Plan, job: PlannedJob) -> Document:
-    """As `torchx run dist.ddp` writes it: a task for each replica, the queue in the spec."""
+    """Return a Volcano Job as `torchx run dist.ddp` writes it: a task per replica, the queue in the spec."""
     policies = [{"action": "RestartJob", "event": event} for event in ("PodEvicted", "PodFailed")]
-    ends = {"sandbox.sluice.dev/run-seconds": f"{job.run_seconds:g}"}
+    run_time = {"sandbox.sluice.dev/run-seconds": f"{job.run_seconds:g}"}
     tasks = [
         {
             "name": f"train-{number}",
@@ -59,7 +59,7 @@ def _volcano_job(plan: Plan, job: PlannedJob) -> Document:
             "minAvailable": 1,
             "maxRetry": 2,
             "policies": policies,
-            "template": _template(job, annotations=ends, restartPolicy="Never"),
+            "template": _template(job, annotations=run_time, restartPolicy="Never"),
         }
         for number in range(job.pods)
     ]
@@ -78,7 +78,7 @@ def _volcano_job(plan: Plan, job: PlannedJob) -> Document:
 
 
 def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
-    """A group of pods, by labels and annotations of its template."""
+    """Return a StatefulSet whose pods form a pod group, by labels and annotations of its template."""
     app = {"app": job.name}
     template = _template(
         job,
@@ -99,7 +99,7 @@ def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
     }
 
 
-_MAKERS: Final[dict[str, Callable[[Plan, PlannedJob], Document]]] = {
+_BUILDERS: Final[dict[str, Callable[[Plan, PlannedJob], Document]]] = {
     "Job": job_document,
     "RayCluster": _ray_cluster,
     "VolcanoJob": _volcano_job,

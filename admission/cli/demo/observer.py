@@ -1,4 +1,4 @@
-"""The independent watcher: it asks the API server alone, with its own connection, and believes nothing else."""
+"""Independent observer: watches Jobs and pods at the API server with its own connection, and uses no other source."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Feeds an Account with what happens to Jobs and pods, in the order in which the API server tells it.
+    """Feeds an Account with the watch events of Jobs and pods, in the order of the API server.
 
-    A watch brings every version of every object, so each moment in which quota was exceeded would be seen.
+    A watch delivers every version of every object, so that no excess of quota can be missed.
     """
 
     def __init__(self, client: Client, account: Account, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,10 +29,10 @@ class Observer:
         self._clock = clock
         self._started = clock()
         self.finished = asyncio.Event()
-        """Set when all planned Jobs have ended."""
+        """Set when all planned Jobs have finished."""
 
     def elapsed(self) -> float:
-        """Real seconds since this observer was made."""
+        """Return the real seconds since the observer was created."""
         return self._clock() - self._started
 
     async def run(self) -> None:
@@ -42,15 +42,15 @@ class Observer:
             tasks.create_task(self._follow(self._pods, self._account.pod))
 
     async def synced(self) -> None:
-        """Return when both watches have begun: nothing that is created from now on can be missed."""
+        """Wait until both watches have begun. Objects that are created afterwards cannot be missed."""
         await self._jobs.synced.wait()
         await self._pods.synced.wait()
 
-    async def _follow(self, informer: Informer, tell: Callable[[str, Object | None], None]) -> None:
+    async def _follow(self, informer: Informer, update: Callable[[str, Object | None], None]) -> None:
         async with aclosing(informer.batches()) as batches:
             async for batch in batches:
                 self._account.advance(self.elapsed())
                 for change in batch:
-                    tell(change.key, None if change.type == "DELETED" else change.object)
+                    update(change.key, None if change.type == "DELETED" else change.object)
                 if self._account.finished():
                     self.finished.set()

@@ -1,6 +1,6 @@
-"""The page that shows the run live: one self-contained file, fed by server-sent events.
+"""Web page that shows the run live: one self-contained file, updated by server-sent events.
 
-Its policy allows exactly the style and the script that it brings along, by their hashes, and connections to itself.
+Its Content-Security-Policy allows only its own style and script, by their hashes, and connections to its origin.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from admission.cli.demo.account import Account
     from admission.cli.demo.closing import Closing
 
-_EVERY_SECONDS: Final = 0.5
+_INTERVAL: Final = 0.5
+"""Seconds between updates."""
 
 
 class Page:
-    """Serves the page on a free port of loopback, as an async context manager. `elapsed` gives real seconds."""
+    """Serves the page on a free loopback port, as an async context manager. `elapsed` returns real seconds."""
 
     def __init__(self, account: Account, elapsed: Callable[[], float]) -> None:
         self._account = account
         self._elapsed = elapsed
         self._history: list[list[float]] = []
-        self._news = asyncio.Condition()
+        self._updated = asyncio.Condition()
         self._now: bytes = b""
+        """Latest update, as an event."""
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -50,7 +52,7 @@ class Page:
 
         app = web.Application()
         app.add_routes([web.get("/", page), web.get("/events", self._events)])
-        # Streams never end by themselves: those that watch to the end must not hold up the end.
+        # Event streams never end by themselves; open ones must not delay the end of the demo.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -64,41 +66,41 @@ class Page:
         await self._runner.cleanup()
 
     async def run(self) -> None:
-        """Tell the browsers how it stands, twice a second, until cancelled."""
+        """Send an update to all browsers every `_INTERVAL` seconds, until cancelled."""
         while True:
-            await self.tell()
-            await asyncio.sleep(_EVERY_SECONDS)
+            await self.publish()
+            await asyncio.sleep(_INTERVAL)
 
-    async def tell(self, closing: Closing | None = None) -> None:
-        """Tell the browsers how it stands; with `closing` for the last time."""
-        now = self._standing()
+    async def publish(self, closing: Closing | None = None) -> None:
+        """Send the current state to all browsers; `closing` is the result of the run, with the last update."""
+        now = self._state()
         self._history.append([now["elapsed"], now["waiting"], *(team["used"][0] for team in now["teams"])])
         if closing is not None:
             now["closing"] = asdict(closing)
-        async with self._news:
+        async with self._updated:
             self._now = _event("now", now)
-            self._news.notify_all()
+            self._updated.notify_all()
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        with suppress(ClientConnectionResetError):  # the page was closed
-            # The latest point comes again with the first standing.
-            await response.write(_event("begin", self._beginning() | {"history": self._history[:-1]}))
+        with suppress(ClientConnectionResetError):  # the browser has closed the page
+            # Without the latest point, which the first update contains.
+            await response.write(_event("begin", self._description() | {"history": self._history[:-1]}))
             sent = b""
             while True:
-                async with self._news:
+                async with self._updated:
                     while self._now == sent:
-                        await self._news.wait()
+                        await self._updated.wait()
                     sent = self._now
                 await response.write(sent)
         return response
 
-    def _beginning(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         plan = self._account.plan
         return {
             "title": plan.title,
-            "things": plan.things,
+            "noun": plan.noun,
             "notes": plan.notes,
             "resources": [{"name": name_of(name), "total": plain(name, plan.total(name))} for name in plan.shown],
             "teams": [
@@ -113,7 +115,7 @@ class Page:
             ],
         }
 
-    def _standing(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         account, names = self._account, self._account.plan.shown
         return {
             "elapsed": round(self._elapsed(), 2),
@@ -136,7 +138,7 @@ def _event(name: str, data: dict[str, Any]) -> bytes:
 
 
 def _policy(html: str) -> str:
-    """Content-Security-Policy: nothing but what the page itself contains, and events from where it came from."""
+    """Return the Content-Security-Policy: only the page's own style and script, and events from its origin."""
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     return (

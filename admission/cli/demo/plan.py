@@ -1,6 +1,6 @@
-"""What a scene of the demo consists of: teams and their quotas, nodes, Jobs and when each arrives. Data only.
+"""Plan of a scene of the demo: teams and their quotas, nodes, and Jobs with their arrivals; and its manifests.
 
-Amounts are as everywhere in Sluice: milli-units for `cpu`, base units for everything else.
+Amounts are in Sluice's units: milli-CPU for `cpu`, base units for all other resources.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Document: TypeAlias = dict[str, Any]
 
 GPU: Final = "nvidia.com/gpu"
 QUEUE: Final = "jobs"
-"""Each team's LocalQueue, in the namespace that is called like the team."""
+"""Name of each team's LocalQueue, in the namespace with the team's name."""
 COHORT: Final = "company"
-FLAVOR: Final = "pretend-nodes"
+FLAVOR: Final = "simulated-nodes"
 _GIB: Final = 2**30
 _TAINT: Final = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 _NODE_LABELS: Final = {"type": "kwok"}
@@ -28,21 +28,22 @@ _NODE_LABELS: Final = {"type": "kwok"}
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A tenant: its ClusterQueue and its namespace have its name."""
+    """A tenant, whose ClusterQueue and namespace have its name."""
 
     name: str
     nominal: Mapping[str, int]
+    """Nominal quota by resource, such as `{"cpu": 400_000}`."""
     borrowing: Mapping[str, int] | None
-    """How much more than `nominal` it may use while others leave it idle; None: all that is idle."""
+    """Borrowing limit by resource; None: no limit."""
     priority_class: str
     priority: int
     weight: int = 1
-    """Its share of what is borrowed, in proportion to those of the others."""
+    """Weight in fair sharing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """`count` equal pretend nodes with `allocatable` each."""
+    """`count` simulated nodes, each with `allocatable` resources."""
 
     count: int
     allocatable: Mapping[str, int]
@@ -50,9 +51,9 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A Job, or an object of another `kind`, of `pods` pods side by side that run for `run_seconds` of sandbox time.
+    """A Job, or an object of another `kind`, with `pods` parallel pods that run for `run_seconds` of sandbox time.
 
-    `requests` are of one pod. `arrival` is in real seconds after the start; the Jobs of a plan are in its order.
+    `requests` are those of one pod. `arrival` is in real seconds after the start; the Jobs of a plan are sorted by it.
     """
 
     name: str
@@ -66,7 +67,7 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One scene. `speed` is how much faster than time the sandbox runs; `shown` are the resources worth a bar."""
+    """One scene. `speed` is the speed of the sandbox's clock, `shown` are the resources that are displayed."""
 
     title: str
     notes: tuple[str, ...]
@@ -76,45 +77,45 @@ class Plan:
     speed: float
     shown: tuple[str, ...]
     common: Mapping[str, int] = field(default_factory=dict)
-    """Quota of the cohort's own, which no team owns and all may borrow."""
+    """Quota of the cohort itself by resource, which all teams may borrow."""
     fair_sharing: bool = False
-    """Whether what is borrowed is shared by weight, and taken back from who has more than a fair share."""
+    """Whether fair sharing is on: teams above their fair share of borrowed quota are preempted."""
     preemption: bool = False
-    """Whether quota is taken back from who borrows it, and from lower priorities of the same team."""
+    """Whether teams reclaim borrowed quota, and preempt lower priorities of the same team."""
 
     kinds: tuple[str, ...] = ()
-    """The kinds that are queued beside Jobs, as the setting `integrations` names them."""
-    things: str = "Jobs"
-    """What its jobs are called."""
+    """Kinds that are queued in addition to Jobs, with their names in the setting `integrations`."""
+    noun: str = "Jobs"
+    """Plural noun for the planned objects in displayed texts, such as "objects"."""
 
     @property
     def evicts(self) -> bool:
-        """Whether a Job that runs may have to wait again."""
+        """Whether running Jobs may be evicted."""
         return self.fair_sharing or self.preemption
 
     @property
     def settings(self) -> Document:
-        """What `sluice serve` has to be told beside where everything is."""
+        """Return the settings of `sluice serve` that the scene needs, in addition to addresses and paths."""
         kinds = {"integrations": {"frameworks": ["batch/job", *self.kinds]}} if self.kinds else {}
         return {"fairSharing": {"enable": True}} | kinds if self.fair_sharing else kinds
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """All that quota is given for; every team has the same."""
+        """Return the resources with quota, which are the same for all teams."""
         return tuple(self.teams[0].nominal)
 
     def total(self, resource: str) -> int:
-        """The quota of all teams and of the cohort together, which is all that may ever be used."""
+        """Return the quota of all teams and the cohort together: the maximum of what may be used."""
         return sum(team.nominal[resource] for team in self.teams) + self.common.get(resource, 0)
 
     def limit(self, team: Team, resource: str) -> int:
-        """What `team` may use at most: nominal quota and borrowing limit, but no more than the cohort has."""
+        """Return the maximum that `team` may use: nominal quota plus borrowing limit, but at most the total quota."""
         total = self.total(resource)
         return total if team.borrowing is None else min(total, team.nominal[resource] + team.borrowing[resource])
 
 
-# Quota in hundredths of the nodes, borrowing limit likewise, share of the Jobs. The last to finish may borrow all, so
-# that quota has no reason to lie idle while a Job waits.
+# Team, quota and borrowing limit in percent of the nodes, priority class, its value, and share of the Jobs. The team
+# that finishes last has no borrowing limit, so that no quota has to stay idle while a Job waits.
 _TEAMS: Final = (
     ("platform", 40, 20, "production", 300, 0.20),
     ("students", 20, 40, "coursework", 200, 0.30),
@@ -123,17 +124,17 @@ _TEAMS: Final = (
 
 
 def three_teams(*, jobs: int = 1000, nodes: int = 100, speed: float = 60.0, seed: int = 1) -> Plan:
-    """Three teams that share `nodes` nodes of 10 CPUs, and `jobs` Jobs of 10 pods, all at once.
+    """Return the plan: three teams that share `nodes` nodes of 10 CPUs, and `jobs` Jobs of 10 pods that arrive at once.
 
-    The shape is that of the scalability test which batch queues are usually compared by: 2 CPUs and 2 GiB for each pod,
-    3 minutes plus up to 50 %, one Job with a `seed`ed draw of its own.
+    The sizes are those of the scalability test by which batch queues are usually compared: 2 CPUs and 2 GiB per pod,
+    and run times of 3 minutes plus up to 50 %, drawn for each Job with `seed`.
     """
     chance = random.Random(seed)
     pod = {"cpu": 2_000, "memory": 2 * _GIB}
     owners = [name for name, *_, share in _TEAMS for _ in range(round(jobs * share))]
     owners = (owners + [_TEAMS[-1][0]] * jobs)[:jobs]
     chance.shuffle(owners)
-    # No activeDeadlineSeconds: a slow machine is `speed` times slower in sandbox time, and must not fail Jobs by that.
+    # No activeDeadlineSeconds: delays of a slow machine count `speed` times in sandbox time, and must not fail Jobs.
     planned = tuple(
         PlannedJob(f"sample-{number:04}", owner, 10, pod, round(180 * chance.uniform(1.0, 1.5), 1))
         for number, owner in enumerate(owners)
@@ -158,7 +159,7 @@ def _part(whole: Mapping[str, int], hundredths: int) -> dict[str, int]:
 
 
 def queue_documents(plan: Plan) -> list[Document]:
-    """What `sluice apply` is given: the flavor, the priority classes, the cohort, and each team's queues."""
+    """Return the manifests for `sluice apply`: flavor, priority classes, cohort, and the queues of each team."""
     documents = [
         _sluice("ResourceFlavor", FLAVOR, spec={"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()]}),
         _sluice("Cohort", COHORT, spec={"resourceGroups": _groups(plan, plan.common)} if plan.common else {}),
@@ -171,7 +172,12 @@ def queue_documents(plan: Plan) -> list[Document]:
         if plan.evicts:
             queue["preemption"] = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
         documents += [
-            _sluice("WorkloadPriorityClass", team.priority_class, value=team.priority, description=f"of {team.name}"),
+            _sluice(
+                "WorkloadPriorityClass",
+                team.priority_class,
+                value=team.priority,
+                description=f"priority of the Jobs of {team.name}",
+            ),
             _sluice("ClusterQueue", team.name, spec=queue),
             _sluice("LocalQueue", QUEUE, namespace=team.name, spec={"clusterQueue": team.name}),
         ]
@@ -197,7 +203,7 @@ def _toleration() -> Document:
 
 
 def node_document(plan: Plan, number: int) -> Document:
-    """A node that exists on paper only: tainted, so that nothing lands there by accident."""
+    """Return the manifest of a simulated node, tainted so that only pods with the flavor's toleration run there."""
     name = f"kwok-node-{number}"
     amounts = plan.nodes.allocatable.items()
     allocatable = {"pods": "110", **{resource: format_amount(resource, amount) for resource, amount in amounts}}
@@ -213,13 +219,13 @@ def node_document(plan: Plan, number: int) -> Document:
         "status": {
             "allocatable": allocatable,
             "capacity": allocatable,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "Pretend", "message": "exists on paper"}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "simulated node"}],
         },
     }
 
 
 def job_document(plan: Plan, job: PlannedJob) -> Document:
-    """The Job as its user would write it: no node selector, no toleration, no `suspend`; these are Sluice's part."""
+    """Return the Job as its user would write it: without node selector, toleration and `suspend`, which Sluice sets."""
     team = next(team for team in plan.teams if team.name == job.team)
     requests = {resource: format_amount(resource, amount) for resource, amount in job.requests.items() if amount}
     container = {

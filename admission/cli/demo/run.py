@@ -1,4 +1,4 @@
-"""One scene of the demo from start to closing table: where plan, processes, watcher and displays meet."""
+"""Run of one scene of the demo, from the start of its processes to the closing table."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from admission.cli.demo.terminal import Terminal
 
 _POLL: Final = 0.1
+"""Seconds between updates of the terminal."""
 _QUIET: Final = 1.0
-"""Seconds without a further write after which Sluice has said all it had to say about the last Job."""
+"""Seconds without a further write of Sluice after which its work on the last Job is complete."""
 _STUCK: Final = 60.0
-"""Real seconds without any Job starting or ending after which waiting longer makes no sense."""
+"""Real seconds without progress, in addition to the longest run time, after which the scene is given up."""
 
 
 async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
-    """Run `plan`; whether every promise was kept. `keep` leaves all running until the task is cancelled."""
-    terminal.say(f"Sluice demo, {plan.title}.")
+    """Run `plan` and return whether all promises were kept. `keep` leaves all processes running until cancelled."""
+    terminal.say(f"Sluice demo: {plan.title}.")
     for note in plan.notes:
         terminal.say(note)
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
-        terminal.say("Starting a sandbox and Sluice, each in a process of its own ...")
+        terminal.say("Starting a sandbox (a simulated cluster) and Sluice, each as a separate process ...")
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed, kinds=operated(plan)))
         serving = await stack.enter_async_context(running_sluice(directory, cluster, settings=plan.settings))
         await stack.enter_async_context(guarded(serving.child))
@@ -51,7 +52,9 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
         await stack.enter_async_context(alongside(observer.run()))
         await observer.synced()
         terminal.say(f"Live at {page.url}")
-        terminal.say(f"Dashboard at {serving.server}/ui/ (a certificate of the demo's own), token {serving.token}")
+        terminal.say(
+            f"Dashboard at {serving.server}/ui/ (certificate of the demo's own CA), sign in with token {serving.token}"
+        )
         before = await _costs(client, serving)
         with terminal:
             async with alongside(page.run()), alongside(submit(client, plan, account, observer.elapsed)):
@@ -59,16 +62,16 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
         elapsed = observer.elapsed()
         closing = close(account, await _costs_since(before, client, serving), elapsed)
         terminal.close(closing)
-        await page.tell(closing)
+        await page.publish(closing)
         if keep:
-            _look_around(terminal, cluster, serving, page)
-            with suppress(asyncio.CancelledError):  # how the user ends it
+            _explain_access(terminal, cluster, serving, page)
+            with suppress(asyncio.CancelledError):  # Ctrl-C
                 await asyncio.Event().wait()
     return closing.kept
 
 
 async def _until_done(account: Account, observer: Observer, terminal: Terminal) -> None:
-    """Show how it stands until all Jobs have ended, or nothing has moved for longer than the longest Job runs."""
+    """Update the terminal until all Jobs have finished, or until no Job has changed for too long."""
     patience = _STUCK + max(job.run_seconds for job in account.plan.jobs) / account.plan.speed
     moved, since = -1, observer.elapsed()
     while not observer.finished.is_set() and observer.elapsed() - since < patience:
@@ -77,16 +80,16 @@ async def _until_done(account: Account, observer: Observer, terminal: Terminal) 
         terminal.draw(account, observer.elapsed())
         with suppress(TimeoutError):
             await asyncio.wait_for(observer.finished.wait(), _POLL)
-    terminal.draw(account, observer.elapsed(), at_once=True)
+    terminal.draw(account, observer.elapsed(), force=True)
 
 
 async def _costs(client: Client, serving: Sluice) -> Costs:
-    """All that was spent up to now."""
+    """Return the costs since the start of the processes."""
     return Costs(await sluice_writes(client), (await serving.statistics())["writeTransactions"])
 
 
 async def _costs_since(before: Costs, client: Client, serving: Sluice) -> Costs:
-    """What was spent since `before`, once Sluice has fallen silent: its events come a little after the fact."""
+    """Return the costs since `before`, after Sluice's last write: it creates Events with some delay."""
     last = await _costs(client, serving)
     while True:
         await asyncio.sleep(_QUIET)
@@ -99,15 +102,15 @@ async def _costs_since(before: Costs, client: Client, serving: Sluice) -> Costs:
     )
 
 
-def _look_around(terminal: Terminal, cluster: Cluster, serving: Sluice, page: Page) -> None:
+def _explain_access(terminal: Terminal, cluster: Cluster, serving: Sluice, page: Page) -> None:
     terminal.say()
-    terminal.say("All is kept running. To look around, in another terminal:")
+    terminal.say("Everything keeps running. To explore it, run in another terminal:")
     terminal.say()
     for name, value in {"KUBECONFIG": str(cluster.kubeconfig), **serving.environment}.items():
         terminal.say(f"  export {name}={value}")
-    # After `make demo` the command is not in the PATH.
+    # With its path: after `make demo` the command is not in PATH.
     terminal.say(f"  {Path(sys.argv[0]).absolute()} get clusterqueues")
     terminal.say("  kubectl get jobs --all-namespaces")
     terminal.say("  kubectl get clusterqueues")
     terminal.say()
-    terminal.say(f"The page stays at {page.url}. Ctrl-C ends everything.")
+    terminal.say(f"The live page stays at {page.url}. Ctrl-C ends everything.")

@@ -1,4 +1,4 @@
-"""A sandbox and a Sluice beside it, each in a process of its own, as someone who tries Sluice would start them."""
+"""Start of a sandbox and of Sluice as child processes, with the commands that a user would run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLUICE_USER: Final = "sluice"
-"""Who Sluice is in the sandbox, so that its requests can be told from the demo's own."""
+"""User name of Sluice in the sandbox, by which its requests are distinguished from those of the demo."""
 _WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
 _STARTING: Final = 60.0
-"""Seconds that a process may take until it answers."""
+"""Seconds that the sandbox has to answer its first request."""
 _POLL: Final = 0.05
+"""Seconds between checks whether a process is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running `sluice sandbox`: `kubeconfig` is the administrator's."""
+    """A running `sluice sandbox`; `kubeconfig` is that of an administrator."""
 
     kubeconfig: Path
     sluice_kubeconfig: Path
@@ -41,7 +42,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Sluice:
-    """A running `sluice serve`, and how its API is reached."""
+    """A running `sluice serve`, with the address and credentials of its API."""
 
     server: str
     token: str
@@ -50,11 +51,11 @@ class Sluice:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What other `sluice` commands need to find it."""
+        """Return the environment variables with which other `sluice` commands reach it."""
         return {"SLUICE_SERVER": self.server, "SLUICE_ADMIN_TOKEN": self.token, "SLUICE_CA": str(self.ca)}
 
     async def statistics(self) -> dict[str, Any]:
-        """What it counted since it started. Raises DemoError if it does not answer."""
+        """Return its statistics since its start. Raises DemoError if it does not answer."""
         headers = {"Authorization": f"Bearer {self.token}"}
         try:
             async with (
@@ -68,16 +69,17 @@ class Sluice:
                 answer: dict[str, Any] = await response.json()
                 return answer
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise DemoError(f"Sluice at {self.server} did not tell its statistics: {error!r}") from error
+            raise DemoError(f"Sluice at {self.server} did not return its statistics: {error!r}") from error
 
 
 @asynccontextmanager
 async def running_sandbox(
     directory: Path, *, speed: float, controllers: bool = True, kinds: Iterable[str] = ()
 ) -> AsyncIterator[Cluster]:
-    """A sandbox without nodes; `kinds`: custom resources that it serves, with an operator each.
+    """Run a sandbox without nodes for the duration of the block.
 
-    Raises ChildDied if it ends by itself at any time.
+    `kinds` are the custom resources that it serves, each with a simulated operator. Raises ChildDied if the process
+    exits before the end of the block.
     """
     folder = directory / "sandbox"
     arguments = ["sandbox", "--directory", str(folder), "--speed", f"{speed:g}", "--nodes", "0"]
@@ -98,9 +100,10 @@ async def running_sandbox(
 async def running_sluice(
     directory: Path, cluster: Cluster, *, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Sluice]:
-    """`sluice serve` for that cluster, on a SQLite file in `directory`. Not guarded, and it may not be ready yet.
+    """Run `sluice serve` for that cluster, with a SQLite database in `directory`, for the duration of the block.
 
-    Started again in the same directory it goes on with the same database.
+    It may not be ready yet, and the block is not cancelled if it exits (see `guarded`). A second run with the same
+    directory uses the same database.
     """
     api, webhook, token = free_port(), free_port(), secrets.token_urlsafe(24)
     configuration = directory / "sluice.yaml"
@@ -120,7 +123,7 @@ async def running_sluice(
 
 
 async def apply(directory: Path, serving: Sluice, documents: list[dict[str, Any]]) -> None:
-    """`sluice apply`, which waits until Sluice is ready. Raises DemoError with what it said if it failed."""
+    """Run `sluice apply`, which waits until Sluice is ready. Raises DemoError, with its output, if it fails."""
     manifests = directory / "queues.yaml"
     manifests.write_text(yaml.safe_dump_all(documents, sort_keys=False))
     log, environment = directory / "apply.log", serving.environment
@@ -130,7 +133,7 @@ async def apply(directory: Path, serving: Sluice, documents: list[dict[str, Any]
 
 
 async def sluice_writes(client: Client) -> Counter[str]:
-    """What Sluice has written to the sandbox so far, by HTTP method, as the sandbox counted it.
+    """Return the number of Sluice's write requests to the sandbox so far, by HTTP method, as counted by the sandbox.
 
     Without Leases, which are renewed whether or not there are Jobs.
     """
@@ -143,7 +146,7 @@ async def sluice_writes(client: Client) -> Counter[str]:
 
 
 async def _until_written(file: Path, child: Child) -> None:
-    """Return when `child` has written `file`, or has ended without, which others will notice."""
+    """Wait until `child` has written `file`, or has exited without, which the caller detects elsewhere."""
     while child.process.returncode is None:
         if await asyncio.to_thread(file.exists):
             return
@@ -151,7 +154,7 @@ async def _until_written(file: Path, child: Child) -> None:
 
 
 async def _until_answering(kubeconfig: Path) -> None:
-    """Return when the API server behind `kubeconfig`, a file that may not exist yet, answers."""
+    """Wait until the API server of `kubeconfig` answers; the file may not exist yet. Raises DemoError on timeout."""
     deadline = asyncio.get_running_loop().time() + _STARTING
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The demo in a terminal: a few lines redrawn in place, or one line now and then where output goes elsewhere."""
+"""Display of the demo in a terminal: a few lines redrawn in place; one line every few seconds if not interactive."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from admission.cli.demo.units import name_of, plain, shown
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from admission.cli.demo.account import Account, TeamSeen
+    from admission.cli.demo.account import Account, ObservedTeam
     from admission.cli.demo.closing import Closing
 
 _USED, _BORROWED, _FREE, _REST = "█", "▓", "░", "·"
 _BAR: Final = 40
+"""Width of a bar in characters."""
 _COLOURS: Final = {"used": "36", "borrowed": "33", "done": "32", "bad": "31", "dim": "2", "bold": "1"}
-_EVERY_SECONDS: Final = {True: 0.2, False: 5.0}
+_INTERVAL: Final = {True: 0.2, False: 5.0}
+"""Minimum seconds between updates, of an interactive terminal and of other output."""
 
 
 class Terminal:
-    """Shows an Account on `out`. As a context manager it hides the cursor meanwhile, if there is one."""
+    """Shows an Account on `out`. As a context manager it hides the cursor of an interactive terminal."""
 
     def __init__(self, out: TextIO, *, interactive: bool, colour: bool) -> None:
         self._out = out
@@ -34,7 +36,7 @@ class Terminal:
 
     @classmethod
     def of(cls, out: TextIO) -> Self:
-        """As `out` and the environment allow: NO_COLOR and TERM=dumb are heeded."""
+        """Return a Terminal with the features that `out` supports and NO_COLOR and TERM=dumb allow."""
         interactive = out.isatty() and os.environ.get("TERM") != "dumb"
         return cls(out, interactive=interactive, colour=interactive and not os.environ.get("NO_COLOR"))
 
@@ -50,13 +52,13 @@ class Terminal:
             self._write("\x1b[?25h")
 
     def say(self, line: str = "") -> None:
-        """A line that stays. The next drawing goes below it."""
+        """Print a permanent line; the next update is drawn below it."""
         self._drawn = 0
         self._write(f"{line}\n")
 
-    def draw(self, account: Account, elapsed: float, *, at_once: bool = False) -> None:
-        """Show how it stands, `elapsed` seconds after the start; does nothing if it has just been shown."""
-        if not at_once and elapsed - self._last < _EVERY_SECONDS[self._interactive]:
+    def draw(self, account: Account, elapsed: float, *, force: bool = False) -> None:
+        """Show the state `elapsed` seconds after the start; unless `force`, skip it shortly after the last update."""
+        if not force and elapsed - self._last < _INTERVAL[self._interactive]:
             return
         self._last = elapsed
         if not self._interactive:
@@ -69,7 +71,7 @@ class Terminal:
         self._drawn = len(lines)
 
     def close(self, closing: Closing) -> None:
-        """The closing table and what follows it."""
+        """Print the closing table, the figures and the promises."""
         self.say()
         widths = [max(map(len, column)) for column in zip(closing.columns, *closing.rows, strict=True)]
         self.say(self._paint("bold", _aligned(closing.columns, widths)))
@@ -86,9 +88,9 @@ class Terminal:
             self.say(self._paint("done", f"✓ {sentence}") if kept else self._paint("bad", f"✗ BROKEN: {sentence}"))
 
     def _lines(self, account: Account, elapsed: float) -> list[tuple[str, int]]:
-        """Each line with its length on the screen, which its colours do not add to."""
+        """Return each line with its visible length, without the escape sequences of colours."""
         waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
-        what = account.plan.things.capitalize()
+        what = account.plan.noun.capitalize()
         text = f"{elapsed:4.0f} s   {what}: {waiting:5} waiting {running:5} running {done:5} done"
         failed = account.count(Phase.FAILED)
         alarm = (f" {failed} FAILED" if failed else "") + (" QUOTA EXCEEDED" if account.live.broken else "")
@@ -110,13 +112,13 @@ class Terminal:
         lines.append((self._paint("dim", legend), len(legend)))
         return lines
 
-    def _team_bar(self, seen: TeamSeen, resource: str, *, limit: int, total: int) -> str:
+    def _team_bar(self, seen: ObservedTeam, resource: str, *, limit: int, total: int) -> str:
         used, nominal = seen.used[resource], seen.team.nominal[resource]
         parts = (("used", _USED, min(used, nominal)), ("dim", _FREE, nominal), ("borrowed", _BORROWED, used))
         return self._bar((*parts, ("dim", _REST, limit)), total)
 
     def _bar(self, parts: tuple[tuple[str, str, int], ...], total: int) -> str:
-        """Cells up to each part's amount in turn, on a scale on which `total` fills the bar."""
+        """Return a bar in which each part (style, cell, amount) extends to its amount; `total` is the full width."""
         bar, filled = "", 0
         for colour, cell, amount in parts:
             end = min(_BAR, round(_BAR * amount / max(1, total)))

@@ -1,8 +1,8 @@
-"""A real cluster's trace as a demo run: the first pods of Alibaba's cluster-trace-gpu-v2023 become Jobs of one pod.
+"""Plan of a demo from a real trace: the first pods of Alibaba's cluster-trace-gpu-v2023 become Jobs of one pod.
 
-The trace covers months, a demo a minute: pauses in which nothing arrived are cut short, arrivals are pressed
-together, runs are capped, and the sandbox's clock runs `speed` times as fast as time. What remains real is
-the order, the bursts, the sizes, and the mix of short and long runs.
+The trace covers months, a demo a minute. So idle periods are shortened, arrivals are compressed in time, run times are
+capped, and the sandbox's clock is `speed` times as fast as real time. Order, bursts, sizes and the mix of short and
+long runs remain real.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _COLUMNS: Final = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "qos", "creation_time", "deletion_time", "scheduled_time",
 )  # fmt: skip
 _SECONDS_PER_ARRIVAL: Final = 0.03
-"""Real seconds on average: the first 2000 pods arrive within a minute."""
+"""Average real seconds between arrivals: the first 2000 pods arrive within a minute."""
 _LONGEST_PAUSE: Final = 3600.0
+"""Seconds of the trace to which longer pauses between arrivals are shortened."""
 _LONGEST_RUN: Final = 3600.0
+"""Seconds of sandbox time at which runs are capped."""
 _NODE: Final = {"cpu": 128_000, "memory": 768 * 1024 * _MIB, GPU: 8}
-"""The largest kind of node in the trace; every pod of it fits there."""
+"""Capacity of the largest nodes of the trace, on which each of its pods fits."""
 _NODES: Final = 10
-# Quota in tenths of the nodes, close to what each class of pods asks for over the whole trace.
+# Team, quota in tenths of the nodes, priority class, its value, and QoS classes of its pods. The quotas are close to
+# what each class requests over the whole trace.
 _TEAMS: Final = (
     ("latency-sensitive", 5, "production", 300, ("LS",)),
     ("guaranteed", 2, "standard", 200, ("Burstable", "Guaranteed")),
@@ -40,12 +43,12 @@ _TEAM_OF: Final = {qos: name for name, *_, classes in _TEAMS for qos in classes}
 
 
 def trace_plan(path: Path, *, jobs: int = 2000, speed: float = 360.0) -> Plan:
-    """The first `jobs` pods in `path` as a run. Raises BadTrace with one sentence that names the line and column."""
+    """Return the plan for the first `jobs` pods in `path`. Raises BadTrace; its message names line and column."""
     planned = _jobs(_read(path, jobs))
     pause, arriving = _minutes(_LONGEST_PAUSE), _arriving(len(planned))
     notes = (
-        f"Pauses between arrivals are cut to {pause}, all arrivals pressed into {arriving:g} s.",
-        f"Runs are cut to {_minutes(_LONGEST_RUN)} of sandbox time, which is {speed:g} times as fast as real time.",
+        f"Pauses between arrivals are shortened to {pause}, and all arrivals compressed into {arriving:g} s.",
+        f"Runs are capped at {_minutes(_LONGEST_RUN)} of sandbox time, which is {speed:g} times as fast as real time.",
     )
     whole = {resource: amount * _NODES for resource, amount in _NODE.items()}
     return Plan(
@@ -64,31 +67,31 @@ def trace_plan(path: Path, *, jobs: int = 2000, speed: float = 360.0) -> Plan:
 
 
 def _read(path: Path, limit: int) -> list[tuple[int, dict[str, str]]]:
-    """The first rows, each with its line number."""
+    """Return the first rows, each with its line number."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, restval="")
             missing = [column for column in _COLUMNS if column not in (reader.fieldnames or ())]
             if missing:
                 raise BadTrace(
-                    f"{path} is no pod list of cluster-trace-gpu-v2023: its first line has no column "
+                    f"{path} is not the pod list of cluster-trace-gpu-v2023: its first line has no column "
                     f"{', '.join(missing)}; pass its openb_pods.csv"
                 )
             rows = [(reader.line_num, row) for row in islice(reader, limit)]
     except OSError as error:
         raise BadTrace(f"the trace {path} cannot be read: {error.strerror}; pass the path of openb_pods.csv") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadTrace(f"the trace {path} is no CSV text: {error}; pass the path of openb_pods.csv") from error
+        raise BadTrace(f"the trace {path} is not a CSV file: {error}; pass the path of openb_pods.csv") from error
     if not rows:
-        raise BadTrace(f"the trace {path} has a header and no pods; pass the path of a whole openb_pods.csv")
+        raise BadTrace(f"the trace {path} has a header, but no pods; pass the path of a whole openb_pods.csv")
     return rows
 
 
 def _jobs(rows: list[tuple[int, dict[str, str]]]) -> tuple[PlannedJob, ...]:
     runs = [_run(line, row) for line, row in rows]
-    # Pods that never started have no run of their own.
+    # Pods that never started have no run time; they get the median of the others.
     typical = statistics.median([run for run in runs if run is not None] or [_LONGEST_RUN])
-    arrivals = _pressed([_number(line, row, "creation_time") for line, row in rows])
+    arrivals = _compressed([_number(line, row, "creation_time") for line, row in rows])
     planned = [
         _job(line, row, run=min(_LONGEST_RUN, typical if run is None else run), arrival=arrival)
         for (line, row), run, arrival in zip(rows, runs, arrivals, strict=True)
@@ -104,7 +107,7 @@ def _job(line: int, row: Mapping[str, str], *, run: float, arrival: float) -> Pl
     }
     for resource, amount in requests.items():
         if amount > _NODE[resource]:
-            raise BadTrace(f"line {line} of the trace asks for more {resource} than any node of that trace has")
+            raise BadTrace(f"line {line} of the trace requests more {resource} than any node of that trace has")
     team = _TEAM_OF.get(row["qos"])
     if team is None:
         raise BadTrace(f"line {line} of the trace has the unknown qos {row['qos']!r}; expected {', '.join(_TEAM_OF)}")
@@ -117,8 +120,8 @@ def _run(line: int, row: Mapping[str, str]) -> float | None:
     return _number(line, row, "deletion_time") - _number(line, row, "scheduled_time")
 
 
-def _pressed(instants: Iterable[float]) -> list[float]:
-    """Arrivals in real seconds after the first, in proportion but for the long pauses."""
+def _compressed(instants: Iterable[float]) -> list[float]:
+    """Return the arrivals in real seconds after the first: proportional, except for shortened pauses."""
     elapsed, last, times = 0.0, None, []
     for instant in instants:
         elapsed += 0.0 if last is None else min(_LONGEST_PAUSE, max(0.0, instant - last))
@@ -139,7 +142,7 @@ def _number(line: int, row: Mapping[str, str], column: str) -> float:
     try:
         number = float(row[column])
     except (TypeError, ValueError) as error:
-        raise BadTrace(f"line {line} of the trace has {row[column]!r} as {column}, which is no number") from error
+        raise BadTrace(f"line {line} of the trace has {row[column]!r} as {column}, which is not a number") from error
     if not 0 <= number < float("inf"):
-        raise BadTrace(f"line {line} of the trace has {row[column]} as {column}, which is no amount")
+        raise BadTrace(f"line {line} of the trace has {row[column]} as {column}, which is not a valid amount")
     return number

@@ -1,4 +1,4 @@
-"""Amounts as people say them."""
+"""Names and amounts of resources, for display."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _NAMES: Final = {"cpu": "CPU", GPU: "GPU", "memory": "Memory"}
 
 
 def name_of(resource: str) -> str:
-    """`CPU` for `cpu`."""
+    """Return the display name of a resource: `CPU` for `cpu`."""
     return _NAMES.get(resource, resource)
 
 
 def plain(resource: str, amount: int) -> float:
-    """An amount in units of the resource: 1.5 for 1500 milli-CPUs."""
+    """Return an amount in units of the resource: 1.5 for 1500 milli-CPU."""
     return amount / 1000 if resource == "cpu" else float(amount)
 
 
 def shown(resource: str, amount: int) -> str:
-    """The same as a text, with no more digits than needed."""
+    """Return an amount as text, with at most one decimal."""
     return f"{round(plain(resource, amount), 1):g}"

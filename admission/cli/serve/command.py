@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Start with a database that does not belong to the cluster, although running Jobs are stopped.",
+    help="Start with a database that does not belong to the cluster; running Jobs that it does not know stop.",
 )
 def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
     """Run Sluice: controller, webhooks and REST API.

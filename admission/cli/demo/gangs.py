@@ -1,4 +1,4 @@
-"""Whether what starts as a whole did: by its pods alone, of whatever kind it is. No I/O and no clock."""
+"""All-or-nothing starts, observed by pods only, whatever the kind of their object. No I/O and no clock."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ if TYPE_CHECKING:
 Object: TypeAlias = dict[str, Any]
 
 WORKLOAD: Final = "demo.sluice.dev/workload"
-"""The label that names what a pod is part of, if that is no Job."""
+"""Label of a pod that names the object it is part of, if that is not a Job."""
 _JOB: Final = "batch.kubernetes.io/job-name"
-ENDLESS: Final = frozenset({"RayCluster", "StatefulSet"})
-"""Kinds that run until somebody deletes them."""
+UNTIL_DELETED: Final = frozenset({"RayCluster", "StatefulSet"})
+"""Kinds that run until their user deletes them."""
 
 
 def workload_of(pod: Object) -> str:
-    """`namespace/name` of what a pod is part of."""
+    """Return `namespace/name` of the object that a pod is part of."""
     labels = pod["metadata"].get("labels", {})
     return f"{pod['metadata']['namespace']}/{labels.get(WORKLOAD) or labels.get(_JOB, '')}"
 
 
-class Wholes:
-    """Fed with each version of each pod."""
+class Gangs:
+    """State of the gang of pods of each planned object, updated with each version of each pod.
+
+    Keys of workloads and pods are `namespace/name`. A pod is alive from the removal of its gate until its end.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._planned = {f"{job.team}/{job.name}": job for job in plan.jobs}
-        self._unended: dict[str, set[str]] = {key: set() for key in self._planned}
-        """Those that run or wait, gated ones as well."""
+        self._unfinished: dict[str, set[str]] = {key: set() for key in self._planned}
+        """Pods that have not finished, including gated ones, by workload."""
         self._alive: dict[str, set[str]] = {key: set() for key in self._planned}
         self._succeeded: dict[str, set[str]] = {key: set() for key in self._planned}
-        self._cut: set[str] = set()
-        """Of which a pod was taken away before its end, since it was started."""
+        self._interrupted: set[str] = set()
+        """Workloads of which a pod was deleted or failed before it succeeded, since their last start."""
         self._deleted: set[str] = set()
-        self._there = {key: asyncio.Event() for key in self._planned}
+        self._started = {key: asyncio.Event() for key in self._planned}
 
     def pod(self, key: str, workload: str, pod: Object | None) -> None:
-        """The pod of this `namespace/name`, part of `workload`, is as `pod` says; None: it is gone."""
+        """Update the pod of this key, which is part of `workload`; `pod` is None if it was deleted."""
         if workload not in self._planned:
             return
         phase = "" if pod is None else pod.get("status", {}).get("phase", "")
@@ -50,54 +53,58 @@ class Wholes:
         is_alive = pod is not None and not has_ended and not is_gated(pod)
         if is_alive:
             if not self._alive[workload]:
-                self._cut.discard(workload)
+                self._interrupted.discard(workload)
             self._alive[workload].add(key)
         elif key in self._alive[workload]:
             self._alive[workload].remove(key)
             if not has_succeeded:
-                self._cut.add(workload)
-        (self._unended[workload].discard if has_ended else self._unended[workload].add)(key)
+                self._interrupted.add(workload)
+        (self._unfinished[workload].discard if has_ended else self._unfinished[workload].add)(key)
         if has_succeeded:
             self._succeeded[workload].add(key)
-        elif pod is not None and phase != "Succeeded":  # after an eviction it is made anew
+        elif pod is not None and phase != "Succeeded":  # recreated after an eviction
             self._succeeded[workload].discard(key)
         if len(self._alive[workload]) >= self._planned[workload].pods:
-            self._there[workload].set()
+            self._started[workload].set()
 
     def deleted(self, workload: str) -> None:
-        """Its user deletes it: when its pods are gone, it is over."""
+        """Note that its user has deleted the object, which is over when its pods are gone."""
         self._deleted.add(workload)
 
     def is_over(self, workload: str) -> bool:
-        """Whether it has run to its end, or no pod is left of what was deleted."""
+        """Whether the object has completed; for kinds that run until deleted: whether it and its pods were deleted."""
         if self._alive[workload]:
             return False
         planned = self._planned[workload]
-        return workload in self._deleted if planned.kind in ENDLESS else len(self._succeeded[workload]) >= planned.pods
+        return (
+            workload in self._deleted
+            if planned.kind in UNTIL_DELETED
+            else len(self._succeeded[workload]) >= planned.pods
+        )
 
-    def is_whole(self, workload: str) -> bool:
-        """Whether all of its pods may run now."""
+    def all_alive(self, workload: str) -> bool:
+        """Whether all pods of the object are alive."""
         return len(self._alive[workload]) >= self._planned[workload].pods
 
-    def is_idle(self, workload: str) -> bool:
-        """Whether none of its pods may run now."""
+    def none_alive(self, workload: str) -> bool:
+        """Whether no pod of the object is alive."""
         return not self._alive[workload]
 
     def lacks_pods(self, workload: str) -> bool:
-        """Whether none of its pods may run now, and some neither wait nor have succeeded."""
-        there = self._unended[workload] | self._succeeded[workload]
-        return not self._alive[workload] and len(there) < self._planned[workload].pods
+        """Whether no pod of the object is alive, and some pods neither exist as gated ones nor have succeeded."""
+        existing = self._unfinished[workload] | self._succeeded[workload]
+        return not self._alive[workload] and len(existing) < self._planned[workload].pods
 
-    def started_whole(self, workload: str) -> bool:
-        """Whether all of its pods have been let run, and none of them had ended when the last one was."""
-        return self._there[workload].is_set()
+    def has_started(self, workload: str) -> bool:
+        """Whether all pods of the object were alive at the same time at least once."""
+        return self._started[workload].is_set()
 
-    async def all_there(self, job: PlannedJob) -> None:
-        """Return when that is so."""
-        await self._there[f"{job.team}/{job.name}"].wait()
+    async def wait_until_started(self, job: PlannedJob) -> None:
+        """Wait until all pods of the object are alive at the same time."""
+        await self._started[f"{job.team}/{job.name}"].wait()
 
     def as_job(self, workload: str) -> Object | None:
-        """What is no Job as a Job would look that has its pods; None: it is one, or none of ours."""
+        """Return a Job that represents an object of another kind in the accounting; None for Jobs and unknown keys."""
         planned = self._planned.get(workload)
         if planned is None or planned.kind == "Job":
             return None
@@ -106,8 +113,10 @@ class Wholes:
         return {
             "metadata": {"namespace": planned.team},
             "spec": {
-                # Between two pods of one start there may be none: the first has ended, the last is still gated.
-                "suspend": not alive and not is_done and (not self._succeeded[workload] or workload in self._cut),
+                # During a start there may be no live pod: the first has succeeded already, the last is still gated.
+                "suspend": not alive
+                and not is_done
+                and (not self._succeeded[workload] or workload in self._interrupted),
                 "parallelism": planned.pods,
                 "completions": planned.pods,
                 "template": {"spec": {"containers": [{"resources": {"requests": requests}}]}},
