@@ -67,11 +67,7 @@ log = logging.getLogger(__name__)
 
 @click.command()
 @settings_options
-@click.option(
-    "--adopt",
-    is_flag=True,
-    help="Start with a database that does not belong to the cluster; running Jobs that it does not know stop.",
-)
+@click.option("--adopt", is_flag=True, help="Adopt a cluster that the database does not know; running Jobs stop.")
 def serve(*, config: Path | None, adopt: bool, **flags: Any) -> None:
     """Run Sluice: controller, webhooks and REST API.
 
@@ -180,10 +176,7 @@ class _Replica:
 async def _begin(
     stack: AsyncExitStack, starting: Starting, settings: Settings, tracing: Tracing | None, *, adopt: bool
 ) -> _Replica:
-    """Connect to cluster and database, check that they belong together, and begin to lead or follow.
-
-    Everything that is opened is closed with `stack`.
-    """
+    """Connect to cluster and database, check their claim, and begin to lead or follow, until `stack` is closed."""
     # An invalid kubeconfig is reported before a database file is created.
     client = await stack.enter_async_context(_client(settings))
     # Concurrently with the database: the gate needs only the cluster, and starts even if the database is unavailable.
@@ -293,10 +286,7 @@ class _Cluster(NamedTuple):
 
 
 async def _reach_cluster(stack: AsyncExitStack, starting: Starting, settings: Settings, client: Client) -> _Cluster:
-    """Find out the own user name, generate certificates, and start the gate.
-
-    The API server may already call the gate, since the webhook of an earlier `serve` may still be registered.
-    """
+    """Get the own user name, prepare certificates, and start the gate: its webhook may still be registered."""
     username = await starting.retry_request(lambda: whoami(client))
     certificates = OwnCertificates(settings, client)
     await starting.retry_request(certificates.refresh)
