@@ -1,4 +1,4 @@
-"""Decisions: quota tree, pending order, flavors, preemption, fair share, the cycle, explanations."""
+"""Decision engine: quota tree, queue order, flavor assignment, preemption, fair sharing, cycles, explanations."""
 
 from admission.engine.accounting import Accounting, Transformation
 from admission.engine.engine import Engine, Policy
@@ -20,8 +20,8 @@ from admission.engine.events import (
 from admission.engine.explain import Explanation, Lack
 from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
-from admission.engine.preemption_hints import Prospect
-from admission.engine.queue_listing import Place
+from admission.engine.preemption_hints import PreemptionHint
+from admission.engine.queue_listing import PendingWorkload
 
 __all__ = [
     "Accounting",
@@ -40,10 +40,10 @@ __all__ = [
     "NamespaceChanged",
     "Park",
     "PastAdmission",
-    "Place",
+    "PendingWorkload",
     "Policy",
     "PolicyEvent",
-    "Prospect",
+    "PreemptionHint",
     "QueueObjectChanged",
     "QueueObjectDeleted",
     "RecentUsage",

@@ -1,4 +1,7 @@
-"""Which requests count against quota, and as which resource: Kueue's `excludeResourcePrefixes`, `transformations`."""
+"""Resource accounting: which requests count against quota, and as which resource.
+
+Kueue's configuration `resources.excludeResourcePrefixes` and `resources.transformations` (KEP 2937).
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """A request of `input` counts as so much of each of `outputs` for every unit (core, byte, device) of it."""
+    """A rule by which requests of the resource `input` count as amounts of other resources."""
 
     input: str
     outputs: Mapping[str, Fraction]
-    """A negative factor is an allowance on what other requests make of the same output."""
+    """Output resource to the amount counted per unit (core, byte, device) of the input. A negative factor is an
+    allowance: it is subtracted from the amounts that other transformations add to the same output."""
     replace: bool = False
-    """Whether the input itself counts no more."""
+    """Whether the input itself is not counted any more (Kueue's strategy Replace)."""
     multiply_by: str = ""
     """A resource whose request multiplies that of the input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The rules for all ClusterQueues."""
+    """The accounting rules, which apply to all ClusterQueues."""
 
     excluded_prefixes: tuple[str, ...] = ()
+    """Requests of resources with one of these prefixes do not count."""
     transformations: tuple[Transformation, ...] = ()
 
     def pod_sets(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-        """The same pod sets, asking for what counts."""
+        """Return the pod sets with the requests that count against quota."""
         if not self.excluded_prefixes and not self.transformations:
             return pod_sets
         return tuple(replace(pod_set, requests=self._requests(pod_set.requests)) for pod_set in pod_sets)
@@ -56,7 +61,7 @@ class Accounting:
                 made[output] = made.get(output, Fraction(0)) + value * factor
             if rule.replace:
                 kept.pop(rule.input, None)
-        # An allowance takes nothing from what the pods request under the name of an output themselves.
+        # An allowance reduces only what transformations add, not what the pods themselves request of the output.
         for output, value in made.items():
             kept[output] = kept.get(output, Fraction(0)) + max(value, Fraction(0))
         return {resource: to_amount(resource, value) for resource, value in kept.items()}

@@ -1,4 +1,4 @@
-"""The assignment of flavors to a workload's pod sets, and the obstacles: the result of `flavors.Assigner`."""
+"""Result of flavor assignment: the flavors of a workload's pod sets, the mode, and the obstacles met."""
 
 from __future__ import annotations
 
@@ -18,26 +18,31 @@ if TYPE_CHECKING:
 
 
 class Mode(IntEnum):
-    """What admission with a flavor takes, worst first."""
+    """Whether a workload fits with its flavors, worst first (Kueue's `FlavorAssignmentMode`)."""
 
     NO_FIT = 0
     PREEMPT = 1
+    """Preemption may make it fit; targets may turn out not to exist."""
     DEFERRED_FIT = 2
-    """It fits once the preemptions for another workload are done."""
+    """It fits after the preemptions for another workload have completed."""
     FIT = 3
 
 
 class Possibility(IntEnum):
-    """The finer form of `Mode` that compares flavors, worst first (Kueue's `granularMode`)."""
+    """The finer form of `Mode` by which flavors are compared, worst first (Kueue's `preemptionMode`)."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1
+    """Preemption would be permitted, but the simulation found no targets."""
     PREEMPT = 2
+    """By preemption of workloads of the same ClusterQueue, among others."""
     RECLAIM = 3
+    """By preemption of workloads of other ClusterQueues only."""
     FIT = 4
 
 
 MODES = (Mode.NO_FIT, Mode.PREEMPT, Mode.PREEMPT, Mode.PREEMPT, Mode.FIT)
+"""The mode of each `Possibility`, by its value."""
 
 
 class Choice(NamedTuple):
@@ -45,9 +50,10 @@ class Choice(NamedTuple):
 
     flavor: str
     fr: int
+    """Index of the flavor-resource in the tree."""
     mode: Mode
     borrow: int
-    """Height of the lowest subtree that holds it; 0: within the ClusterQueue's own quota."""
+    """Borrowing level: height of the lowest subtree that holds it; 0: within the ClusterQueue's own quota."""
     tried: int
     """Index of the last flavor that was tried, -1 if it was the last of the group."""
 
@@ -56,16 +62,19 @@ class Attempt(NamedTuple):
     """One flavor that was tried for a pod set."""
 
     group: int
+    """Index of the resource group in the ClusterQueue's spec."""
     flavor: str
     possibility: Possibility
     borrow: int
+    """Borrowing level, as in `Choice`."""
     causes: tuple[Cause, ...]
+    """Obstacles met; empty if it fits."""
     reason: str
     """A reason of the vocabulary; "" if it fits."""
 
     @property
     def mode(self) -> Mode:
-        """The coarse view of `possibility`."""
+        """The mode that corresponds to `possibility`."""
         return MODES[self.possibility]
 
 
@@ -74,15 +83,19 @@ class PodSetResult(NamedTuple):
 
     name: str
     pods: int
+    """Number of pods; with partial admission less than the pod set's count."""
     requests: Mapping[str, int]
     """Resource to the amount for all pods."""
     choices: Mapping[str, Choice]
+    """Resource to its flavor."""
     causes: tuple[Cause, ...]
+    """Obstacles met in all flavors that were tried; empty if it fits."""
     attempts: tuple[Attempt, ...]
+    """The flavors that were tried, in order."""
 
     @property
     def mode(self) -> Mode:
-        """The worst of its resources."""
+        """The worst mode of its resources."""
         if not self.causes:
             return Mode.FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
@@ -94,15 +107,16 @@ class Assignment:
 
     pod_sets: list[PodSetResult] = field(default_factory=list)
     usage: dict[int, int] = field(default_factory=dict)
-    """Flavor-resource to amount."""
+    """Flavor-resource (index in the tree) to amount."""
     borrowing: int = 0
     """The highest borrowing level of any of its resources."""
     mode: Mode = Mode.NO_FIT
+    """The worst mode of its pod sets (Kueue's representative mode)."""
     admission: Admission | None = None
-    """What is given by it, once that was asked for; workloads that share the assignment share that, too."""
+    """Cached result of `admission_to`; workloads that share the assignment share the Admission, too."""
 
     def admission_to(self, cluster_queue: str) -> Admission:
-        """What a workload is given by it, by the ClusterQueue for which it was computed."""
+        """Return the Admission of a workload with this assignment, in the ClusterQueue for which it was computed."""
         if self.admission is None:
             self.admission = Admission(
                 cluster_queue,
@@ -119,18 +133,18 @@ class Assignment:
         return self.admission
 
     def tried(self) -> tuple[dict[str, int], ...]:
-        """For `Progress`."""
+        """Return `Progress.tried` of this assignment."""
         return tuple(
             {resource: choice.tried for resource, choice in pod_set.choices.items()} for pod_set in self.pod_sets
         )
 
     def needing_preemption(self) -> frozenset[int]:
-        """The flavor-resources of which too little is free."""
+        """Return the flavor-resources that need preemption (Kueue's `flavorResourcesNeedPreemption`)."""
         choices = (choice for pod_set in self.pod_sets for choice in pod_set.choices.values())
         return frozenset(choice.fr for choice in choices if choice.mode is Mode.PREEMPT)
 
     def message(self) -> str:
-        """Why it is not simply admitted, with the numbers."""
+        """Return Kueue's message for an assignment that does not simply fit, with the numbers."""
         return "; ".join(
             f"couldn't assign flavors to pod set {pod_set.name}: {', '.join(sorted(map(str, pod_set.causes)))}"
             for pod_set in self.pod_sets
@@ -138,10 +152,10 @@ class Assignment:
         )
 
     def reason(self) -> str:
-        """The word of the vocabulary for a workload that does not fit.
+        """Return the pending reason for a workload that does not fit (Kueue's `resolveNoFitReason`).
 
-        Within a resource group the mildest counts, as the flavors are alternatives; between groups and pod sets the
-        most severe, as all of them are needed, and of a resource that is in no group there is never enough.
+        Within a resource group the mildest reason counts, as the flavors are alternatives; between groups and pod sets
+        the most severe one, as all of them are needed. A resource in no group counts as NoMatchingFlavor.
         """
         worst = ""
         for pod_set in self.pod_sets:
@@ -159,14 +173,14 @@ class Assignment:
 
 
 class KnownFit(NamedTuple):
-    """An assignment of flavors of which each was the first to be tried, and fitted: it is found again where they do."""
+    """A cached assignment in which the first flavor of every resource fitted: a new search finds it while these fit."""
 
     checks: tuple[tuple[int, int, int], ...]
-    """For each resource: the flavor-resource, the amount that was asked of it, and the borrowing level of that."""
+    """(flavor-resource, requested amount, borrowing level) of each resource."""
     assignment: Assignment
 
     def holds(self, node: Node) -> bool:
-        """Whether a search at the ClusterQueue's present usage would find the same."""
+        """Whether a search at the ClusterQueue's current usage would find the same assignment."""
         for fr, amount, borrow in self.checks:
             if amount > max(0, available(node, fr)) or lowest_subtree(node, fr, amount)[0] != borrow:
                 return False
@@ -174,9 +188,10 @@ class KnownFit(NamedTuple):
 
 
 def obstacles(plan: Plan, assignment: Assignment) -> tuple[tuple[int, int], ...] | None:
-    """For each flavor that could do, a flavor-resource of which too little is available, and the amount needed.
+    """Return, for each flavor that could hold the workload, a flavor-resource that is short, and the requested amount.
 
-    None if that does not follow from the assignment: only the common case of one search among flavors is told.
+    While each of these is short the workload does not fit. None if that does not follow from the assignment: only the
+    common case of one part, that is one search among flavors, is covered.
     """
     if len(plan.groups) != 1 or len(plan.groups[0].parts) != 1:
         return None

@@ -1,4 +1,4 @@
-"""The engine's state of a ClusterQueue: its node in the quota tree, pending and admitted workloads, and flavors."""
+"""State of a ClusterQueue in the engine: its node in the quota tree, pending workloads, workloads that hold quota."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, PodSet, Workload
 
 PODS = "pods"
-"""The implicit resource: each pod asks for one, if the ClusterQueue has quota for it."""
+"""The implicit resource: each pod requests one, if the ClusterQueue has quota for it."""
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A workload that holds quota."""
+    """A workload that holds quota, from its admission until its pods have terminated."""
 
     workload: Workload
     admission: Admission
     queue: ClusterQueue
     usage: tuple[tuple[FlavorResource, int], ...]
-    at: float
+    """(flavor-resource, amount) pairs: `((("spot", "cpu"), 4000),)`."""
+    admitted_at: float
     """Unix time (s) of the admission."""
     evicting: bool = False
-    """Whether it was told to stop; it holds its quota until its pods are gone."""
+    """Whether it is being evicted; it holds its quota until its pods have terminated."""
     amounts: tuple[tuple[int, int], ...] = ()
-    """`usage` by the indices of its flavor-resources in the ClusterQueue's tree."""
+    """`usage` with the indices of the flavor-resources in the ClusterQueue's tree."""
 
     @property
     def since(self) -> float:
-        """Unix time (s) since which it waited before its admission."""
+        """Unix time (s) since when it was waiting before its admission."""
         return self.workload.since
 
     @property
@@ -51,7 +52,7 @@ class Held:
         return self.workload.namespace, self.workload.queue
 
     def by_resource(self) -> dict[str, int]:
-        """The amounts that it holds by resource, summed over flavors."""
+        """Return the amounts that it holds by resource, summed over flavors."""
         total: dict[str, int] = {}
         for (_, resource), amount in self.usage:
             total[resource] = total.get(resource, 0) + amount
@@ -63,24 +64,26 @@ class Option(NamedTuple):
 
     flavor: str
     mismatch: str
-    """Why the pods cannot run on its nodes (taints, affinity); "" if they can."""
+    """Why the pods cannot run on its nodes (taints, affinity), as Kueue's message; "" if they can."""
     frs: Mapping[str, int]
     """Resource to the index of the flavor-resource in the tree."""
 
 
 class Part(NamedTuple):
-    """Resources of one resource group: all of them are taken from the same flavor."""
+    """The requested resources of one resource group: all of them get the same flavor."""
 
     group: int
-    """The index of the group; -1 for a resource that the ClusterQueue has no quota of, which has no options."""
+    """Index of the resource group in the ClusterQueue's spec; -1: a resource without quota, which has no options."""
     resources: tuple[str, ...]
     options: tuple[Option, ...]
+    """The flavors of the resource group, in the order in which they are tried."""
 
 
 class Group(NamedTuple):
-    """Pod sets that get the same flavors, and the parts in which they get them."""
+    """Pod sets that get the same flavors: those with the same `PodSet.group`, or a single one."""
 
     indices: tuple[int, ...]
+    """The positions of the pod sets in the workload."""
     parts: tuple[Part, ...]
 
 
@@ -91,48 +94,50 @@ class Plan(NamedTuple):
     requests: tuple[dict[str, int], ...]
     """For each pod set: resource to the amount for one pod, `pods` included."""
     full: tuple[dict[str, int], ...]
-    """For each pod set: the same for all of its pods."""
+    """For each pod set: resource to the amount for all of its pods."""
     totals: tuple[dict[str, int], ...]
-    """For each group: resource to the amount for all of its pods."""
+    """For each group: resource to the amount for all pods of its pod sets."""
 
 
 @dataclass(slots=True, eq=False)
 class Facts:
-    """What a ClusterQueue knows of a shape. Outdated as soon as `tree` is not the ClusterQueue's tree any more."""
+    """Cached results for one shape in one ClusterQueue; outdated when `tree` is no longer the ClusterQueue's tree."""
 
     tree: Tree | None
     plan: Plan
     obstacles: tuple[tuple[int, int], ...] | None = None
     """If it did not fit: for each flavor, the index of a flavor-resource and the amount that must be available."""
     known_fit: KnownFit | None = None
-    """How it fitted, if a search is sure to find the same wherever it fits."""
+    """The assignment that fitted, if a search finds the same one whenever that fits."""
     verdict: tuple[str, str] | None = None
-    """Reason and sentence for those that wait, at the tree's usage when its version was `judged_at`."""
+    """Reason and message of pending workloads of the shape, valid for the tree's version `judged_at`."""
     judged_at: int = -1
     never: bool | None = None
-    """Whether a workload of it can never be admitted; None: not known, or not the same at all usages of the tree."""
+    """Whether workloads of the shape can never be admitted; None: not known, or dependent on the tree's usage."""
 
 
 class ClusterQueue:
-    """The state of a ClusterQueue that outlives its tree. `node` and `tree` are None while it is not in a tree."""
+    """The state of a ClusterQueue, which outlives its tree. `node` and `tree` are None while it is in no tree."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.spec = ClusterQueueSpec()
         self.pending = Pending()
         self.held: dict[str, Held] = {}
+        """Workloads that hold quota, by uid."""
         self._by_priority: dict[int, dict[str, Held]] = {}
         self.generation = 0
-        """Grows whenever more may have become available here: then `Progress` through the flavors is outdated."""
+        """Incremented whenever more quota may have become available here: then `Progress` may be outdated."""
         self.over_since: float | None = None
-        """Unix time (s) since which its use exceeds what the tree allows; None: it does not, or has no `overQuota`."""
+        """Unix time (s) since when its usage exceeds its quota; None: it does not, or there is no `overQuota`."""
         self.node: Node | None = None
         self.tree: Tree | None = None
         self.has_obstacles = False
-        """Whether a workload did not fit since it took its place in this tree (see `Facts.obstacles`)."""
+        """Whether a workload did not fit since it was attached to this tree (see `Facts.obstacles`)."""
         self.inactive = "not found"
-        """Why it admits no workload, such as `is stopped`; "" if it is active."""
+        """Why it admits no workload, to follow its name: `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}
+        """All ResourceFlavors by name."""
 
     def hold(self, held: Held) -> None:
         """Add a workload that holds quota."""
@@ -141,25 +146,25 @@ class ClusterQueue:
         self._by_priority.setdefault(held.workload.priority, {})[uid] = held
 
     def drop(self, held: Held) -> None:
-        """Remove a workload that holds quota no more."""
+        """Remove a workload whose quota was released."""
         uid, priority = held.workload.uid, held.workload.priority
         del self.held[uid]
         del self._by_priority[priority][uid]
         if not self._by_priority[priority]:
             del self._by_priority[priority]
 
-    def held_at(self, most: float) -> Iterator[Held]:
-        """Workloads that hold quota and have a priority of at most `most`."""
+    def held_up_to_priority(self, most: float) -> Iterator[Held]:
+        """Return the workloads that hold quota and have a priority of at most `most`."""
         return (held for priority, group in self._by_priority.items() if priority <= most for held in group.values())
 
     def lowest_priority(self) -> float:
-        """The lowest priority of the workloads that hold quota; infinite if there are none."""
+        """Return the lowest priority of the workloads that hold quota; infinite if there are none."""
         return min(self._by_priority, default=inf)
 
     def surely_blocked(self) -> Callable[[Shape], bool]:
-        """A predicate: whether a shape certainly does not fit, by its known obstacles. Valid until usage changes.
+        """Return a predicate: whether a shape certainly does not fit, by its cached obstacles.
 
-        Only for a ClusterQueue without a Cohort.
+        Valid until usage changes, and only for a ClusterQueue without a Cohort.
         """
         node, tree = self.node, self.tree
         if node is None:
@@ -184,8 +189,8 @@ class ClusterQueue:
 
         return blocked
 
-    def settle_in(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
-        """Take its node in a newly built tree, and count there what its workloads hold."""
+    def attach(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
+        """Attach the ClusterQueue to its node in a newly built tree, and add the usage of its workloads there."""
         self.tree = tree
         self.node = tree.queues[self.name]
         self.has_obstacles = False
@@ -212,7 +217,7 @@ class ClusterQueue:
             remove_usage(self.node, fr, amount)
 
     def facts(self, shape: Shape) -> Facts:
-        """The facts of a shape in the present tree, made if there are none."""
+        """Return the cached results for a shape in the current tree, created if there are none."""
         facts = shape.facts.get(self)
         if facts is None or facts.tree is not self.tree:
             facts = shape.facts[self] = Facts(self.tree, self._make_plan(shape.pod_sets))
@@ -273,7 +278,10 @@ class ClusterQueue:
 
 
 def _precedence(resource: str) -> int:
-    """The 64-bit FNV-1a hash: the order in which Kueue looks at resources, and so which of several faults it names."""
+    """Return the 64-bit FNV-1a hash of a name: the order in which Kueue visits resources.
+
+    The order decides which of several obstacles Kueue's messages name.
+    """
     value = 0xCBF29CE484222325
     for byte in resource.encode():
         value = (value ^ byte) * 0x100000001B3 % (1 << 64)
@@ -281,7 +289,7 @@ def _precedence(resource: str) -> int:
 
 
 def usage_of(admission: Admission) -> tuple[tuple[FlavorResource, int], ...]:
-    """The amounts of each flavor-resource that an admission holds, summed over pod sets."""
+    """Return the amount of each flavor-resource that an admission holds, summed over pod sets."""
     usage: dict[FlavorResource, int] = {}
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():

@@ -1,9 +1,10 @@
-"""ClusterQueues that converge to a quota lowered below their use: who is evicted, when the delay is over.
+"""Convergence to a lowered quota: eviction of workloads of ClusterQueues whose usage exceeds it (`overQuota`).
 
-An extension of Kueue, off unless a ClusterQueue asks for it by `overQuota`. A ClusterQueue is over when a node on its
-path leaves it less than nothing to use, and it borrows: what it uses within its nominal quota is never evicted. Of all
-ClusterQueues of a tree whose delay is over, the lowest priority goes first, and of equals the newest, just enough that
-none is over any more. The delay counts from when the engine first saw it over; after a restart that is the start.
+An extension of Kueue, off unless a ClusterQueue has `overQuota`. A ClusterQueue is over quota in a flavor-resource
+while its usage exceeds its nominal quota and `available` is negative, because of its own limit or that of a node above:
+usage within the nominal quota is never evicted. After the delay, workloads of all such ClusterQueues of the tree are
+evicted, lowest priority first, of equal ones the one admitted last, just enough that none is over quota any more. The
+delay counts from when the engine first saw the ClusterQueue over quota, after a restart from the start.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def converge(domain: Domain, now: float) -> list[Evict]:
-    """Note which ClusterQueues of the tree are over since when, and evict where that has lasted long enough."""
-    if not domain.changed:  # an admission brings nobody over: only those that are need to be looked at
+    """Record since when ClusterQueues of the tree are over quota, and return evictions where the delay has ended."""
+    if not domain.changed:  # admissions bring no ClusterQueue over quota: only known ones need a check
         first = deadline(domain)
         if first is None or not (domain.dirty or first <= now):
             return []
     domain.changed = False
-    # What is leaving already is as good as gone.
+    # Workloads that are being evicted count as if their quota were released.
     leaving = [held for queue in domain.queues for held in queue.held.values() if held.evicting]
     for held in leaving:
         held.queue.uncount(held)
@@ -49,7 +50,7 @@ def converge(domain: Domain, now: float) -> list[Evict]:
 
 
 def deadline(domain: Domain) -> float | None:
-    """When the first of the tree has been over for long enough; None if none is over."""
+    """Return the Unix time (s) at which the first delay of the tree's ClusterQueues ends; None: none is over quota."""
     return min((_deadline(queue) for queue in domain.converging if queue.over_since is not None), default=None)
 
 
@@ -60,14 +61,14 @@ def _deadline(queue: ClusterQueue) -> float:
 
 
 def _exceeded(queue: ClusterQueue) -> list[int]:
-    """The flavor-resources of which a ClusterQueue uses more than it may."""
+    """Return the flavor-resources in which a ClusterQueue is over quota."""
     node = queue.node
     assert node is not None
     return [fr for fr, used in enumerate(node.usage) if used > node.nominal[fr] and available(node, fr) < 0]
 
 
 def _evict(queues: list[ClusterQueue]) -> list[Evict]:
-    """Mark and name those that have to go, so that none of the queues is over any more."""
+    """Return evictions, and mark these workloads as evicting, so that none of the ClusterQueues is over quota."""
     targets: list[Target] = []
     messages: dict[str, str] = {}
     for held in sorted((held for queue in queues for held in queue.held.values() if not held.evicting), key=_rank):
@@ -88,7 +89,7 @@ def _evict(queues: list[ClusterQueue]) -> list[Evict]:
 
 
 def _rank(held: Held) -> tuple[int, float, str]:
-    return held.workload.priority, -held.at, held.workload.uid
+    return held.workload.priority, -held.admitted_at, held.workload.uid
 
 
 def _message(queue: ClusterQueue, fr: int) -> str:

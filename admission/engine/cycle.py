@@ -1,7 +1,7 @@
-"""One scheduler cycle of one tree: take the head of every ClusterQueue, nominate, order, decide, requeue.
+"""Scheduling cycle of one quota tree: pop the heads of its ClusterQueues, nominate, order, decide, requeue.
 
-Heads are nominated independently against the usage at the start of the cycle, then decided one after the other, each
-seeing what those before it took. What preempting workloads wait for is counted during the cycle only.
+Heads are nominated independently against the usage at the start of the cycle, then decided one by one, each against the
+usage left by those before it. Follows Kueue's `Scheduler.schedule` (`pkg/scheduler/scheduler.go`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.entry import Entry, Outcome, Result
 from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
+from admission.engine.head_prediction import Reservation, reserved
 from admission.engine.order import classical, rank_of, tournament
-from admission.engine.outlook import Reservation, reserved
 from admission.engine.partial import largest_that_fits
 from admission.engine.pending_item import Progress
 from admission.engine.tree import add_usage, available, fits, remove_usage
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.fair_standby import Aside
+    from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
+    from admission.engine.head_prediction import Contender
     from admission.engine.order import Rank
-    from admission.engine.outlook import Contender
     from admission.engine.pending_item import Item
     from admission.engine.policies.active import ActivePolicies
     from admission.engine.preemption import MakeSearch, Search
@@ -49,52 +49,52 @@ if TYPE_CHECKING:
 
 
 class Cycle:
-    """The working state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
+    """The state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
 
-    `lean`: skip heads that certainly do not fit, in a tree of one ClusterQueue. `aside`: what ClusterQueues that are
-    left out have to do with it (see `fair_standby`); contenders' heads are nominated if they fit when their turn comes.
+    `lean`: skip heads that certainly do not fit, in a tree of one ClusterQueue. `skip_plan`: contenders and
+    reservations of skipped ClusterQueues (see `fair_skipping`).
     """
 
     def __init__(
         self,
         domain: Domain,
-        preemptor: MakeSearch,
+        make_search: MakeSearch,
         *,
         fair: bool,
         now: float,
         number: int,
         lean: bool = False,
         ignore_undeclared: bool = False,
-        aside: Aside | None = None,
+        skip_plan: SkipPlan | None = None,
         policies: ActivePolicies | None = None,
     ) -> None:
         self._domain = domain
-        self._preemptor = preemptor
+        self._make_search = make_search
         self._fair = fair
         self._ignore_undeclared = ignore_undeclared
         self._now = now
         self._number = number
         self._lean = lean and len(domain.queues) == 1
         self._victims: dict[str, Held] = {}
-        self._transient: list[tuple[Node, int, int]] = []
-        self._aside = aside
-        self._filters = policies if policies is not None and policies.filtering else None
-        """None if no policy refuses anybody."""
+        self._cycle_usage: list[tuple[Node, int, int]] = []
+        """Usage of heads that wait for preemption: counted until the end of the cycle only."""
+        self._skip_plan = skip_plan
+        self._filters = policies if policies is not None and policies.filtering else None  # None: no policy filters
         self._entries: list[Entry] = []
         self._result = Result()
 
     def run(self) -> Result:
-        """Decide about the heads. Admitted ones hold quota and victims are marked when this returns."""
+        """Decide about the heads. On return admitted workloads are in the usage, and targets are marked as evicting."""
         entries = self._entries = self._heads()
-        if self._aside is not None:
-            self._result.moved |= self._aside.goes_on
+        if self._skip_plan is not None:
+            self._result.moved |= self._skip_plan.more_to_try
         self._domain.shares = None
         for entry in entries:
             self._nominate(entry)
         self._domain.shares = None
         for entry in self._in_order():
             self._decide(entry)
-        for node, fr, amount in self._transient:
+        for node, fr, amount in self._cycle_usage:
             remove_usage(node, fr, amount)
         for entry in entries:
             self._conclude(entry)
@@ -107,58 +107,55 @@ class Cycle:
         return self._result
 
     def _in_order(self) -> Iterable[Entry]:
-        aside = self._aside
-        if aside is not None and (aside.contenders or aside.reservations):
-            return self._with_aside(aside)
+        skip_plan = self._skip_plan
+        if skip_plan is not None and (skip_plan.contenders or skip_plan.reservations):
+            return self._in_order_with_skipped(skip_plan)
         if len(self._entries) == 1:
             return self._entries
         return tournament(self._entries, self._domain.tree) if self._fair else classical(self._entries)
 
-    def _with_aside(self, aside: Aside) -> Iterator[Entry]:
-        """The order of the tournament in a tree of one Cohort, where no decision changes the rank of another head.
-
-        Contenders that do not fit when their turn comes are left out: they would be skipped.
-        """
+    def _in_order_with_skipped(self, skip_plan: SkipPlan) -> Iterator[Entry]:
+        """Yield the tournament's order in a tree of one Cohort, without contenders that do not fit at their turn."""
         tree, entries = self._domain.tree, self._entries
-        claims = sum(bool(entry.targets) for entry in entries)
+        preempting = sum(bool(entry.targets) for entry in entries)
         turns: list[tuple[Rank, Entry | Reservation | list[Contender]]]
         turns = [(rank_of(entry, entry.node, tree), entry) for entry in entries]
-        for group in aside.contenders:
+        for group in skip_plan.contenders:
             heapify(group)
             turns.append((group[0].rank, group))
         left = len(turns)
-        turns += [(reservation.rank, reservation) for reservation in aside.reservations]
-        heapify(turns)
+        turns += [(reservation.rank, reservation) for reservation in skip_plan.reservations]
+        heapify(turns)  # with one Cohort no decision changes the rank of another head
         while left:
             _, turn = heappop(turns)
             if isinstance(turn, Reservation):
-                self._use_for_now(turn.node, turn.usage)
+                self._add_cycle_usage(turn.node, turn.usage)
                 continue
             left -= 1
             if isinstance(turn, Entry):
-                claims -= bool(turn.targets)
+                preempting -= bool(turn.targets)
                 yield turn
                 continue
             contender = heappop(turn)
             lacking = any(available(tree.root, fr) < least for fr, least in contender.needs)
-            # The victims of others count as gone when it is asked whether a head fits.
-            if lacking and not claims and not self._victims:
-                continue  # nor will anybody else of the group fit in this cycle
+            # Whether a head fits is checked without the usage of the cycle's preemption targets.
+            if lacking and not preempting and not self._victims:
+                continue  # the whole group needs the same amounts, so none of it fits in this cycle
             if turn:
                 left += 1
                 heappush(turns, (turn[0].rank, turn))
-            entry = self._enter(contender)
+            entry = self._enter_contender(contender)
             if entry is not None:
                 yield entry
 
-    def _enter(self, contender: Contender) -> Entry | None:
-        """Let a contender take part now; None if its head does not fit any more."""
-        queue, standby = contender.queue, self._domain.standby
+    def _enter_contender(self, contender: Contender) -> Entry | None:
+        """Nominate the head of a contender now; None if it does not fit any more."""
+        queue, skipped = contender.queue, self._domain.skipped
         with without(self._victims.values()):
             if not fits(contender.node, contender.usage):
                 return None
-            assert standby is not None
-            standby.take_part(queue)
+            assert skipped is not None
+            skipped.include(queue)
             item = queue.pending.pop()
             assert item is not None
             entry = Entry(item, queue, contender.node, contended=True)
@@ -167,10 +164,11 @@ class Cycle:
         return entry
 
     def _heads(self) -> list[Entry]:
+        """Pop the head of each ClusterQueue, and park those with a fault or in a namespace that is not selected."""
         entries = []
         faulty = []
         domain = self._domain
-        for queue in domain.queues if domain.standby is None else domain.standby.takers():
+        for queue in domain.queues if domain.skipped is None else domain.skipped.participants():
             if queue.inactive or queue.node is None:
                 continue
             if self._lean and queue.has_obstacles and queue.spec.queueing_strategy == "BestEffortFIFO":
@@ -196,7 +194,7 @@ class Cycle:
         return entries
 
     def _pop(self, queue: ClusterQueue, filters: ActivePolicies) -> Item | None:
-        """The first pending workload of a ClusterQueue that no policy refuses; those before it become inadmissible."""
+        """Pop the first workload that no policy refuses; refused workloads before it become inadmissible."""
         item = queue.pending.pop()
         while item is not None and item.accepted and item.fault is None:
             refusal = filters.refusal(item.workload, queue.name)
@@ -204,15 +202,15 @@ class Cycle:
                 break
             filters.make_inadmissible(item, queue.pending)
             self._park(item, *refusal)
-            if self._domain.standby is not None:
-                self._domain.standby.forget(queue)
+            if self._domain.skipped is not None:
+                self._domain.skipped.invalidate(queue)
             item = queue.pending.pop()
         return item
 
     def _nominate(self, entry: Entry) -> None:
         entry.item.victims = ()
         progress = entry.item.progress
-        # What was found two or more cycles ago is outdated when more may have become available since.
+        # As in Kueue's `lastAssignmentOutdated`: older than one cycle, and more quota may have become available since.
         if progress is not None and (
             self._number - progress.cycle <= 1 or entry.queue.generation <= progress.generation
         ):
@@ -220,7 +218,7 @@ class Cycle:
         self._assign(entry)
 
     def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
-        """Find an assignment and the victims it needs, for fewer pods if the full number gets none."""
+        """Find an assignment and its targets, for fewer pods if the full number gets none: Kueue's `getAssignments`."""
         entry.generation = entry.queue.generation
         if only is None and entry.progress is None:
             known = entry.queue.facts(entry.item.shape).known_fit
@@ -229,9 +227,9 @@ class Cycle:
                 return
         made: list[Search] = []
 
-        def search() -> Search:  # mostly there is no need of it
+        def search() -> Search:  # created on demand: most heads need none
             if not made:
-                made.append(self._preemptor(self._domain, entry.queue, entry.item, self._victims))
+                made.append(self._make_search(self._domain, entry.queue, entry.item, self._victims))
             return made[0]
 
         replaced = entry.replaced() if entry.item.workload.replaces else None
@@ -259,8 +257,9 @@ class Cycle:
         entry.assignment, entry.targets = found or (full, targets)
 
     def _decide(self, entry: Entry) -> None:
+        """Admit, preempt, reserve quota or skip, by the entry's mode (Kueue's `processEntry`)."""
         if self._filters is not None and self._result.admitted:
-            # Those that were admitted before it in this cycle count, too.
+            # Policies also count the workloads that were admitted earlier in this cycle.
             refusal = self._filters.refusal(entry.item.workload, entry.queue.name)
             if refusal is not None:
                 entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
@@ -274,11 +273,11 @@ class Cycle:
             entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
             if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
                 kept = reserved(entry.node, assignment.usage, borrows=assignment.borrowing > 0)
-                self._use_for_now(entry.node, kept)
+                self._add_cycle_usage(entry.node, kept)
         elif assignment.mode is Mode.DEFERRED_FIT:
             entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, DEFERRED
             entry.item.victims = tuple(self._victims)
-            self._use_for_now(entry.node, assignment.usage)
+            self._add_cycle_usage(entry.node, assignment.usage)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
             entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
         elif any(target.held.workload.uid in self._victims for target in entry.targets):
@@ -286,13 +285,13 @@ class Cycle:
         elif not self._fits_without(entry):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
         elif assignment.mode is Mode.PREEMPT:
-            self._use_for_now(entry.node, assignment.usage)
+            self._add_cycle_usage(entry.node, assignment.usage)
             self._preempt(entry)
         else:
             self._admit(entry)
 
     def _reassign_without_victims(self, entry: Entry) -> None:
-        """Assign the same flavors again, as if the victims of this cycle were gone."""
+        """Repeat the assignment with the nominated flavors, without the usage of the targets of this cycle."""
         with without(self._victims.values()):
             self._assign(entry, only=entry.assignment)
             self._domain.shares = None
@@ -300,17 +299,17 @@ class Cycle:
             entry.assignment.mode = Mode.DEFERRED_FIT
 
     def _fits_without(self, entry: Entry) -> bool:
-        """Whether it fits once the victims of this cycle and its own are gone."""
+        """Whether it fits without the usage of its own targets and those of the cycle so far (Kueue's `fits`)."""
         gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
         if not gone:
             return fits(entry.node, entry.assignment.usage)
         with without(gone.values()):
-            return fits(entry.node, entry.assignment.usage)  # and its place in the topology, once there is one
+            return fits(entry.node, entry.assignment.usage)  # topology-aware placement would be checked again here
 
-    def _use_for_now(self, node: Node, usage: Mapping[int, int]) -> None:
+    def _add_cycle_usage(self, node: Node, usage: Mapping[int, int]) -> None:
         for fr, amount in usage.items():
             add_usage(node, fr, amount)
-            self._transient.append((node, fr, amount))
+            self._cycle_usage.append((node, fr, amount))
 
     def _preempt(self, entry: Entry) -> None:
         preemptor = entry.item.workload
@@ -346,19 +345,19 @@ class Cycle:
         self._result.admitted.append((Admit(workload, admission), held))
 
     def _conclude(self, entry: Entry) -> None:
-        """Requeue a head that was not admitted, as active or inadmissible."""
+        """Requeue a head that was not admitted, as active or inadmissible (Kueue's `requeueAndUpdate`)."""
         item, queue, pending = entry.item, entry.queue, entry.queue.pending
-        if self._domain.standby is not None:
-            self._domain.standby.forget(queue)
-        if item.progress is not None:  # the search for a flavor was continued: next time it starts over
+        if self._domain.skipped is not None:
+            self._domain.skipped.invalidate(queue)
+        if item.progress is not None:  # the search was continued in this cycle: the next one starts at the first flavor
             item.progress = None
             self._result.moved = True
         if entry.outcome is Outcome.ADMITTED:
             pending.remove(item.uid)
             queue.generation += 1
             self._result.moved = True
-            if entry.contended and self._domain.standby is not None:
-                self._domain.standby.leave_out(queue)
+            if entry.contended and self._domain.skipped is not None:
+                self._domain.skipped.skip(queue)
             return
         if entry.outcome is Outcome.REFUSED:
             assert self._filters is not None

@@ -1,4 +1,4 @@
-"""Who has to give quota back because a queue was stopped with `HoldAndDrain`."""
+"""Eviction of workloads whose ClusterQueue or LocalQueue was stopped with `HoldAndDrain` (Kueue's KEP 1284)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def drain(registry: Registry) -> list[Evict]:
-    """Mark those who hold quota of such queues as evicted, and tell so."""
+    """Mark workloads that hold quota of drained queues as evicting, and return their evictions."""
     evicted = []
     for held in registry.held.values():
         if held.evicting:

@@ -1,6 +1,6 @@
-"""The engine: is told what happens, and decides, cycle by cycle.
+"""Engine: receives events, and decides about admissions, evictions and pending reasons in scheduling cycles.
 
-A function of what it was told, and in which order: no clock, no I/O, no randomness.
+Deterministic: decisions follow from the sequence of events and the times passed in. No clock, no I/O, no randomness.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park
 from admission.engine.explain import Explanation, explain_held, explain_waiting
 from admission.engine.fair import share
 from admission.engine.fair_preemption import STRATEGIES, fair
-from admission.engine.fair_standby import Standby
-from admission.engine.flapping import Preemptions
+from admission.engine.fair_skipping import SkippedQueues
+from admission.engine.flapping import PreemptionTracker
 from admission.engine.levels import cohort_levels, queue_levels
 from admission.engine.over_quota import Overuse, overuse
 from admission.engine.preemption import Search, classical
-from admission.engine.queue_listing import Place, places
+from admission.engine.queue_listing import PendingWorkload, pending_workloads
+from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
-from admission.engine.review import Review, unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from admission.engine.fair_standby import Aside
+    from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyConfig, PolicyEvent
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The configuration of an engine, for all quota trees."""
+    """The engine's configuration, which applies to all quota trees."""
 
     fair_sharing: bool = False
     preemption_strategies: tuple[str, ...] = tuple(STRATEGIES)
-    """Of fair sharing: LessThanOrEqualToFinalShare, LessThanInitialShare, or both in this order."""
+    """Strategies of fair sharing: LessThanOrEqualToFinalShare, LessThanInitialShare, or both in this order."""
     policies: tuple[PolicyConfig, ...] = ()
-    """Rules beside quota, such as AdmissionFairSharing; the first that orders or refuses decides."""
+    """Rules beside quota, such as AdmissionFairSharing. The first policy that orders or refuses decides."""
     accounting: Accounting = field(default_factory=Accounting)
     ignore_undeclared: bool = False
-    """Kueue's quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue has no quota of do not count."""
+    """Kueue's quotaCheckStrategy IgnoreUndeclared: ignore resources for which a ClusterQueue has no quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The pending workloads of a ClusterQueue, in order."""
+    """The pending workloads of a ClusterQueue, in queue order."""
 
     active: tuple[Workload, ...]
     inadmissible: tuple[Workload, ...]
-    """Not tried again before quota becomes free or something changes."""
+    """Workloads that are not tried again before quota becomes free or a queue object changes."""
 
 
 class Engine:
-    """Decides about admissions: tell it events by `observe`, then call `cycle` or `settle`."""
+    """Decides about admissions: pass events to `observe`, then call `cycle` or `settle` for decisions."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
@@ -73,22 +73,22 @@ class Engine:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
             find = partial(fair, strategies=strategies)
         self._search = partial(Search, find)
-        self._review = Review(self._registry, ignore_undeclared=self._policy.ignore_undeclared)
-        self._preemptions = Preemptions(self._registry.items, self._registry.held)
+        self._reason_refresh = ReasonRefresh(self._registry, ignore_undeclared=self._policy.ignore_undeclared)
+        self._preemptions = PreemptionTracker(self._registry.items, self._registry.held)
         self._cycle = 0
 
     def observe(self, event: Event, *, now: float) -> None:
-        """Apply an event at `now` (Unix time, s); nothing is decided before the next cycle."""
+        """Apply an event at `now` (Unix time, s). Decisions follow with the next cycle."""
         self._registry.now = now
         self._registry.observe(event)
 
-    def arrange(self, now: float) -> None:
-        """Apply changes of queue objects without deciding anything: for an engine that only explains."""
+    def refresh(self, now: float) -> None:
+        """Apply observed changes of queue objects without a cycle, for an engine that only explains."""
         self._registry.now = now
         self._registry.refresh()
 
     def cycle(self, now: float) -> Decisions:
-        """Run one scheduler cycle at `now` (Unix time, s): at most one head of each ClusterQueue is tried."""
+        """Run one scheduling cycle at `now` (Unix time, s): at most one head of each ClusterQueue is tried."""
         return self._run(now, lean=False)
 
     def _run(self, now: float, *, lean: bool) -> Decisions:
@@ -107,8 +107,8 @@ class Engine:
                 evicted += converge(domain, now)
             if not domain.dirty:
                 continue
-            # With classical preemption no ClusterQueue is ever left out.
-            aside = self._standby(domain, lean=lean) if self._policy.fair_sharing else None
+            # With classical preemption no ClusterQueue is skipped.
+            skip_plan = self._plan_skips(domain, lean=lean) if self._policy.fair_sharing else None
             if domain.freed:
                 domain.requeue_inadmissible(lean=lean)
             result = Cycle(
@@ -119,17 +119,17 @@ class Engine:
                 number=self._cycle,
                 lean=lean,
                 ignore_undeclared=self._policy.ignore_undeclared,
-                aside=aside,
+                skip_plan=skip_plan,
                 policies=registry.policies,
             ).run()
-            # A further cycle without heads, and without usage over quota to bring down, would decide nothing.
+            # Another cycle without heads, and without usage over a lowered quota, would decide nothing.
             is_over = lean and not domain.converging and not any(queue.pending.by_uid for queue in domain.queues)
             domain.dirty = result.moved and not is_over
             domain.version += 1
-            registry.unreviewed.update(dict.fromkeys(result.preempting))
+            registry.stale_reasons.update(dict.fromkeys(result.preempting))
             registry.changed_trees[id(domain.queues)] = domain.queues
-            if domain.standby is not None and not domain.dirty:
-                domain.standby.end()
+            if domain.skipped is not None and not domain.dirty:
+                domain.skipped.end()
             for admit, held in result.admitted:
                 registry.admit(held)
                 admitted.append(admit)
@@ -137,22 +137,22 @@ class Engine:
             parked += result.parked
         if registry.policies.filtering and registry.policies.take_changes():
             registry.changed_trees[0] = registry.forest.queues.values()
-        flaps = self._preemptions.note(admitted, evicted) if evicted or self._preemptions.watches else []
+        flaps = self._preemptions.record(admitted, evicted) if evicted or self._preemptions.watches else []
         if self._preemptions.watches and not self._moving():
-            flaps += self._preemptions.in_vain()
+            flaps += self._preemptions.without_effect()
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
 
-    def _standby(self, domain: Domain, *, lean: bool) -> Aside | None:
-        """Decide which ClusterQueues the next cycle leaves out, and what they have to do with it."""
+    def _plan_skips(self, domain: Domain, *, lean: bool) -> SkipPlan | None:
+        """Decide which ClusterQueues the next cycle skips; None: none."""
         if self._registry.policies.filtering:
-            return None  # a head that it leaves out or lets in by quota alone may be one that a policy refuses
-        if domain.standby is None:
+            return None  # predictions consider quota alone, and a policy may refuse the head
+        if domain.skipped is None:
             if not (lean and self._policy.fair_sharing and domain.flat):
                 return None
-            domain.standby = Standby(domain, ignore_undeclared=self._policy.ignore_undeclared)
+            domain.skipped = SkippedQueues(domain, ignore_undeclared=self._policy.ignore_undeclared)
         if lean:
-            return domain.standby.sift()
-        domain.standby.give_up()
+            return domain.skipped.plan_cycle()
+        domain.skipped.include_all()
         return None
 
     def _moving(self) -> bool:
@@ -160,10 +160,11 @@ class Engine:
         return any(domain.dirty for domain in self._registry.forest.domains.values())
 
     def settle(self, now: float, limit: int = 1000, *, until_admitted: bool = False) -> Decisions:
-        """Run cycles until nothing changes, at most `limit`, or `until_admitted` a workload; all their decisions.
+        """Run up to `limit` cycles, until they decide nothing more, and return all their decisions.
 
-        Workloads that certainly do not fit are left out where that makes no difference to who is admitted; the numbers
-        in their messages are not brought up to date then.
+        `until_admitted`: return after the first cycle that admits a workload. Workloads that certainly do not fit are
+        skipped where that does not change which workloads are admitted; the numbers in their messages are not updated
+        then.
         """
         admitted: list[Admit] = []
         evicted: list[Evict] = []
@@ -186,30 +187,30 @@ class Engine:
     def reasons(
         self, limit: int, *, isolated: Callable[[str], AbstractContextManager[None]] = unguarded
     ) -> tuple[Park, ...]:
-        """Waiting workloads with another reason or sentence than this returned for them last; looks at `limit` of them.
+        """Return pending workloads whose reason or message differs from the last one returned; checks at most `limit`.
 
-        The sentences are those of `admission.model.sentences`, where decisions speak in Kueue's words. Ask again while
-        `reasons_are_due`, after a `settle`: none are looked at while queue objects have changed since then. `isolated`
-        catches what is raised for the workload with the uid given.
+        The messages are those of `admission.model.sentences`, while those of decisions are Kueue's. Call it after
+        `settle`, again while `reasons_are_due`: it returns nothing while changes of queue objects are not applied.
+        `isolated` returns a context manager that handles exceptions raised for the workload with the given uid.
         """
-        if self._registry.has_news:  # what is remembered of shapes must not be of flavors that are half known
+        if self._registry.has_changes:  # results cached for shapes must not be computed from half of the changes
             return ()
-        return tuple(self._review.take(limit, isolated))
+        return tuple(self._reason_refresh.refresh(limit, isolated))
 
     @property
     def reasons_are_due(self) -> bool:
-        """Whether `reasons` has something left to look at."""
-        return self._review.is_due
+        """Whether `reasons` has workloads left to check."""
+        return self._reason_refresh.is_due
 
     def forget(self, admit: Admit) -> None:
-        """Undo an admission that could not be committed: the workload is pending again."""
+        """Undo an admission that could not be committed: its quota is free and the workload is pending again."""
         held = self._registry.held.get(admit.workload.uid)
         if held is not None:
             self._registry.free(held)
             self._registry.requeue(held.workload)
 
     def wake_at(self) -> float | None:
-        """Unix time (s) of the next cycle that is due without an event, as a backoff or delay ends; None: none."""
+        """Return when the next cycle is due without an event (Unix time, s): a backoff or delay ends; None: never."""
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         registry = self._registry
         woken = registry.wake_at() if registry.asleep or registry.policies.refused else None
@@ -217,34 +218,34 @@ class Engine:
 
     @property
     def policies(self) -> tuple[AdmissionPolicy, ...]:
-        """The policies at work, in the order of the configuration."""
+        """The active policies, in the order of the configuration."""
         return self._registry.policies.all
 
     @property
     def history(self) -> float:
-        """How many seconds of the ledger `seed` has to be given; 0: none."""
+        """Seconds of the ledger's past that `seed` needs; 0: none."""
         return self._registry.policies.history
 
     def seed(self, admissions: list[PastAdmission], *, now: float) -> None:
-        """Tell the policies what was held in the past: after queue objects, before workloads, in one or more calls."""
+        """Pass past admissions to the policies, in one or more calls: after queue objects, before workloads."""
         self._registry.now = now
         self._registry.policies.seed(admissions)
 
     def policy_events(self) -> list[PolicyEvent]:
-        """The policies' state as of the last event or cycle: `observe` of these has another engine go on from here."""
+        """Return the policies' state as events, by which another engine can `observe` it and continue from there."""
         return self._registry.policies.events()
 
     @property
     def waiting(self) -> int:
-        """The number of pending workloads, those on hold or without a LocalQueue included."""
+        """The number of pending workloads, including those on hold or without a LocalQueue."""
         return len(self._registry.items)
 
     def cluster_queues(self) -> list[str]:
-        """The names of all ClusterQueues, sorted."""
+        """Return the names of all ClusterQueues, sorted."""
         return sorted(self._registry.forest.specs)
 
     def pending(self, cluster_queue: str) -> Waiting:
-        """The pending workloads of a ClusterQueue."""
+        """Return the pending workloads of a ClusterQueue."""
         queue = self._registry.forest.queue(cluster_queue)
         if queue in self._registry.forest.domain_of:
             self._registry.forest.domain_of[queue].requeue_inadmissible(lean=False)
@@ -255,21 +256,21 @@ class Engine:
 
     def listing(
         self, cluster_queue: str, *, limit: int, offset: int = 0, local_queue: tuple[str, str] | None = None
-    ) -> tuple[Place, ...]:
-        """A page of the pending workloads of a ClusterQueue, or of a LocalQueue (namespace, name), with positions.
+    ) -> tuple[PendingWorkload, ...]:
+        """Return a page of the pending workloads of a ClusterQueue, or of one LocalQueue (namespace, name) in it.
 
-        In the order of priority and time, active or inadmissible. The sticky preemptor and the order of LocalQueues by
-        usage, which may put others first, are left out.
+        Active and inadmissible ones in the order of priority and time. The sticky preemptor and the order of
+        LocalQueues by usage, which may put other workloads first, are not considered.
         """
         ignore = self._policy.ignore_undeclared
-        return places(self._registry, cluster_queue, local_queue, limit, offset, ignore_undeclared=ignore)
+        return pending_workloads(self._registry, cluster_queue, local_queue, limit, offset, ignore_undeclared=ignore)
 
     def count_waiting(self, cluster_queue: str, local_queue: tuple[str, str] | None = None) -> int:
-        """The number of workloads in that listing."""
+        """Return the number of workloads in `listing` without limit."""
         return len(self._registry.forest.queue(cluster_queue).pending.ranking(local_queue))
 
     def usage(self) -> dict[str, dict[str, dict[str, int]]]:
-        """The quota in use, by ClusterQueue, flavor and resource. Amounts as in the model."""
+        """Return the quota in use, by ClusterQueue, flavor and resource. Amounts as in the model."""
         usage: dict[str, dict[str, dict[str, int]]] = {}
         for held in self._registry.held.values():
             flavors = usage.setdefault(held.admission.cluster_queue, {})
@@ -279,20 +280,23 @@ class Engine:
         return usage
 
     def cluster_queue_of(self, uid: str) -> str:
-        """The name of the ClusterQueue in which a workload is pending or holds quota; empty: in none."""
+        """Return the name of the ClusterQueue in which a workload is pending or holds quota; empty: in none."""
         held, item = self._registry.held.get(uid), self._registry.items.get(uid)
         return held.admission.cluster_queue if held is not None else "" if item is None else item.cluster_queue
 
     def local_queues(self) -> Mapping[tuple[str, str], LocalQueueSpec]:
-        """All LocalQueues that exist, by (namespace, name)."""
+        """Return all existing LocalQueues by (namespace, name)."""
         return self._registry.local_queues
 
     def levels(self) -> tuple[list[QueueLevels], list[CohortLevels]]:
-        """Quota, usage and numbers of pending workloads of each ClusterQueue and each Cohort, for metrics."""
+        """Return quota, usage and numbers of pending workloads of each ClusterQueue and each Cohort, for metrics."""
         return list(queue_levels(self._registry.forest)), list(cohort_levels(self._registry.forest))
 
     def weighted_share(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The share in fair sharing of each ClusterQueue, and of each Cohort; infinite where the weight is 0."""
+        """Return the dominant resource shares of ClusterQueues, and of Cohorts, by name.
+
+        Infinite for a node that borrows with a weight of 0.
+        """
         queues: dict[str, float] = {}
         cohorts: dict[str, float] = {}
         for domain in self._registry.forest.domains.values():
@@ -301,12 +305,12 @@ class Engine:
         return queues, cohorts
 
     def overuse(self) -> tuple[Overuse, ...]:
-        """The ClusterQueues and Cohorts that use more than their quota, as it was lowered."""
+        """Return the flavor-resources of ClusterQueues and Cohorts whose usage exceeds their (lowered) quota."""
         domains = self._registry.forest.domains.values()
         return tuple(over for domain in domains for over in overuse(domain.tree))
 
     def explain(self, uid: str) -> Explanation | None:
-        """State, position and obstacles of a workload; None if it is not known."""
+        """Return state, position and obstacles of a workload; None: the uid is not known."""
         held = self._registry.held.get(uid)
         if held is not None:
             return explain_held(held)
@@ -315,11 +319,11 @@ class Engine:
         return None if item is None else explain_waiting(self._registry, item, ignore_undeclared=ignore)
 
     def remedies(self, uid: str) -> tuple[Remedy, ...]:
-        """Changes of a waiting workload with each of which it would be admitted now, as far as some were found."""
+        """Return changes of a pending workload, each of which alone would let it be admitted now; empty: none found."""
         item = self._registry.items.get(uid)
         if item is None:
             return ()
-        # In fair sharing, shares decide about preemption, and a priority changes little.
+        # With fair sharing, shares decide about preemption, so that a higher priority helps little.
         search = None if self._policy.fair_sharing else partial(self._search, excluded={})
         ignore = self._policy.ignore_undeclared
         return tuple(remedies(self._registry, item, ignore_undeclared=ignore, search=search))

@@ -1,4 +1,4 @@
-"""The working state of a head in a cycle, and the result of a cycle."""
+"""Entry of a head in a scheduling cycle, with its outcome, and the result of a cycle."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What a cycle decided about a head."""
+    """The decision of a cycle about a head (Kueue's `entryStatus`)."""
 
     NOT_ADMITTED = auto()
-    """It does not fit, or would have to preempt and may not."""
+    """It does not fit, or needs preemption and has no targets."""
     SKIPPED = auto()
-    """Another head of this cycle took what it needed."""
+    """Another head of this cycle took the quota or the preemption targets that it needed."""
     PREEMPTING = auto()
+    """It waits for preempted workloads to release their quota: its own targets, or those of another head."""
     GATED = auto()
-    """It would have to preempt, and is not allowed to yet."""
+    """It needs preemption, and its preemption gate is closed (`Workload.may_preempt`)."""
     REFUSED = auto()
-    """A policy does not let it in now."""
+    """A policy does not permit its admission now."""
     ADMITTED = auto()
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A head in a cycle, with its assignment, its victims and what was decided."""
+    """A head in a cycle: its assignment, preemption targets and outcome (Kueue's `entry`)."""
 
     item: Item
     queue: ClusterQueue
     node: Node
     assignment: Assignment = field(init=False)
-    """Set when it is nominated."""
+    """Set by the nomination."""
     targets: list[Target] = field(default_factory=list)
     progress: Progress | None = None
-    """Where an earlier search for flavors has ended, for this one to go on."""
+    """Where an earlier search for flavors stopped, to continue behind it; None: start at the first flavor."""
     generation: int = 0
     """`ClusterQueue.generation` when the assignment was found."""
     outcome: Outcome = Outcome.NOT_ADMITTED
     reason: str = ""
     message: str = ""
     contended: bool = False
-    """Whether it came in as a contender (see `fair_standby`) and not as the head of its ClusterQueue at the start."""
+    """Whether it entered the running cycle as a contender (see `fair_skipping`), and was no head at its start."""
 
     def replaced(self) -> Held | None:
-        """The admitted workload whose quota this one takes over."""
+        """Return the admitted workload (slice) whose quota this one takes over; None: it replaces none here."""
         workload = self.item.workload
         replaced = self.queue.held.get(workload.replaces)
         same_namespace = replaced is not None and replaced.workload.namespace == workload.namespace
@@ -66,6 +67,6 @@ class Result:
     evicted: list[Evict] = field(default_factory=list)
     parked: list[Park] = field(default_factory=list)
     preempting: list[str] = field(default_factory=list)
-    """Uids of heads that wait from now on until preempted workloads have stopped."""
+    """Uids of heads that now wait until preempted workloads have released their quota."""
     moved: bool = False
-    """Whether a further cycle could decide more."""
+    """Whether another cycle could decide more."""

@@ -1,4 +1,4 @@
-"""Events, which the engine is told (`Engine.observe`), and decisions, which it answers."""
+"""Input and output of the engine: events for `Engine.observe`, and the decisions of cycles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueObjectChanged:
-    """A ResourceFlavor, ClusterQueue, Cohort, LocalQueue or WorkloadPriorityClass is new or has changed."""
+    """A queue object, such as a ClusterQueue, was created or has changed."""
 
     object: QueueObject
 
@@ -32,51 +32,56 @@ class QueueObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceChanged:
-    """A namespace is new, or its labels have changed; None: it is gone. namespaceSelectors are matched with them."""
+    """A namespace was created or deleted, or its labels have changed, which namespaceSelectors match."""
 
     name: str
     labels: Mapping[str, str] | None
+    """None: the namespace was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPending:
-    """A workload is pending: newly, again, or changed. `on_hold`: it takes no part in cycles."""
+    """A workload is pending: a new one, one that was requeued, or one that has changed."""
 
     workload: Workload
     on_hold: bool = False
+    """Whether it is kept out of cycles by its user, an admin or a fault."""
     fault: tuple[str, str] | None = None
-    """Reason and message if it can never be admitted as it is."""
+    """Reason and message if it cannot be admitted as it is."""
     not_before: float = 0.0
-    """Unix time (s) of its requeue backoff's end, before which it takes no part in cycles; 0: no backoff."""
+    """Unix time (s) at which its requeue backoff ends; before that it takes no part in cycles. 0: no backoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadAdmitted:
-    """A workload holds quota already: told when the state is loaded, or when it was resized; not after an Admit."""
+    """A workload holds quota that this engine did not decide: loaded state, or a resized workload. Not for an Admit."""
 
     workload: Workload
     admission: Admission
     at: float
+    """Unix time (s) of the admission."""
     evicting: bool = False
-    """It was told to stop and its pods are not gone yet."""
+    """Whether it is being evicted, and its pods have not all terminated."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEvicted:
-    """A workload is being stopped for a reason outside of the engine. It holds its quota until WorkloadGone."""
+    """A workload is being evicted by a decision outside of the engine. It holds its quota until WorkloadGone."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadGone:
-    """A workload has finished, was deleted, or (`requeue`) its pods are gone after an eviction: its quota is free."""
+    """A workload's quota is free: it has finished, was deleted, or its pods have terminated after an eviction."""
 
     uid: str
     requeue: Workload | None = None
-    """The workload as it is pending from now on; None: it is not."""
+    """After an eviction, the workload as it is pending from now on; None: it is not requeued."""
     on_hold: bool = False
+    """As in WorkloadPending, if it is requeued."""
     not_before: float = 0.0
+    """As in WorkloadPending, if it is requeued."""
 
 
 Event: TypeAlias = (
@@ -93,7 +98,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Admit the workload. Its quota counts as used from now on, until `Engine.forget` or WorkloadGone."""
+    """Admit the workload: its quota counts as used until `Engine.forget` or WorkloadGone."""
 
     workload: Workload
     admission: Admission
@@ -101,9 +106,9 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict the workload, for `preemptor` (the uid of a workload) or for another reason (None).
+    """Evict the workload. It holds its quota until WorkloadGone.
 
-    It holds its quota until WorkloadGone; only with the reason WorkloadSliceReplaced the preemptor has it already.
+    Exception: with the reason WorkloadSliceReplaced the quota belongs to the preemptor, the new slice, immediately.
     """
 
     workload: Workload
@@ -111,13 +116,14 @@ class Evict:
     """Kueue's eviction reason: Preempted, ClusterQueueStopped, LocalQueueStopped ..."""
     message: str
     preemptor: str | None = None
+    """Uid of the workload for which it is evicted; None: it is evicted for another reason."""
     preemption_reason: str = ""
     """For Preempted: InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Why a workload is pending. Given only if reason or message differ from those given before."""
+    """Why a workload stays pending. Reported only if reason or message differ from the last ones reported."""
 
     workload: Workload
     reason: str
@@ -127,35 +133,36 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Flap:
-    """A preemption without effect: all victims are gone, and their preemptor is still pending.
+    """A preemption without effect: the targets have released their quota, and the preemptor is still pending.
 
-    Not a decision, but worth a warning, as it may repeat. Kueue's rules allow it: the quota that became free may go to
-    another workload, or the preemptor's next attempt may start at another flavor.
+    Not a decision, but reported as a warning, as it may repeat. Kueue's rules allow it: the released quota may go to
+    another workload, or the preemptor's next nomination may start at another flavor.
     """
 
     preemptor: Workload
     victims: tuple[str, ...]
-    """Namespaced names (`namespace/name`) of the victims."""
+    """Namespaced names (`namespace/name`) of the preempted workloads."""
     returned: tuple[str, ...]
-    """Namespaced names of those victims that were admitted again meanwhile."""
+    """Namespaced names of the preempted workloads that were admitted again in the meantime."""
 
     @property
     def message(self) -> str:
-        """The warning, one sentence."""
+        """The warning for the log."""
         again = f", and {', '.join(self.returned)} were admitted again" if self.returned else ""
         return f"{', '.join(self.victims)} were preempted for {self.preemptor.key}, which was not admitted then{again}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions of one or several cycles, each kind in the order in which they were made."""
+    """The decisions of one or more cycles; each list is in the order in which they were made."""
 
     admitted: tuple[Admit, ...] = ()
     evicted: tuple[Evict, ...] = ()
     parked: tuple[Park, ...] = ()
     cycles: int = field(default=1)
+    """The number of cycles."""
     flapping: tuple[Flap, ...] = ()
-    """Preemptions that turned out to be without effect."""
+    """Preemptions without effect that were detected."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.evicted or self.parked)

@@ -1,15 +1,15 @@
-"""Why a workload does not run: what is missing where, who is ahead, and what would help."""
+"""Explanation of a workload's state: obstacles with amounts, queue position, workloads ahead of it, and what helps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from admission.engine.line import Line
 from admission.engine.outside_cycles import why_outside
-from admission.engine.preemption_hints import prospect
+from admission.engine.preemption_hints import preemption_hint
+from admission.engine.queue_positions import QueuePositions
 from admission.engine.tree import available, narrowest
-from admission.engine.verdicts import judge, verdict_of
+from admission.engine.verdicts import assign_without_preemption, verdict_of
 from admission.engine.vocabulary import HOPELESS, Excess, Shortage
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED, format_amount
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from admission.engine.assignment import Attempt, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.pending_item import Item
-    from admission.engine.preemption_hints import Prospect
+    from admission.engine.preemption_hints import PreemptionHint
     from admission.engine.registry import Registry
 
-_AHEAD = 5  # how many of those ahead are named
-_COUNTED = 5000  # how many are counted
+_AHEAD = 5  # workloads ahead that are named
+_COUNTED = 5000  # workloads ahead that are counted at most
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """One resource of one flavor of which a pod set cannot get enough now. Amounts as in the model."""
+    """A flavor-resource of which less is available now than a pod set requests. Amounts as in the model."""
 
     pod_set: str
     flavor: str
     resource: str
-    asked: int
+    requested: int
     free: int
-    """What the ClusterQueue could use now, borrowing included."""
+    """Quota available to the ClusterQueue now, including what it can borrow."""
     borrowable: int
-    """How much of `free` would be borrowed."""
-    most: int
-    """What it could use if nobody else used anything."""
+    """The part of `free` that would be borrowed."""
+    maximum: int
+    """Quota available to the ClusterQueue if nothing else were in use."""
     refused_by: str
-    """The node of the tree that has too little, and by which of its limits: `Cohort research: nominalQuota`.
+    """The node of the tree whose limit is too low, and the limit: `Cohort research: nominalQuota`.
 
-    Of a Cohort without quota of its own: `the ClusterQueues in Cohort research: nominalQuota`.
+    For a Cohort without quota of its own: `the ClusterQueues in Cohort research: nominalQuota`.
     """
 
     @property
     def missing(self) -> int:
-        """How much more would have to be free."""
-        return self.asked - min(self.free, self.most)
+        """The amount that would have to become free."""
+        return self.requested - min(self.free, self.maximum)
 
     @property
     def hint(self) -> str:
-        """What would help."""
+        """What would help, for the user."""
         where, limit = f"{self.resource} in flavor {self.flavor}", sentences.limit_of(self.refused_by)
-        if self.asked > self.most:
-            excess = format_amount(self.resource, self.asked - self.most)
+        if self.requested > self.maximum:
+            excess = format_amount(self.resource, self.requested - self.maximum)
             return f"raise {limit} by {excess} of {where}, or ask for less"
         missing = format_amount(self.resource, self.missing)
         return f"{missing} of {where} must become free, or {limit} be raised by as much"
@@ -65,48 +65,51 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Where a workload stands."""
+    """State of a workload, and for a pending one what keeps it from being admitted."""
 
     state: str
     """Pending, Admitted or Evicting."""
     reason: str = ""
-    """Of the vocabulary, for one that waits."""
+    """The pending reason, of the vocabulary or of a policy."""
     message: str = ""
-    """The sentence for it, with what helps."""
+    """The message for the reason, with what helps."""
     cluster_queue: str = ""
+    """Name of its ClusterQueue; empty: it is in none."""
     position_in_cluster_queue: int = 0
-    """From 1 (see `line`); 0 if it waits in none, or can not be admitted as it is."""
+    """From 1 (see `QueuePositions`); 0 if it is in no ClusterQueue, or cannot be admitted as it is."""
     position_in_local_queue: int = 0
+    """From 1, like the position in the ClusterQueue."""
     not_before: float | None = None
-    """Until when it takes no part (backoff), if it does not."""
+    """Unix time (s) at which its requeue backoff ends; None: no backoff."""
     ahead: int = 0
-    """How many of its ClusterQueue would be tried before it, as they are active; counted up to a limit."""
+    """Number of active workloads of its ClusterQueue that would be tried before it, counted up to a limit."""
     ahead_first: tuple[str, ...] = ()
-    """The keys of the first of them."""
+    """`namespace/name` of the first of these."""
     attempts: tuple[tuple[str, Attempt], ...] = ()
-    """Each flavor that was considered, with the pod set for which."""
+    """(name of the pod set, flavor that was tried for it)."""
     lacks: tuple[Lack, ...] = ()
-    prospects: tuple[Prospect, ...] = ()
-    """What it might preempt of each that is lacking for the moment."""
+    """The flavor-resources of which too little is available."""
+    preemption_hints: tuple[PreemptionHint, ...] = ()
+    """What it might preempt, for each of `lacks` that could become free."""
     in_use: tuple[int, int] = (0, 0)
-    """How much its ClusterQueue uses of the first that is lacking, and all others of the tree together."""
+    """Usage of the first of `lacks`: by its ClusterQueue, and by all other ClusterQueues of the tree together."""
 
 
 def explain_held(held: Held) -> Explanation:
-    """Where a workload stands that holds quota."""
+    """Return the explanation of a workload that holds quota."""
     state = "Evicting" if held.evicting else "Admitted"
     return Explanation(state, cluster_queue=held.admission.cluster_queue)
 
 
 def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
-    """Where a waiting workload stands, at the usage that there is now. Looks for no victims of preemption."""
+    """Return the explanation of a pending workload at the current usage. Searches no preemption targets."""
     queue = registry.forest.queue(item.cluster_queue)
     reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
-    standing = _standing(registry, item, ignore_undeclared=ignore_undeclared)
+    base = _base_explanation(registry, item, ignore_undeclared=ignore_undeclared)
     if queue.node is None or why_outside(registry, item) or item.fault is not None or not item.accepted:
-        return replace(standing, reason=reason, message=message)
+        return replace(base, reason=reason, message=message)
     ahead = queue.pending.ahead_of(item, _COUNTED)
-    assignment = judge(queue, item, ignore_undeclared)
+    assignment = assign_without_preemption(queue, item, ignore_undeclared)
     lacks = tuple(
         _lack(queue, pod_set, cause)
         for pod_set in assignment.pod_sets
@@ -114,14 +117,14 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
         if isinstance(cause, Shortage | Excess)
     )
     return replace(
-        standing,
+        base,
         reason=reason,
         message=message,
         ahead=len(ahead),
         ahead_first=tuple(other.workload.key for other in ahead[:_AHEAD]),
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
-        prospects=tuple(_prospects(registry, queue, item, lacks)),
+        preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks)),
         in_use=_in_use(registry, queue, lacks[0]) if lacks and reason not in HOPELESS else (0, 0),
     )
 
@@ -134,21 +137,24 @@ def _in_use(registry: Registry, queue: ClusterQueue, lack: Lack) -> tuple[int, i
     return own, sum(node.usage[fr] for node in tree.queues.values()) - own
 
 
-def _standing(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
+def _base_explanation(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
+    """Return the parts of an explanation that do not depend on the reason: backoff and queue positions."""
     not_before = item.not_before if item.not_before > registry.now else None
-    standing = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
+    base = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
     if not item.cluster_queue:
-        return standing
-    line = Line(registry, registry.forest.queue(item.cluster_queue), ignore_undeclared=ignore_undeclared)
-    place, place_here = line.places(item)
-    return replace(standing, position_in_cluster_queue=place, position_in_local_queue=place_here)
+        return base
+    positions = QueuePositions(registry, registry.forest.queue(item.cluster_queue), ignore_undeclared=ignore_undeclared)
+    in_cluster_queue, in_local_queue = positions.of(item)
+    return replace(base, position_in_cluster_queue=in_cluster_queue, position_in_local_queue=in_local_queue)
 
 
-def _prospects(registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]) -> Iterator[Prospect]:
+def _preemption_hints(
+    registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]
+) -> Iterator[PreemptionHint]:
     domain = registry.forest.domain_of[queue]
-    short = {(lack.flavor, lack.resource, lack.missing) for lack in lacks if lack.asked <= lack.most}
+    short = {(lack.flavor, lack.resource, lack.missing) for lack in lacks if lack.requested <= lack.maximum}
     for flavor, resource, missing in sorted(short):
-        yield prospect(domain, queue, item, domain.tree.index[flavor, resource], missing)
+        yield preemption_hint(domain, queue, item, domain.tree.index[flavor, resource], missing)
 
 
 def _lack(queue: ClusterQueue, pod_set: PodSetResult, cause: Shortage | Excess) -> Lack:
@@ -157,13 +163,13 @@ def _lack(queue: ClusterQueue, pod_set: PodSetResult, cause: Shortage | Excess) 
     assert node is not None
     fr = tree.index[cause.flavor, cause.resource]
     free = max(0, available(node, fr))
-    asked = free + cause.missing if isinstance(cause, Shortage) else cause.before + cause.asked
+    requested = free + cause.missing if isinstance(cause, Shortage) else cause.before + cause.requested
     own = max(0, node.nominal[fr] - node.usage[fr])
     return Lack(
         pod_set.name,
         cause.flavor,
         cause.resource,
-        asked,
+        requested,
         min(free, UNLIMITED),
         min(max(0, free - own), UNLIMITED),
         min(node.potential[fr], UNLIMITED),

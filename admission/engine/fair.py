@@ -1,7 +1,8 @@
-"""Dominant resource shares: how far a node of the tree is above its quota, compared with its siblings.
+"""Dominant resource share (DRS): how much a node of the tree borrows, by which fair sharing compares siblings.
 
-share = the largest ratio, over resources, of what the node borrows to what the tree could lend it, divided by the
-node's weight (Kueue's KEP 1714). IEEE doubles, never rounded in comparisons.
+share = the largest ratio, over resources, of the amount that the node borrows to the amount that the tree could lend
+it, divided by the node's weight (Kueue's KEP 1714, `pkg/cache/scheduler/fair_sharing.go`). IEEE doubles, never rounded
+in comparisons.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @total_ordering
 class Share:
-    """The share of a node. A node of weight 0 that borrows is above all others."""
+    """The share of one node (Kueue's `DRS`). A node with weight 0 that borrows has a higher share than all others."""
 
     __slots__ = ("borrowed", "dominant", "rank", "unweighted", "weight")
 
@@ -28,17 +29,18 @@ class Share:
     ) -> None:
         self.weight = weight
         self.borrowed = borrowed
-        """The flavor-resources that it borrows."""
+        """The flavor-resources that the node borrows."""
         self.unweighted = unweighted
+        """The largest ratio over resources, times 1000."""
         self.dominant = dominant
-        """The resource whose ratio is the largest."""
+        """The resource with the largest ratio."""
         infinite = weight == 0 and unweighted != 0
         self.rank = infinite, unweighted if infinite else self.value
-        """(infinite, value): the sort key of shares."""
+        """The sort key of shares: (infinite, value)."""
 
     @property
     def value(self) -> float:
-        """The weighted share; infinite for a node of weight 0 that borrows."""
+        """The weighted share; infinite for a node with weight 0 that borrows."""
         if self.unweighted == 0:
             return 0.0
         return self.unweighted / self.weight if self.weight else float("inf")
@@ -52,12 +54,12 @@ class Share:
     __hash__ = None  # type: ignore[assignment]  # equal shares are not the same share
 
     def borrows_any(self, requests: Mapping[int, int]) -> bool:
-        """Whether any of the requested flavor-resources is borrowed."""
+        """Whether any of the requested flavor-resources is borrowed (Kueue's `IsBorrowingOn`)."""
         return any(requests.get(fr, 0) > 0 for fr in self.borrowed)
 
 
 def share(node: Node, tree: Tree) -> Share:
-    """The share of a node at its usage now; the root has none."""
+    """Return the share of a node at its current usage; that of a root is 0 (Kueue's `dominantResourceShare`)."""
     parent = node.parent
     if parent is None:
         return Share(node.weight)
@@ -79,7 +81,7 @@ def share(node: Node, tree: Tree) -> Share:
 
 
 class Shares:
-    """The shares of all nodes of a tree at the usage of one moment."""
+    """The shares of all nodes of a tree, computed once for the current usage. `active`: the active ClusterQueues."""
 
     def __init__(self, tree: Tree, active: Container[Node]) -> None:
         self._shares = {node: share(node, tree) for node in (*tree.queues.values(), *tree.cohorts.values())}
@@ -90,9 +92,9 @@ class Shares:
         return sorted(queues, key=lambda queue: self.of(queue).rank, reverse=True)
 
     def of(self, node: Node) -> Share:
-        """The share of a node."""
+        """Return the share of a node."""
         return self._shares[node]
 
     def borrowing(self, cohort: Node) -> list[Node]:
-        """The active ClusterQueues right under a Cohort that borrow, highest share first."""
+        """Return the active ClusterQueues directly under a Cohort that borrow, highest share first."""
         return self._borrowing[cohort]

@@ -1,8 +1,8 @@
-"""Whether preemptions come to something: the preemptor gets the room that was made, or the preemption is reported.
+"""Detection of preemptions without effect: the targets released their quota, but the preemptor was not admitted.
 
-Kueue's rules do not promise it. A preemptor is watched from the decision until it is admitted or does not wait any
-more; when its last victim is gone and nothing moves any more, or it preempts others, it should have been admitted.
-Preemptions that were under way when the engine started are not watched.
+Kueue's rules do not rule it out. A preemptor is watched from the decision until it is admitted or not pending any more.
+When its last target has released its quota and cycles decide nothing more, or when it preempts again, it should have
+been admitted; otherwise the preemption is reported. Preemptions from before the start of the engine are not watched.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
 
 class _Watch:
-    """The preemption under way for one preemptor."""
+    """An ongoing preemption for one preemptor."""
 
     __slots__ = ("leaving", "returned", "victims")
 
     def __init__(self) -> None:
         self.victims: dict[str, str] = {}
-        """Uid of each victim to its `namespace/name`."""
+        """Uid of each target to its `namespace/name`."""
         self.leaving: set[str] = set()
-        """Uids of victims that may still hold quota."""
+        """Uids of targets that may still hold quota."""
         self.returned: list[str] = []
-        """The `namespace/name` of victims that were admitted again."""
+        """`namespace/name` of targets that were admitted again."""
 
 
-class Preemptions:
-    """Those under way. `items` are those that wait, `held` those that hold quota, both by uid and kept up to date."""
+class PreemptionTracker:
+    """Ongoing preemptions. `items`: pending workloads, `held`: those that hold quota, both by uid and live."""
 
     def __init__(self, items: Mapping[str, Item], held: Mapping[str, Held]) -> None:
         self._items = items
         self._held = held
         self.watches: dict[str, _Watch] = {}
-        """By the uid of the preemptor."""
+        """Uid of a preemptor to its preemption."""
 
-    def note(self, admitted: Iterable[Admit], evicted: Iterable[Evict]) -> list[Flap]:
-        """What a cycle decided; the earlier preemptions that were in vain, as their preemptors have to preempt anew.
+    def record(self, admitted: Iterable[Admit], evicted: Iterable[Evict]) -> list[Flap]:
+        """Record the decisions of a cycle; return earlier preemptions whose preemptor has to preempt again.
 
-        Where there are no `watches`, and nobody was evicted, there is nothing to note.
+        Not needed for a cycle without evictions while there are no `watches`.
         """
         flaps = []
-        anew: dict[str, dict[str, str]] = {}
+        new: dict[str, dict[str, str]] = {}
         for evict in evicted:
             if evict.preemption_reason and evict.preemptor is not None:
-                anew.setdefault(evict.preemptor, {})[evict.workload.uid] = evict.workload.key
-        for preemptor, victims in anew.items():
+                new.setdefault(evict.preemptor, {})[evict.workload.uid] = evict.workload.key
+        for preemptor, victims in new.items():
             watch = self.watches.setdefault(preemptor, _Watch())
             if watch.victims and not self._under_way(watch, besides=victims):
                 flaps.append(self._end(preemptor, watch))
@@ -67,8 +67,11 @@ class Preemptions:
                     watch.returned.append(admit.workload.key)
         return flaps
 
-    def in_vain(self) -> list[Flap]:
-        """Those whose victims are all gone, and whose preemptor waits nevertheless. Nothing may be left to decide."""
+    def without_effect(self) -> list[Flap]:
+        """Return preemptions whose targets have released their quota and whose preemptor is pending.
+
+        Only valid when another cycle would decide nothing.
+        """
         flaps = []
         for uid, watch in list(self.watches.items()):
             if uid not in self._items:

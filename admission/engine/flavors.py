@@ -1,7 +1,8 @@
-"""Which flavor each resource of a workload would get now, and what would have to happen first.
+"""Flavor assignment: the flavor that each resource of a workload would get now, and whether it fits or has to preempt.
 
-Follows Kueue's flavor assigner: for each pod set (group) and resource group, the flavors are tried in their listed
-order; the ClusterQueue's `flavorFungibility` says where the search may stop and which of the tried ones is preferred.
+Follows Kueue's `FlavorAssigner` (`pkg/scheduler/flavorassigner`): for each pod set (group) and resource group, the
+flavors are tried in their listed order; the ClusterQueue's `flavorFungibility` (KEP 582) says where the search may stop
+and which of the tried flavors is preferred.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
 
 
 class _Grade(NamedTuple):
-    """How a flavor compares for a whole part: by the worst of its resources."""
+    """How good a flavor is for a whole part: the worst over the part's resources (Kueue's `granularMode`)."""
 
     possibility: Possibility
     borrow: int
+    """The borrowing level."""
 
     def better_than(self, other: _Grade, fungibility: FlavorFungibility) -> bool:
+        """Whether this flavor is preferred to the other (Kueue's `isPreferred`)."""
         mine, theirs = self.possibility, other.possibility
         if not mine or not theirs:
             return bool(mine)
@@ -54,13 +57,15 @@ _BEST = _Grade(Possibility.FIT, 0)
 
 
 class Assigner:
-    """Finds assignments for one workload in one ClusterQueue, at the usage that its tree has at the moment.
+    """Finds flavor assignments for one workload in one ClusterQueue, at the current usage of its tree.
 
-    `simulate` tells what preemption could do for one flavor-resource and amount. `only` keeps to the flavors of an
-    earlier assignment. `fair`: whether fair sharing decides on preemption. `replaced` is quota that the workload takes
-    over: it gets the same flavors, and only the difference counts. `ignore_undeclared`: what the ClusterQueue has no
-    quota of at all is not counted, instead of being refused. `all_obstacles`: go on where nothing fits, to find what
-    else stands in the way; as in Kueue a cycle of decisions does not.
+    `simulate` returns what preemption could do for one flavor-resource and amount, and the borrowing level after it.
+    `only` restricts the search to the flavors of an earlier assignment. `fair`: whether fair sharing decides about
+    preemption. `progress`: where an earlier search stopped, to continue behind it. `replaced` is the assignment that
+    the workload takes over (a workload slice): it gets the same flavors, and only the difference is requested.
+    `ignore_undeclared`: resources for which the ClusterQueue has no quota are ignored instead of refused (KEP 7513).
+    `all_obstacles`: continue after a part that gets no flavor, to find all obstacles; a scheduling cycle stops there,
+    as in Kueue.
     """
 
     def __init__(
@@ -93,10 +98,10 @@ class Assigner:
         self._ignore_undeclared = ignore_undeclared
         self._all_obstacles = all_obstacles
         self._checks: list[tuple[int, int, int]] | None = None
-        """Those of a search that may be remembered (see `KnownFit`); None: it may not."""
+        """Entries for `KnownFit.checks` of the running search; None: its result must not be cached."""
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
-        """The assignment for the full counts, or the given ones."""
+        """Return the assignment for the full pod counts, or for the given ones, which partial admission tries."""
         assignment = Assignment()
         plain = counts is None and not (self._progress or self._only or self._replaced or self._all_obstacles)
         self._checks = [] if plain else None
@@ -127,7 +132,7 @@ class Assigner:
         assignment: Assignment,
         results: list[PodSetResult | None],
     ) -> bool:
-        """Add the results of a group's pod sets; False ends the search."""
+        """Add the results of a group's pod sets, and return whether all of its parts got a flavor."""
         choices: dict[str, Choice] = {}
         attempts: list[Attempt] = []
         causes: list[Cause] = []
@@ -162,7 +167,10 @@ class Assigner:
     def _search(
         self, group: Group, part: Part, totals: Mapping[str, int], usage: Mapping[int, int], attempts: list[Attempt]
     ) -> tuple[dict[str, Choice], list[Cause]]:
-        """The best flavor for the part, and what stands in the way of it and of those tried before."""
+        """Return the best flavor for each resource of the part, and the obstacles met (none if it fits).
+
+        Kueue's `findFlavorForPodSets`.
+        """
         if part.group < 0:
             return {}, [Undeclared(part.resources[0])]
         causes: list[Cause] = []
@@ -173,7 +181,7 @@ class Assigner:
         for index in range(start, len(part.options)):
             last = index
             option = part.options[index]
-            obstacle = "" if self._only is None else self._ruled_out(self._only, group, part, option)
+            obstacle = "" if self._only is None else self._not_nominated(self._only, group, part, option)
             if obstacle:
                 causes.append(obstacle)
                 continue
@@ -186,13 +194,13 @@ class Assigner:
             grade, choices, attempt = self._grade(group, part, option, totals, usage)
             causes += attempt.causes
             attempts.append(attempt)
-            if not self._goes_on(grade):
+            if not self._tries_next(grade):
                 best, best_grade = choices, grade
                 break
             if grade.better_than(best_grade, self._fungibility):
                 best, best_grade = choices, grade
         if last:
-            self._checks = None  # what follows from the flavors that were passed over depends on more
+            self._checks = None  # not the first flavor: whether others come first depends on more than these checks
         if last == len(part.options) - 1:
             last = -1
         if last:
@@ -203,11 +211,16 @@ class Assigner:
         return best, [] if best_grade.possibility is Possibility.FIT else causes
 
     def _start(self, progress: Progress, group: Group, part: Part) -> int:
+        """Return the index of the flavor at which to continue (Kueue's `NextFlavorToTryForPodSetResource`)."""
         tried = progress.tried
         first = group.indices[0]
         return tried[first].get(part.resources[0], -1) + 1 if first < len(tried) else 0
 
-    def _ruled_out(self, only: Sequence[PodSetResult], group: Group, part: Part, option: Option) -> str:
+    def _not_nominated(self, only: Sequence[PodSetResult], group: Group, part: Part, option: Option) -> str:
+        """Return why the flavor is skipped: the nomination did not choose it; "" if it did.
+
+        Kueue's `shouldSkipBasedOnNominationMapping`.
+        """
         resource = part.resources[0]
         for index in group.indices:
             choice = only[index].choices.get(resource) if index < len(only) else None
@@ -216,10 +229,11 @@ class Assigner:
         return f"skipping flavor {option.flavor} as it is not found in the nomination mapping for resource {resource}"
 
     def _taken_over(self, index: int, resource: str) -> int:
+        """Return the amount that the replaced workload holds for a pod set."""
         return self._replaced[index].usage.get(resource, 0) if index < len(self._replaced) else 0
 
     def _other_flavor(self, group: Group, resource: str, flavor: str) -> str:
-        """Why the flavor is not the one that the replaced workload has; "" if it is."""
+        """Return why the flavor is not the one that the replaced workload has; "" if it is."""
         for index in group.indices:
             if index < len(self._replaced):
                 original = self._replaced[index].flavors.get(resource, "")
@@ -230,6 +244,7 @@ class Assigner:
     def _grade(
         self, group: Group, part: Part, option: Option, totals: Mapping[str, int], usage: Mapping[int, int]
     ) -> tuple[_Grade, dict[str, Choice], Attempt]:
+        """Try one flavor for all resources of a part."""
         grade = _BEST
         choices: dict[str, Choice] = {}
         causes: list[Cause] = []
@@ -237,15 +252,15 @@ class Assigner:
         highest = 0
         for resource in part.resources:
             fr = option.frs[resource]
-            asked = totals[resource]
+            requested = totals[resource]
             if self._replaced:
                 obstacle = self._other_flavor(group, resource, option.flavor)
                 if obstacle:
                     grade, reason = _WORST, NO_MATCHING_FLAVOR
                     causes.append(obstacle)
                 else:
-                    asked -= sum(self._taken_over(index, resource) for index in group.indices)
-            possibility, borrow, cause = self._fit(resource, option.flavor, fr, usage.get(fr, 0), asked)
+                    requested -= sum(self._taken_over(index, resource) for index in group.indices)
+            possibility, borrow, cause = self._fit(resource, option.flavor, fr, usage.get(fr, 0), requested)
             if cause is not None:
                 causes.append(cause)
                 if possibility is Possibility.NO_FIT:
@@ -256,18 +271,22 @@ class Assigner:
             if grade.better_than(own, self._fungibility):
                 grade = own
             choices[resource] = Choice(option.flavor, fr, MODES[possibility], borrow, 0)
-        # Topology would be asked here, of a flavor whose quota suffices (docs/semantics.md, section 11).
+        # Topology-aware placement would be checked here, if the quota suffices (docs/semantics.md, section 11).
         if grade.possibility is Possibility.NO_FIT:
             choices = {}
         return grade, choices, Attempt(part.group, option.flavor, grade.possibility, highest, tuple(causes), reason)
 
     def _fit(
-        self, resource: str, flavor: str, fr: int, before: int, asked: int
+        self, resource: str, flavor: str, fr: int, before: int, requested: int
     ) -> tuple[Possibility, int, Shortage | Excess | None]:
+        """Return how `requested` fits on top of `before` (earlier pod sets), the borrowing level, and the obstacle.
+
+        Kueue's `fitsResourceQuota`.
+        """
         node = self._node
-        amount = before + asked
+        amount = before + requested
         if amount > node.potential[fr]:
-            return Possibility.NO_FIT, 0, Excess(resource, flavor, before, asked, node.potential[fr])
+            return Possibility.NO_FIT, 0, Excess(resource, flavor, before, requested, node.potential[fr])
         borrow, in_part = lowest_subtree(node, fr, amount)
         if self._checks is not None:
             self._checks.append((fr, amount, borrow))
@@ -280,8 +299,8 @@ class Assigner:
             return possibility, borrow, cause
         return Possibility.NO_FIT, borrow, cause
 
-    def _goes_on(self, grade: _Grade) -> bool:
-        """Whether the next flavor is tried after this one."""
+    def _tries_next(self, grade: _Grade) -> bool:
+        """Whether the next flavor is tried after one with this grade (Kueue's `shouldTryNextFlavor`)."""
         if grade.possibility <= Possibility.NO_CANDIDATES:
             return True
         if grade.possibility is not Possibility.FIT and self._fungibility.when_can_preempt == "TryNextFlavor":

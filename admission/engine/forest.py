@@ -1,4 +1,4 @@
-"""The quota trees as they follow from queue objects, and the ClusterQueues in each; why some are inactive."""
+"""Quota trees built from queue objects, with the ClusterQueues in each, and why a ClusterQueue is inactive."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.fair import Shares
-    from admission.engine.fair_standby import Standby
+    from admission.engine.fair_skipping import SkippedQueues
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec, CohortSpec, ResourceFlavor
     from admission.model.quotas import ResourceGroup
 
 MAX_DEPTH = 64
-"""Cohorts at most between a ClusterQueue and its root; ClusterQueues further down are inactive."""
+"""Most Cohorts on the path of a ClusterQueue, the root included; with more it is inactive. Bounds the recursion in
+`tree`."""
 
 NOT_FOUND = "not found"
 
@@ -28,43 +29,46 @@ _DEEP = f"is below more than {MAX_DEPTH} Cohorts"
 
 @dataclass(slots=True, eq=False)
 class Domain:
-    """A quota tree with its ClusterQueues. Decisions in it depend on no other tree, but for policies."""
+    """A quota tree with its ClusterQueues: the unit of a scheduling cycle.
+
+    Decisions in it do not depend on other trees, except by policies.
+    """
 
     tree: Tree
     queues: list[ClusterQueue]
-    at: dict[Node, ClusterQueue]
-    """The active ClusterQueues, by their node in the tree."""
-    made_of: tuple[Any, ...]
-    """The names, specs and flavors that it was built from; it is built anew when they differ."""
+    active_by_node: dict[Node, ClusterQueue]
+    """Node to ClusterQueue, of the active ClusterQueues."""
+    built_from: tuple[Any, ...]
+    """Names, specs and flavors that the tree was built from; it is rebuilt when they differ."""
     usage_of: Callable[[Held], float] | None = None
-    """A policy's key for the LocalQueue of a victim of preemption, largest first; None: no policy orders."""
+    """A policy's usage of a workload's LocalQueue: candidates with the largest are preempted first; None: no policy."""
     dirty: bool = True
-    """Whether the next cycle has to look at it."""
+    """Whether the next cycle has to process the tree."""
     freed: bool = False
-    """Whether quota has become free, so that inadmissible workloads are to be tried again."""
+    """Whether quota has become free, so that inadmissible workloads must be requeued."""
     shares: Shares | None = None
-    """The shares of fair sharing at the present usage; has to be set to None by code that changes usage."""
+    """Cached shares of fair sharing at the current usage. Code that changes usage must set it to None."""
     waiting: bool = False
     """Whether the last cycle had any heads."""
     converging: tuple[ClusterQueue, ...] = ()
-    """The ClusterQueues with `overQuota`, which evict when they use more than a lowered quota."""
+    """ClusterQueues with `overQuota`, which evict workloads while their usage exceeds a lowered quota."""
     changed: bool = True
-    """Whether quota or usage has changed other than by a decision since `converge` last looked."""
+    """Whether quota or usage has changed, other than by a decision, since the last check in `converge`."""
     version: int = 0
-    """Counts the cycles that looked at it: between two of them its usage changes only while it is `dirty`."""
-    standby: Standby | None = None
-    """The ClusterQueues that cycles of fair sharing leave out; None: none is left out."""
+    """Number of cycles that processed the tree. Between two of them its usage changes only while it is `dirty`."""
+    skipped: SkippedQueues | None = None
+    """The ClusterQueues that cycles with fair sharing skip; None: all take part."""
 
     @property
     def flat(self) -> bool:
-        """Whether it has several ClusterQueues, all of them direct children of the root."""
+        """Whether the tree has several ClusterQueues, all of them direct children of the root."""
         return len(self.queues) > 1 and not self.tree.root.cohorts
 
     def requeue_inadmissible(self, *, lean: bool) -> None:
         """Make inadmissible workloads active again if quota has become free since the last call.
 
-        `lean`: but the shapes that certainly do not fit, in a tree of one ClusterQueue, where their turns would change
-        nothing for others.
+        `lean`: in a tree of one ClusterQueue, shapes that certainly do not fit stay inadmissible, as trying them would
+        not affect other workloads. (Kueue's `queueInadmissibleWorkloads`.)
         """
         if not self.freed:
             return
@@ -76,7 +80,7 @@ class Domain:
 
 
 class Forest:
-    """All quota trees. `refresh` builds those anew of which an object has changed."""
+    """All quota trees. `refresh` rebuilds the trees of which an object has changed."""
 
     def __init__(self) -> None:
         self.flavors: dict[str, ResourceFlavor] = {}
@@ -85,19 +89,20 @@ class Forest:
         self.cohorts: dict[str, CohortSpec] = {}
         self.specs: dict[str, ClusterQueueSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
-        """By name. One that was deleted is kept as long as a workload holds its quota or is pending in it."""
+        """ClusterQueues by name. A deleted one is kept while a workload holds its quota or is pending in it."""
         self.domains: dict[tuple[str, str], Domain] = {}
+        """Trees by the root's (kind, name): `("Cohort", "research")`; without Cohort `("ClusterQueue", "team-a")`."""
         self.domain_of: dict[ClusterQueue, Domain] = {}
 
     def queue(self, name: str) -> ClusterQueue:
-        """The state of a ClusterQueue, made if there is none; the object need not exist."""
+        """Return the state of a ClusterQueue, created if there is none yet; the object need not exist."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = ClusterQueue(name)
         return queue
 
     def refresh(self) -> list[Domain]:
-        """Bring the trees up to date with the objects; the trees that were built anew."""
+        """Update the trees after changes of objects, and return the trees that were rebuilt."""
         roots = {cohort: self._root(cohort) for cohort in self.cohorts}
         members: dict[tuple[str, str], list[str]] = {("Cohort", root): [] for root, _ in roots.values() if root}
         for name in sorted(self.specs):
@@ -118,9 +123,9 @@ class Forest:
         built = []
         for key, names in members.items():
             domain = self.domains.get(key)
-            made_of = self._ingredients(key, names)
-            if domain is None or domain.made_of != made_of:
-                domain = self._build(key, names, made_of)
+            built_from = self._ingredients(key, names)
+            if domain is None or domain.built_from != built_from:
+                domain = self._build(key, names, built_from)
                 built.append(domain)
             domains[key] = domain
         self.domains = domains
@@ -128,7 +133,7 @@ class Forest:
         return built
 
     def _root(self, cohort: str) -> tuple[str, str]:
-        """The name of the topmost Cohort above `cohort`, or "" and why there is none."""
+        """Return the root Cohort above `cohort` and ""; or "" and why the ClusterQueues under it are inactive."""
         seen = set()
         while cohort not in seen:
             seen.add(cohort)
@@ -139,6 +144,7 @@ class Forest:
         return "", _CYCLE
 
     def _fault(self, spec: ClusterQueueSpec) -> str:
+        """Return why a ClusterQueue with this spec is inactive, to follow its name; "" if it is active."""
         if spec.stop_policy != "None":
             return "is stopped"
         for group in spec.resource_groups:
@@ -152,6 +158,7 @@ class Forest:
         return ""
 
     def _cohort_names(self, root: tuple[str, str]) -> list[str]:
+        """Return the names of all Cohorts of a tree, parents first."""
         kind, name = root
         if kind == "ClusterQueue":
             return []
@@ -164,6 +171,7 @@ class Forest:
         return names
 
     def _ingredients(self, root: tuple[str, str], names: list[str]) -> tuple[Any, ...]:
+        """Return `Domain.built_from` of the tree with these ClusterQueues."""
         specs = [self.specs[name] for name in names]
         flavors = sorted({quotas.name for spec in specs for group in spec.resource_groups for quotas in group.flavors})
         return (
@@ -172,7 +180,7 @@ class Forest:
             tuple((name, self.flavors[name].spec if name in self.flavors else None) for name in flavors),
         )
 
-    def _build(self, root: tuple[str, str], names: list[str], made_of: tuple[Any, ...]) -> Domain:
+    def _build(self, root: tuple[str, str], names: list[str], built_from: tuple[Any, ...]) -> Domain:
         queues = [self.queue(name) for name in names]
         held = {fr for queue in queues for holder in queue.held.values() for fr, _ in holder.usage}
         leaves = [
@@ -181,13 +189,13 @@ class Forest:
         ]
         tree = build(leaves, self._cohort_specs(self._cohort_names(root)), held)
         for queue in queues:
-            queue.settle_in(tree, self.flavors)
+            queue.attach(tree, self.flavors)
             queue.generation += 1
             if queue.spec.over_quota is None:
                 queue.over_since = None
         at = {queue.node: queue for queue in queues if queue.node is not None and not queue.inactive}
         converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
-        return Domain(tree, queues, at, made_of, converging=converging)
+        return Domain(tree, queues, at, built_from, converging=converging)
 
     def _cohort_specs(self, names: Iterable[str]) -> list[NodeSpec]:
         specs = []

@@ -1,4 +1,4 @@
-"""Quota, usage and numbers of pending workloads of each ClusterQueue and Cohort, for metrics."""
+"""Quota, usage and pending workloads of each ClusterQueue and Cohort, for metrics."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One flavor and resource of a ClusterQueue or Cohort. Amounts as in the model; None: not limited."""
+    """Quota and usage of one flavor-resource of a ClusterQueue or Cohort. Amounts as in the model; None: no limit."""
 
     nominal: int
     borrowing: int | None
     lending: int | None
     subtree: int
-    """The nominal quota, with all that the nodes below lend."""
+    """The nominal quota plus the quota that the children lend."""
     used: int
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLevels:
-    """A ClusterQueue that exists."""
+    """Figures of one existing ClusterQueue."""
 
     name: str
     cohort: str
-    """Its parent; empty for none."""
+    """Name of its parent; empty: none."""
     root: str
-    """The root Cohort; empty for none."""
+    """Name of the root Cohort; empty: none."""
     fault: str
-    """Why it admits nothing, such as `is stopped`; empty while it is active."""
+    """Why it admits nothing, to follow its name: `is stopped`; empty while it is active."""
     pending: int
     """The number of pending workloads, inadmissible ones included."""
     inadmissible: int
-    """How many of them are inadmissible."""
+    """The number of inadmissible workloads."""
     active: Mapping[tuple[str, str], int]
-    """How many are tried, by LocalQueue (namespace, name)."""
+    """LocalQueue (namespace, name) to the number of its active workloads."""
     requested: Mapping[str, int]
-    """Resource to the amount that those pending ask for together."""
+    """Resource to the amount that all pending workloads request together."""
     levels: Mapping[FlavorResource, Level]
 
 
 @dataclass(frozen=True, slots=True)
 class CohortLevels:
-    """A Cohort, which may exist only by being named."""
+    """Figures of one Cohort, which may have no object of its own but only be named by others."""
 
     name: str
     parent: str
@@ -60,7 +60,7 @@ class CohortLevels:
 
 
 def queue_levels(forest: Forest) -> Iterator[QueueLevels]:
-    """All ClusterQueues that exist."""
+    """Yield the figures of all existing ClusterQueues."""
     for name, spec in forest.specs.items():
         queue = forest.queue(name)
         node = queue.node
@@ -78,7 +78,7 @@ def queue_levels(forest: Forest) -> Iterator[QueueLevels]:
 
 
 def cohort_levels(forest: Forest) -> Iterator[CohortLevels]:
-    """All Cohorts."""
+    """Yield the figures of all Cohorts."""
     for domain in forest.domains.values():
         for name, node in domain.tree.cohorts.items():
             parent = "" if node.parent is None else node.parent.name
@@ -108,7 +108,7 @@ def _levels(node: Node, tree: Tree) -> dict[FlavorResource, Level]:
 
 
 def _lending(node: Node, fr: int) -> int | None:
-    """The lending limit: what the node has beyond what it keeps to itself."""
+    """Return the lending limit: the quota beyond the local quota; None: there is no local quota, so no limit."""
     return None if node.local[fr] == 0 else node.quota[fr] - node.local[fr]
 
 

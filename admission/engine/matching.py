@@ -1,6 +1,7 @@
-"""Whether the nodes of a flavor would take a pod: taints, tolerations, node selector and required node affinity.
+"""Match of pods with the nodes of a flavor: taints and tolerations, node selector, required node affinity.
 
-Only the keys among the flavor's own labels count: about all others the flavor says nothing.
+Of node selector and affinity only keys among the flavor's own nodeLabels count, as in Kueue's `flavorSelector`: about
+other labels of the nodes the flavor says nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str:
-    """Why the pods cannot run on the flavor's nodes, in Kueue's words; "" if they can."""
+    """Return why the pods cannot run on the flavor's nodes, as Kueue's message; "" if they can."""
     taint = _untolerated(flavor, pod_set)
     if taint is not None:
         return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor.name}"
@@ -27,7 +28,10 @@ def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str:
 
 
 def obstacle(flavor: ResourceFlavor, pod_set: PodSet) -> str:
-    """The same in Sluice's words: which taint or which label it is."""
+    """Return why the pods cannot run on the flavor's nodes, as Sluice's message with the taint or label.
+
+    "" if they can.
+    """
     taint = _untolerated(flavor, pod_set)
     if taint is not None:
         value = f"={taint.value}" if taint.value else ""
@@ -43,7 +47,7 @@ def obstacle(flavor: ResourceFlavor, pod_set: PodSet) -> str:
 
 
 def _untolerated(flavor: ResourceFlavor, pod_set: PodSet) -> Taint | None:
-    """The first taint of the flavor that keeps the pods off its nodes."""
+    """Return the flavor's first taint that neither the pods nor the flavor's own tolerations tolerate."""
     tolerations: tuple[Toleration | FlavorToleration, ...] = (*pod_set.tolerations, *flavor.spec.tolerations)
     return next(
         (
@@ -71,7 +75,7 @@ def _selected(labels: Mapping[str, str], pod_set: PodSet) -> bool:
     if pod_set.affinity is None:
         return True
     terms = [[requirement for requirement in term if requirement.key in labels] for term in pod_set.affinity]
-    # A term of which nothing is left could match any node, and one term that matches is enough.
+    # Terms are alternatives, and a term without remaining requirements matches any node.
     if not all(terms):
         return True
     return any(all(_met(requirement, labels[requirement.key]) for requirement in term) for term in terms)
@@ -87,7 +91,7 @@ def _met(requirement: Requirement, value: str) -> bool:
             return True
         case "Gt" | "Lt":
             return _compared(requirement, value)
-        case _:  # DoesNotExist: the label does
+        case _:  # DoesNotExist: the label exists
             return False
 
 

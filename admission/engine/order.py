@@ -1,4 +1,7 @@
-"""The order in which the heads of a cycle are decided: classically, or by a tournament of dominant resource shares."""
+"""Order in which a cycle decides its heads: classical, or by a tournament of dominant resource shares.
+
+Follows Kueue's `classicalIterator` (`pkg/scheduler/scheduler.go`) and `fair_sharing_iterator.go`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def classical(entries: Iterable[Entry], *, by_priority: bool = True) -> list[Entry]:
-    """Entries by borrowing level, lowest first; then by priority (unless not `by_priority`), age and uid."""
+    """Sort entries by borrowing level, lowest first; then priority, highest first (if `by_priority`), age and uid."""
 
     def rank(entry: Entry) -> tuple[int, int, float, str]:
         priority, since, uid = _seniority(entry.item)
@@ -27,16 +30,17 @@ def classical(entries: Iterable[Entry], *, by_priority: bool = True) -> list[Ent
 
 
 def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
-    """Each time the entry that leaves the shares most even, at the usage that those before it left.
+    """Yield the entries in the order of fair sharing: each time the winner at the usage after the decisions before it.
 
-    What an entry decides changes the usage of its own ClusterQueue and of the Cohorts above only: so heads stay ordered
-    under their Cohort, and winners are found anew on the path of the last one alone.
+    At each Cohort the winners of its children are compared by `Rank` (Kueue's `runTournament`). A decision changes the
+    usage of the entry's ClusterQueue and of the Cohorts above only: so the heads under a Cohort stay sorted, and
+    winners are computed again only on the path of the last entry.
     """
     brackets = {node: _Bracket() for node in tree.cohorts.values()}
     for entry in entries:
         parent = entry.node.parent
         if parent is None:
-            yield entry  # it has no rivals
+            yield entry  # without a Cohort nothing competes with it
         else:
             heappush(brackets[parent].heads, (rank_of(entry, entry.node, tree), entry))
     while (best := _winner(tree.root, brackets, tree)) is not None:
@@ -47,26 +51,29 @@ def tournament(entries: Iterable[Entry], tree: Tree) -> Iterator[Entry]:
 
 
 Rank = tuple[bool, tuple[bool, float], int, float, str]
-"""(borrows, share with it, negated priority, waiting since, uid): the smallest wins a tournament."""
+"""(borrows a requested flavor-resource, share with the workload, negated priority, waiting since, uid).
+
+The smallest wins a tournament, as in Kueue's `entryComparer.less`."""
 
 
 class _Bracket:
-    """The entries under one Cohort that have not been decided."""
+    """Undecided entries under one Cohort."""
 
     __slots__ = ("heads", "known", "rank", "winner")
 
     def __init__(self) -> None:
         self.heads: list[tuple[Rank, Entry]] = []
-        """Those of the Cohort's own ClusterQueues, as a heap."""
+        """Undecided entries of the Cohort's own ClusterQueues, as a heap."""
         self.known = False
         """Whether `winner` and `rank` are up to date."""
         self.winner: Entry | None = None
+        """The best entry of the Cohort's subtree; None: none is left."""
         self.rank: Rank | None = None
-        """The winner's rank among those of the Cohort's siblings."""
+        """The winner's rank in the comparison with the winners of the Cohort's siblings."""
 
 
 def _winner(cohort: Node, brackets: Mapping[Node, _Bracket], tree: Tree) -> Entry | None:
-    """The first of the winners of child Cohorts and the heads of the Cohort's own ClusterQueues."""
+    """Return the best of the winners of child Cohorts and the heads of the Cohort's own ClusterQueues."""
     if cohort.leaf:
         return None
     bracket = brackets[cohort]
@@ -83,14 +90,14 @@ def _winner(cohort: Node, brackets: Mapping[Node, _Bracket], tree: Tree) -> Entr
 
 
 def rank_of(entry: Entry, at: Node, tree: Tree) -> Rank:
-    """The rank of an entry at a node on its path."""
+    """Return the rank of an entry at a node on its path."""
     return tournament_rank(entry.item, entry.assignment.usage, entry.node, at, tree)
 
 
 def tournament_rank(item: Item, usage: Mapping[int, int], node: Node, at: Node, tree: Tree) -> Rank:
-    """How a workload of the ClusterQueue `node` that would use `usage` ranks at `at`, a node on its path.
+    """Return the rank of a workload that would use `usage` of the ClusterQueue `node`, at the node `at` on its path.
 
-    By the share that `at` would have with it.
+    The share is the one that `at` would have with that usage.
     """
     for fr, amount in usage.items():
         add_usage(node, fr, amount)

@@ -1,4 +1,4 @@
-"""Why a pending workload takes no part in cycles: holds, queues that are stopped or missing, backoffs, policies."""
+"""Reasons why a pending workload takes no part in cycles: on hold, queue stopped or missing, backoff, policy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def runs_elsewhere(workload: Workload, queue: ClusterQueue, held: Mapping[str, Held]) -> bool:
-    """Of a workload that `replaces` another: whether that is not held in this ClusterQueue; it gets nothing there.
+    """Whether the workload that this one `replaces` holds quota of another ClusterQueue; then it gets none in this one.
 
-    `held` is by uid.
+    `held`: workloads that hold quota, by uid.
     """
     replaced = held.get(workload.replaces)
     if replaced is None or replaced.workload.namespace != workload.namespace:
@@ -29,7 +29,7 @@ def runs_elsewhere(workload: Workload, queue: ClusterQueue, held: Mapping[str, H
 
 
 def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
-    """Reason and message in Kueue's words, as decisions have them; None: it takes part in cycles."""
+    """Return reason and message as decisions have them, in Kueue's words; None: it takes part in cycles."""
     workload = item.workload
     if registry.is_on_hold(item.uid):
         return ON_HOLD, "The workload is on hold"
@@ -51,7 +51,7 @@ def park_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
 
 
 def why_outside(registry: Registry, item: Item) -> tuple[str, str] | None:
-    """Reason and sentence of `admission.model.sentences`; None: it takes part in cycles."""
+    """Return reason and message, by `admission.model.sentences`; None: it takes part in cycles."""
     workload = item.workload
     if registry.is_on_hold(item.uid):
         return ON_HOLD, sentences.ON_HOLD
@@ -79,6 +79,6 @@ def _stopped(registry: Registry, kind: str, key: tuple[str, str], policy: str) -
 
 
 def _refusal(registry: Registry, item: Item, queue: ClusterQueue) -> tuple[str, str] | None:
-    """What a policy says, of one that it is asked about."""
+    """Return the refusal of a policy; None: none refuses it, or it has a fault, so that policies do not matter."""
     refusable = item.accepted and item.fault is None
     return registry.policies.refusal(item.workload, queue.name) if refusable else None

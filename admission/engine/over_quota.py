@@ -1,4 +1,4 @@
-"""Nodes of a tree that use more than they may, as happens when quota is lowered below usage."""
+"""Overuse: nodes of a tree whose usage exceeds their quota, as happens when quota is lowered below usage."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Overuse:
-    """One flavor and resource of which a ClusterQueue or Cohort uses `by` more than it may. Amounts as in the model."""
+    """A flavor-resource in which the usage of a ClusterQueue or Cohort exceeds its quota. Amounts as in the model."""
 
     kind: str
+    """ClusterQueue or Cohort."""
     name: str
     flavor: str
     resource: str
     by: int
+    """The amount by which usage exceeds the quota."""
 
 
 def overuse(tree: Tree) -> Iterator[Overuse]:
-    """Each node that is above its own quota, at the top of a tree, or above what it may borrow, further down."""
+    """Yield overuse of all nodes: of a root above its quota, of other nodes above quota plus borrowing limit."""
     for node in (*tree.queues.values(), *tree.cohorts.values()):
         for fr, used in enumerate(node.usage):
             most = _most(node, fr)
@@ -33,6 +35,7 @@ def overuse(tree: Tree) -> Iterator[Overuse]:
 
 
 def _most(node: Node, fr: int) -> int | None:
+    """Return the most usage that the node's own limits permit; None: no limit."""
     if node.parent is None:
         return node.quota[fr]
     limit = node.borrowing[fr]

@@ -1,4 +1,4 @@
-"""Partial admission: how many pods of a workload are admitted when not all of them can be."""
+"""Partial admission: the search for the largest pod counts with which a workload fits (Kueue's KEP 420)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 
 def largest_that_fits(pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], T | None]) -> T | None:
-    """What `attempt` finds for the largest counts with which it finds anything.
+    """Return the result of `attempt` for the largest pod counts for which it is not None; None if there are none.
 
-    All counts go down together, in proportion to how far each may; the search is binary, as Kueue's is.
+    All counts decrease together, each in proportion to its distance from `min_count`. The search is binary, as in
+    Kueue's `PodSetReducer`.
     """
     counts = [pod_set.count for pod_set in pod_sets]
     deltas = [

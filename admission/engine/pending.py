@@ -1,7 +1,7 @@
-"""Pending workloads of one ClusterQueue, in the order in which they become heads.
+"""Pending workloads of one ClusterQueue: active ones in the order in which they become heads, and inadmissible ones.
 
-They are kept in buckets of equal shape (see `pending_item`), and only the fronts of buckets are ordered. So a shape is
-marked inadmissible, and active again, without touching each of its workloads.
+They are kept in buckets of equal shape (see `pending_item`), and only the fronts of buckets are ordered. So a whole
+shape is made inadmissible, and active again, without visiting each of its workloads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from admission.engine.pending_item import Bucket, Likeness
+from admission.engine.pending_item import Bucket, BucketKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Item, LocalQueueKey, Rank, Shape
 
 Entry = tuple[int, float, str, "Item"]
-"""A rank, then the workload that has it."""
+"""A rank, followed by the workload that has it."""
 
 _TOKENS = count(1)
-"""Numbers of entries in heaps, over all queues: an item that moves to another queue must not match an old entry."""
+"""Source of heap tokens, shared by all queues: an item that moves to another queue must not match an old entry."""
 
 
 class Ranking:
-    """Entries in ascending order. They lie in chunks of at most `full`, so that a change moves few of them."""
+    """Sorted list of entries, in chunks of at most `full`, so that an insertion or removal moves few of them."""
 
     __slots__ = ("_chunks", "_full", "_lasts")
 
@@ -43,7 +43,7 @@ class Ranking:
     def add(self, entry: Entry) -> None:
         """Insert an entry."""
         chunks, lasts = self._chunks, self._lasts
-        at = len(lasts) if lasts and lasts[-1] < entry else bisect_left(lasts, entry)  # most come last
+        at = len(lasts) if lasts and lasts[-1] < entry else bisect_left(lasts, entry)  # most are appended
         if at < len(lasts):
             insort(chunks[at], entry)
         elif chunks:
@@ -61,7 +61,7 @@ class Ranking:
             del chunk[half:]
 
     def remove(self, rank: Rank) -> None:
-        """Remove the entry of a rank. There must be one."""
+        """Remove the entry of a rank, which must exist."""
         at = bisect_left(self._lasts, rank)  # see `_find`
         chunk = self._chunks[at]
         index = bisect_left(chunk, rank)
@@ -72,7 +72,7 @@ class Ranking:
             self._lasts[at] = chunk[-1]
 
     def count_before(self, rank: Rank) -> int:
-        """The number of entries before a rank."""
+        """Return the number of entries before a rank."""
         at, index = self._find(rank)
         return sum(map(len, self._chunks[:at])) + index
 
@@ -82,7 +82,7 @@ class Ranking:
         return at, bisect_left(self._chunks[at], rank) if at < len(self._chunks) else 0
 
     def items(self, offset: int = 0) -> Iterator[Item]:
-        """The workloads in order, without the first `offset`."""
+        """Yield the workloads in order, without the first `offset`."""
         for chunk in self._chunks:
             if offset < len(chunk):
                 for entry in chunk[offset:] if offset else chunk:
@@ -94,27 +94,32 @@ class Pending:
     """The pending workloads of one ClusterQueue.
 
     Ordered by: the sticky preemptor first; LocalQueue with the least usage, if a policy orders; priority, highest
-    first; waiting since; uid. Each is active, or inadmissible, with its shape or on its own (`make_one_inadmissible`).
+    first; waiting since; uid. Each is active or inadmissible, with its shape or on its own (`make_one_inadmissible`).
     """
 
     def __init__(self) -> None:
         self.usage: Callable[[LocalQueueKey], float] | None = None
-        """A policy's key for LocalQueues, least first; None: they are not told apart."""
+        """A policy's key for LocalQueues, least first; None: LocalQueues do not affect the order."""
         self.sticky = ""
-        """The uid of a workload whose victims are leaving, and which stays first until it is admitted; "" if none."""
-        self._buckets: dict[Shape, dict[Likeness, Bucket]] = {}
+        """Uid of the sticky preemptor, which stays first until it is admitted; "" if none (BestEffortFIFO only)."""
+        self._buckets: dict[Shape, dict[BucketKey, Bucket]] = {}
         self._inadmissible_shapes: dict[Shape, None] = {}
         self._inadmissible_alone: dict[str, tuple[Item, bool]] = {}
+        """Uid to a workload in no bucket, and whether only `wake` makes it active again (`until_woken`)."""
         self._order: list[tuple[int, float, str, int, Item, int]] = []
+        """Heap of (rank, token of this entry, front of a bucket, its token); outdated entries are dropped lazily."""
         self._tokens = _TOKENS
         self.by_uid: dict[str, Item] = {}
-        """All pending workloads."""
+        """All pending workloads, by uid."""
         self._faulty: dict[str, Item] = {}
+        """Workloads with a fault, by uid."""
         self._ranking = Ranking()
+        """All pending workloads, active or not."""
         self._rankings: dict[LocalQueueKey, Ranking] = {}
+        """The same for each LocalQueue."""
 
     def order_by(self, usage: Callable[[LocalQueueKey], float] | None) -> None:
-        """Set or drop the policy's key for LocalQueues; builds the buckets anew if that changes anything."""
+        """Set or remove the policy's key for LocalQueues; rebuilds the buckets if that changes the order."""
         if usage is self.usage or (usage is not None and self.usage is not None):
             return
         items = [item for item in self.by_uid.values() if item.bucket is not None]
@@ -128,16 +133,16 @@ class Pending:
         return len(self.by_uid)
 
     def items(self) -> Iterator[Item]:
-        """All pending workloads, in no order."""
+        """Return all pending workloads, in no order."""
         return iter(self.by_uid.values())
 
     def count_inadmissible(self) -> int:
-        """The number of inadmissible workloads."""
+        """Return the number of inadmissible workloads."""
         buckets = (bucket for shape in self._inadmissible_shapes for bucket in self._buckets.get(shape, {}).values())
         return len(self._inadmissible_alone) + sum(bucket.size for bucket in buckets)
 
     def count_active(self) -> Counter[LocalQueueKey]:
-        """The number of active workloads, by LocalQueue; of them and the others it looks at those that are fewer."""
+        """Return the number of active workloads by LocalQueue. Visits the active or the inadmissible ones, if fewer."""
         if 2 * self.count_inadmissible() > len(self):
             found = (item for bucket in self._all() if not bucket.inadmissible for item in bucket.items())
             return Counter(item.local_queue for item in found)
@@ -147,14 +152,14 @@ class Pending:
         return active
 
     def count_by_shape(self) -> Iterator[tuple[Shape, int]]:
-        """Each shape with a number of workloads that have it; a shape may come more than once."""
+        """Yield shapes with numbers of workloads that have them; a shape may occur more than once."""
         for shape, buckets in self._buckets.items():
             yield shape, sum(bucket.size for bucket in buckets.values())
         for item, _ in self._inadmissible_alone.values():
             yield item.shape, 1
 
     def add(self, item: Item) -> None:
-        """Make it active, or inadmissible if its shape is."""
+        """Make a workload active, or inadmissible if its shape is."""
         self._enter(item)
         bucket = self._bucket(item)
         item.bucket = bucket
@@ -166,6 +171,7 @@ class Pending:
             self._set_front(bucket, item)
 
     def _enter(self, item: Item) -> None:
+        """Add a workload to the indices of all pending workloads, if it is not there."""
         uid = item.uid
         if uid in self.by_uid:
             return
@@ -182,11 +188,11 @@ class Pending:
 
     def _bucket(self, item: Item) -> Bucket:
         local_queue = None if self.usage is None else item.local_queue
-        likeness = Likeness(item.accepted, item.rank_priority, local_queue)
+        key = BucketKey(item.accepted, item.rank_priority, local_queue)
         buckets = self._buckets.setdefault(item.shape, {})
-        bucket = buckets.get(likeness)
+        bucket = buckets.get(key)
         if bucket is None:
-            bucket = buckets[likeness] = Bucket(item.shape, likeness)
+            bucket = buckets[key] = Bucket(item.shape, key)
             bucket.inadmissible = item.shape in self._inadmissible_shapes
         return bucket
 
@@ -196,7 +202,7 @@ class Pending:
             heappush(self._order, (*item.rank, next(self._tokens), item, item.token))
 
     def remove(self, uid: str) -> None:
-        """Remove a workload that was admitted or is gone. Raises KeyError if it is not pending."""
+        """Remove a workload that was admitted or deleted. Raises KeyError if it is not pending."""
         if self.sticky == uid:
             self.sticky = ""
         item = self.by_uid.pop(uid)
@@ -209,6 +215,7 @@ class Pending:
             del self._rankings[item.local_queue]
 
     def _take(self, item: Item) -> None:
+        """Take a workload out of its bucket, or out of those that are inadmissible on their own."""
         self._inadmissible_alone.pop(item.uid, None)
         bucket = item.bucket
         item.bucket = None
@@ -223,14 +230,15 @@ class Pending:
 
     def _drop(self, bucket: Bucket) -> None:
         buckets = self._buckets[bucket.shape]
-        del buckets[bucket.likeness]
+        del buckets[bucket.key]
         if not buckets:
             del self._buckets[bucket.shape]
 
     def pop(self) -> Item | None:
-        """Take the head out of the order; None if none is active.
+        """Take the head out of the order and return it; None if no workload is active.
 
-        It is pending until `remove`; the caller puts it back by `add`, `make_inadmissible` or `make_one_inadmissible`.
+        It stays pending until `remove`; the caller requeues it by `add`, `make_inadmissible` or
+        `make_one_inadmissible`.
         """
         item = self._first()
         if item is not None:
@@ -261,34 +269,37 @@ class Pending:
         return min(fronts, key=rank, default=None)
 
     def skip(self, blocked: Callable[[Shape], bool]) -> None:
-        """Mark heads inadmissible as long as the shape of the head is `blocked`, as cycles would one by one."""
+        """Make heads inadmissible while the shape of the head is `blocked`, as successive cycles would do."""
         while (item := self._first()) is not None:
             if item.progress is not None or item.fault is not None or not item.accepted or not blocked(item.shape):
                 return
             self.make_shape_inadmissible(item.shape)
 
     def make_inadmissible(self, item: Item) -> None:
-        """Mark a head and all others of its shape inadmissible until `requeue_inadmissible`."""
+        """Make a head and all other workloads of its shape inadmissible until `requeue_inadmissible`."""
         self.add(item)
         self.make_shape_inadmissible(item.shape)
 
     def make_shape_inadmissible(self, shape: Shape) -> None:
-        """Mark all workloads of a shape inadmissible until `requeue_inadmissible`."""
+        """Make all workloads of a shape inadmissible until `requeue_inadmissible`.
+
+        Kueue's `handleInadmissibleHash`.
+        """
         self._inadmissible_shapes[shape] = None
         for bucket in self._buckets[shape].values():
             bucket.inadmissible = True
             bucket.front = None
 
     def firsts(self) -> list[Item] | None:
-        """The first workload of each shape, in order, whether active or inadmissible.
+        """Return the first workload of each shape, in queue order, whether active or inadmissible.
 
-        None if some are inadmissible on their own, or would not become active by `requeue_inadmissible`.
+        None if workloads are inadmissible on their own, or would not become active by `requeue_inadmissible`.
         """
         if any(not until_woken for _, until_woken in self._inadmissible_alone.values()):
             return None
         firsts = []
         for buckets in self._buckets.values():
-            if not all(likeness.accepted for likeness in buckets):
+            if not all(key.accepted for key in buckets):
                 return None
             fronts = [item for bucket in buckets.values() if (item := bucket.first()) is not None]
             if fronts:
@@ -296,7 +307,7 @@ class Pending:
         return sorted(firsts, key=_rank_of)
 
     def make_one_inadmissible(self, item: Item, *, until_woken: bool = False) -> None:
-        """Mark a workload inadmissible, but not its shape; `until_woken`: only `wake` makes it active again."""
+        """Make a workload inadmissible, but not its shape; `until_woken`: only `wake` makes it active again."""
         self._enter(item)
         self._inadmissible_alone[item.uid] = item, until_woken
 
@@ -306,12 +317,12 @@ class Pending:
         return bool(self._inadmissible_shapes or self._inadmissible_alone)
 
     def requeue_inadmissible(self, keep: Callable[[Shape], bool] | None = None) -> None:
-        """Make inadmissible workloads active, but for those that are so `until_woken`, and the shapes to `keep` so."""
+        """Make inadmissible workloads active, except those inadmissible `until_woken`, and the shapes to `keep`."""
         kept = dict.fromkeys(shape for shape in self._inadmissible_shapes if keep is not None and keep(shape))
         for shape in self._inadmissible_shapes.keys() - kept.keys():
             for bucket in list(self._buckets.get(shape, {}).values()):
                 bucket.inadmissible = False
-                if bucket.likeness.accepted:
+                if bucket.key.accepted:
                     self._set_front(bucket, bucket.first())
                     continue
                 for item in list(bucket.items()):
@@ -324,17 +335,17 @@ class Pending:
             self.add(item)
 
     def reconsider(self, now: float) -> None:
-        """Make all workloads active whose backoff is over by `now`, sorted anew by their present `accepted`."""
+        """Make all workloads active whose backoff has ended by `now`, in buckets by their current `accepted`."""
         self._inadmissible_shapes.clear()
         items = [item for item in self.by_uid.values() if item.not_before <= now]
-        # All are taken out first, so that no inadmissible bucket is left over.
+        # All are taken out before any is added, so that no inadmissible bucket remains.
         for item in items:
             self._take(item)
         for item in items:
             self.add(item)
 
     def wake(self, item: Item) -> None:
-        """Make a workload active that is inadmissible on its own: its backoff is over, or a policy lets it in."""
+        """Make a workload active that is inadmissible on its own: its backoff has ended, or a policy permits it."""
         self._take(item)
         self.add(item)
 
@@ -342,38 +353,38 @@ class Pending:
         return (bucket for buckets in self._buckets.values() for bucket in buckets.values())
 
     def buckets(self) -> list[Bucket]:
-        """All buckets, inadmissible ones included."""
+        """Return all buckets, including inadmissible ones."""
         return list(self._all())
 
     def active(self) -> list[Item]:
-        """Active workloads, in order (leaving out the order of LocalQueues by usage)."""
+        """Return the active workloads in queue order, without regard to the usage of LocalQueues."""
         items = [item for bucket in self._all() if not bucket.inadmissible for item in bucket.items()]
         return sorted(items, key=lambda item: (item.uid != self.sticky, *item.rank))
 
     def inadmissible(self) -> list[Item]:
-        """The inadmissible workloads, in order."""
+        """Return the inadmissible workloads, in queue order."""
         items = [item for bucket in self._all() if bucket.inadmissible for item in bucket.items()]
         return sorted(items + [item for item, _ in self._inadmissible_alone.values()], key=_rank_of)
 
     def ahead_of(self, item: Item, limit: int) -> list[Item]:
-        """Up to `limit` active workloads before it, in order (leaving out the order of LocalQueues by usage)."""
+        """Return up to `limit` active workloads before it in queue order, without regard to usage of LocalQueues."""
         rank = item.rank
         found: list[Item] = []
         for bucket in self._all():
-            if not bucket.inadmissible and -bucket.likeness.priority <= rank[0]:
+            if not bucket.inadmissible and -bucket.key.priority <= rank[0]:
                 found += bucket.before(rank, limit - len(found))
         return sorted(found, key=_rank_of)
 
     def alone(self) -> Iterator[Item]:
-        """Those that are inadmissible on their own, and so in no bucket."""
+        """Return the workloads that are inadmissible on their own, and so in no bucket."""
         return (item for item, _ in self._inadmissible_alone.values())
 
     def faulty(self) -> Iterator[Item]:
-        """Those with a fault."""
+        """Return the workloads with a fault."""
         return iter(self._faulty.values())
 
     def ranking(self, local_queue: LocalQueueKey | None = None) -> Ranking:
-        """All workloads, or those of one LocalQueue, in order (leaving out usage), active or not."""
+        """Return all workloads, or those of one LocalQueue, in queue order without regard to usage, active or not."""
         return self._ranking if local_queue is None else self._rankings.get(local_queue, Ranking())
 
 

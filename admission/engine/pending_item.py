@@ -1,8 +1,8 @@
-"""A pending workload in the engine: its shape, its place in the order, the flavors it tried, and those that are alike.
+"""Pending workload in the engine (`Item`), and the equivalence classes (`Shape`, `Bucket`) of pending workloads.
 
-Shapes are equivalence classes of workloads, so that what was computed for one of them is used for all. A shape is what
-decides whether a workload fits: its pod sets and its priority (Kueue's scheduling hash), and whose quota it takes over.
-A bucket has those of a ClusterQueue that have one shape and differ only in time.
+A shape is everything that decides whether a workload fits: its pod sets and priority, and the workload that it replaces
+(Kueue's scheduling equivalence hash, KEP 9694). Results computed for one workload are used for all of its shape. A
+bucket contains the pending workloads of a ClusterQueue that have one shape and are ordered by time alone.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ LocalQueueKey = tuple[str, str]
 """(namespace, name)."""
 
 Rank = tuple[int, float, str]
-"""(negated priority, waiting since, uid): what comes first is the smallest."""
+"""(negated priority, waiting since, uid): the smallest comes first."""
 
 
 class Progress(NamedTuple):
-    """Flavors that were tried already, so that the next attempt goes on behind them (Kueue's `LastAssignment`)."""
+    """Where a search for flavors stopped, so that the next nomination continues there (Kueue's `LastAssignment`)."""
 
     tried: tuple[dict[str, int], ...]
     """For each pod set: resource to the index of the last flavor tried, -1 if that was the last of its group."""
     generation: int
-    """`ClusterQueue.generation` at that attempt."""
+    """`ClusterQueue.generation` at that search."""
     cycle: int
-    """The number of the cycle of that attempt."""
+    """The number of the cycle of that search."""
 
     @property
     def unfinished(self) -> bool:
@@ -70,7 +70,6 @@ class Item:
         self.workload = workload
         self.uid = workload.uid
         self.local_queue: LocalQueueKey = workload.namespace, workload.queue
-        """(namespace, name)."""
         self.shape = shape
         self.since = workload.since
         # An admin's rank overrides the position in the queue only; preemption compares the workload's own priority.
@@ -81,24 +80,26 @@ class Item:
         self.accepted = True
         """Whether the ClusterQueue's namespaceSelector matches its namespace."""
         self.cluster_queue = ""
-        """The name of the ClusterQueue in which it waits; "" if in none."""
+        """The name of the ClusterQueue in which it is pending; "" if in none."""
         self.fault: tuple[str, str] | None = None
-        """Reason and message if it can never be admitted as it is."""
+        """Reason and message if it cannot be admitted as it is."""
         self.not_before = 0.0
-        """Unix time (s) of its requeue backoff's end; 0: no backoff."""
+        """Unix time (s) at which its requeue backoff ends; 0: no backoff."""
         self.bucket: Bucket | None = None
+        """The bucket that contains it; None: it is inadmissible on its own, or being decided by a cycle."""
         self.token = 0
+        """The token of its entry in the bucket's heap; entries with another token are outdated."""
         self.progress: Progress | None = None
         self.last_park: tuple[str, str] | None = None
         """Reason and message that were last reported as a Park decision."""
         self.last_reason: tuple[str, str] | None = None
-        """Reason and sentence as `Engine.reasons` last returned them."""
+        """Reason and message that `Engine.reasons` last returned."""
         self.victims: tuple[str, ...] = ()
-        """Uids of the workloads for whose end it waits, as they were preempted for it or for another one."""
+        """Uids of preempted workloads whose quota it waits for: its own targets, or those of another preemptor."""
 
 
 class Shape:
-    """Pod sets and priority that equal workloads have in common. Equal shapes are one object."""
+    """Pod sets and priority that a class of equal workloads has in common. Equal shapes are one object."""
 
     __slots__ = ("__weakref__", "facts", "partial", "pod_sets", "priority", "replaces", "written")
 
@@ -106,18 +107,20 @@ class Shape:
         self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int, replaces: str = ""
     ) -> None:
         self.written = written
+        """The pod sets of the workload."""
         self.pod_sets = pod_sets
-        """The pod sets as they count against quota (see `Accounting`); `written` are those of the workload."""
+        """The pod sets with the requests that count against quota (see `Accounting`)."""
         self.priority = priority
         self.replaces = replaces
-        """The uid of the workload whose quota it takes over: what it needs of each flavor is less by that."""
+        """Uid of the workload whose quota it takes over: that quota is subtracted from its requests."""
         self.facts: dict[ClusterQueue, Facts] = {}
-        """By ClusterQueue."""
+        """ClusterQueue to the results cached for the shape there."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
+        """Whether it may be admitted with fewer pods."""
 
 
-class Likeness(NamedTuple):
-    """What the workloads of a bucket have in common beside their shape, so that time alone orders them."""
+class BucketKey(NamedTuple):
+    """Key of a bucket among those of one shape: with it equal, workloads are ordered by time alone."""
 
     accepted: bool
     """Whether the ClusterQueue's namespaceSelector matches their namespaces."""
@@ -128,33 +131,35 @@ class Likeness(NamedTuple):
 
 
 class Bucket:
-    """Pending workloads of one shape and likeness, as a heap by time."""
+    """Pending workloads of one shape and key, as a heap ordered by time."""
 
-    __slots__ = ("front", "heap", "inadmissible", "last_reason", "likeness", "shape", "size")
+    __slots__ = ("front", "heap", "inadmissible", "key", "last_reason", "shape", "size")
 
-    def __init__(self, shape: Shape, likeness: Likeness) -> None:
+    def __init__(self, shape: Shape, key: BucketKey) -> None:
         self.shape = shape
-        self.likeness = likeness
+        self.key = key
         self.heap: list[tuple[float, str, int, Item]] = []
+        """(waiting since, uid, token, workload); entries with an outdated token are dropped lazily."""
         self.size = 0
+        """The number of workloads, without outdated entries."""
         self.inadmissible = False
-        """Whether its shape is inadmissible: all workloads in it, and those that are added."""
+        """Whether its shape is inadmissible: that of all workloads in it, also of those that are added."""
         self.front: Item | None = None
         """Its first item, which is ordered among the fronts of other buckets; None while the bucket is inadmissible."""
         self.last_reason: tuple[str, str] | None = None
-        """Reason and sentence last reported of all in it, or about to be (see `Review`); None: not all the same."""
+        """Reason and message reported or due for all its workloads (see `ReasonRefresh`); None: they differ."""
 
     def first(self) -> Item | None:
-        """The earliest workload. Drops heap entries of workloads that have left (their token differs)."""
+        """Return the earliest workload, and drop outdated heap entries before it."""
         heap = self.heap
         while heap and heap[0][3].token != heap[0][2]:
             heappop(heap)
         return heap[0][3] if heap else None
 
     def before(self, rank: Rank, limit: int) -> list[Item]:
-        """Up to `limit` workloads that rank before, in no order. Descends the heap only below those that do."""
+        """Return up to `limit` workloads that rank before, in no order. Visits only children of such heap entries."""
         priority, *entry = rank
-        bound = (inf, "") if -self.likeness.priority < priority else tuple(entry)
+        bound = (inf, "") if -self.key.priority < priority else tuple(entry)
         found: list[Item] = []
         indices = [0]
         for index in indices:
@@ -167,12 +172,12 @@ class Bucket:
         return found
 
     def items(self) -> Iterator[Item]:
-        """All workloads of the bucket, in no order."""
+        """Return all workloads of the bucket, in no order."""
         return (item for _, _, token, item in self.heap if item.token == token)
 
 
 class Shapes:
-    """The shapes in use. Held weakly: a shape is forgotten with its last workload."""
+    """The shapes in use. References are weak: a shape goes with its last workload."""
 
     def __init__(self, accounting: Accounting) -> None:
         self._accounting = accounting
@@ -180,7 +185,7 @@ class Shapes:
         self._by_identity: WeakValueDictionary[tuple[int, int], Shape] = WeakValueDictionary()
 
     def of(self, workload: Workload) -> Shape:
-        """The shape of a workload."""
+        """Return the shape of a workload, reusing an equal one."""
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
         if known is not None and known.written is workload.pod_sets and known.replaces == workload.replaces:
@@ -191,7 +196,7 @@ class Shapes:
             counted = self._accounting.pod_sets(workload.pod_sets)
             shape = Shape(workload.pod_sets, counted, workload.priority, workload.replaces)
             self._by_value[value] = shape
-            # The shape keeps the tuple alive, so that its id means the same as long as the entry exists.
+            # The shape keeps the tuple alive, so that its id is not reused while the entry exists.
             self._by_identity[identity] = shape
         return shape
 

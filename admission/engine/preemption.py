@@ -1,4 +1,7 @@
-"""Classical preemption: the search for victims, in trees of any depth (Kueue's `preemption.go`)."""
+"""Classical preemption: the search for preemption targets, in quota trees of any depth.
+
+Follows Kueue's `classicalPreemptions` (`pkg/scheduler/preemption/preemption.go`) and `preemption/classical`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from admission.engine.tree import (
     lowest_subtree,
     within_quota,
 )
-from admission.engine.victims import Claim, Target, fill_back, ordered, permitted
+from admission.engine.victims import Preemptor, Target, fill_back, ordered, permitted
 from admission.engine.vocabulary import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
@@ -33,14 +36,16 @@ if TYPE_CHECKING:
 
 
 class Variant(Enum):
-    """The grounds on which a candidate may be preempted."""
+    """The rule by which a candidate may be preempted (Kueue's `preemptionVariant`)."""
 
     OWN_QUEUE = auto()
+    """It is in the preemptor's ClusterQueue (`withinClusterQueue`)."""
     HIERARCHY = auto()
-    """The claim comes from a subtree whose own quota holds it."""
+    """A subtree below the common ancestor holds the preemptor's requests in its own quota."""
     WITHOUT_BORROWING = auto()
-    """Only if the claim's ClusterQueue will not borrow."""
+    """`reclaimWithinCohort`, only while the preemptor's ClusterQueue does not borrow."""
     WHILE_BORROWING = auto()
+    """`borrowWithinCohort`: also while the preemptor's ClusterQueue borrows."""
 
 
 _REASONS = {
@@ -52,21 +57,25 @@ _REASONS = {
 
 
 class Candidate(NamedTuple):
-    """A workload that may be preempted."""
+    """A workload that may be preempted, with the rule that permits it."""
 
     held: Held
     node: Node
+    """The node of its ClusterQueue."""
     common: Node | None
-    """The lowest common ancestor with the claim's ClusterQueue; None if that is its own."""
+    """The lowest common ancestor with the preemptor's ClusterQueue; None if it is in that ClusterQueue."""
     variant: Variant
 
 
 class Search:
-    """The search for victims for one preemptor."""
+    """The search for preemption targets for one head of a cycle; `find` is `classical`, or `fair_preemption.fair`.
+
+    `excluded`: uids of workloads that are preempted for other heads of the cycle. Results are cached by request.
+    """
 
     def __init__(
         self,
-        find: Callable[[Domain, Claim], list[Target]],
+        find: Callable[[Domain, Preemptor], list[Target]],
         domain: Domain,
         queue: ClusterQueue,
         item: Item,
@@ -75,26 +84,29 @@ class Search:
         assert queue.node is not None
         self._find = find
         self._domain = domain
-        self._claim = Claim(queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded)
+        self._preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded)
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
 
     def targets(self, assignment: Assignment) -> list[Target]:
-        """The victims for a whole assignment; empty if preemption cannot make it fit."""
-        # Like Kueue, which does not count the implicit resource here: victims are sought for what the pods request.
+        """Return the targets for a whole assignment; empty if preemption cannot make it fit (Kueue's `GetTargets`)."""
+        # As in Kueue the implicit resource `pods` does not count here, only what the pods request themselves.
         frs = self._domain.tree.frs
         requests = {fr: amount for fr, amount in assignment.usage.items() if amount and frs[fr][1] != PODS}
         return self._victims(requests, assignment.needing_preemption())
 
     def _victims(self, requests: Mapping[int, int], needed: frozenset[int]) -> list[Target]:
-        # Often the assignment asks for the one flavor-resource that was simulated before.
+        # Often the assignment needs just the flavor-resource that was simulated before.
         key = frozenset(requests.items()), needed
         if key not in self._found:
-            self._found[key] = self._find(self._domain, self._claim._replace(requests=requests, needed=needed))
+            self._found[key] = self._find(self._domain, self._preemptor._replace(requests=requests, needed=needed))
         return self._found[key]
 
     def simulate(self, fr: int, amount: int) -> tuple[Possibility, int]:
-        """What preemption could do for one flavor-resource alone, and the borrowing level after it."""
-        node = self._claim.node
+        """Return what preemption could do for one flavor-resource alone, and the borrowing level after it.
+
+        Kueue's `SimulatePreemption`.
+        """
+        node = self._preemptor.node
         targets = self._victims({fr: amount}, frozenset((fr,)))
         for target in targets:
             target.held.queue.uncount(target.held)
@@ -111,16 +123,16 @@ class Search:
 MakeSearch = Callable[["Domain", "ClusterQueue", "Item", Mapping[str, object]], Search]
 
 
-def classical(domain: Domain, claim: Claim) -> list[Target]:
-    """The victims by classical preemption; none if the claim cannot be met."""
-    candidates = _candidates(domain, claim)
+def classical(domain: Domain, preemptor: Preemptor) -> list[Target]:
+    """Return the targets by classical preemption; empty if preemption cannot make the workload fit."""
+    candidates = _candidates(domain, preemptor)
     if not candidates:
         return []
     others = any(candidate.variant is not Variant.OWN_QUEUE for candidate in candidates)
     hierarchical = any(candidate.variant is Variant.HIERARCHY for candidate in candidates)
-    node = claim.node
-    forbidden = claim.queue.spec.preemption.borrow_within_cohort.policy == "Never"
-    below_nominal = all(node.usage[fr] < node.nominal[fr] for fr in claim.needed)
+    node = preemptor.node
+    forbidden = preemptor.queue.spec.preemption.borrow_within_cohort.policy == "Never"
+    below_nominal = all(node.usage[fr] < node.nominal[fr] for fr in preemptor.needed)
     if not others or (forbidden and not below_nominal):
         attempts = [True]
     elif forbidden and not hierarchical:
@@ -128,24 +140,25 @@ def classical(domain: Domain, claim: Claim) -> list[Target]:
     else:
         attempts = [True, False]
     for may_borrow in attempts:
-        targets = _attempt(claim, candidates, may_borrow=may_borrow)
+        targets = _attempt(preemptor, candidates, may_borrow=may_borrow)
         if targets:
             return targets
     return []
 
 
-def _attempt(claim: Claim, candidates: list[Candidate], *, may_borrow: bool) -> list[Target]:
-    node = claim.node
+def _attempt(preemptor: Preemptor, candidates: list[Candidate], *, may_borrow: bool) -> list[Target]:
+    """Return the targets of one pass over the candidates, with or without borrowing; empty if it does not fit."""
+    node = preemptor.node
 
     def fit() -> bool:
-        if not may_borrow and any(borrows_with(node, fr, amount) for fr, amount in claim.requests.items()):
+        if not may_borrow and any(borrows_with(node, fr, amount) for fr, amount in preemptor.requests.items()):
             return False
-        return fits(node, claim.requests)
+        return fits(node, preemptor.requests)
 
     targets: list[Target] = []
     found = False
     for candidate in candidates:
-        if not _valid(candidate, claim, may_borrow=may_borrow):
+        if not _valid(candidate, preemptor, may_borrow=may_borrow):
             continue
         candidate.held.queue.uncount(candidate.held)
         targets.append(Target(candidate.held, candidate.node, _REASONS[candidate.variant]))
@@ -158,24 +171,28 @@ def _attempt(claim: Claim, candidates: list[Candidate], *, may_borrow: bool) -> 
     return targets if found else []
 
 
-def _valid(candidate: Candidate, claim: Claim, *, may_borrow: bool) -> bool:
-    """Whether a candidate may still be preempted when those before it are gone."""
+def _valid(candidate: Candidate, preemptor: Preemptor, *, may_borrow: bool) -> bool:
+    """Whether a candidate may still be preempted after the removal of those before it (Kueue's `candidateIsValid`)."""
     if candidate.common is None:
         return True
     if may_borrow and candidate.variant is Variant.WITHOUT_BORROWING:
         return False
     node: Node | None = candidate.node
     while node is not None and node is not candidate.common:
-        if within_quota(node, claim.needed):
+        if within_quota(node, preemptor.needed):
             return False
         node = node.parent
     return True
 
 
-def _candidates(domain: Domain, claim: Claim) -> list[Candidate]:
-    policy = claim.queue.spec.preemption.within_cluster_queue
-    own = [Candidate(held, claim.node, None, Variant.OWN_QUEUE) for held in permitted(claim, claim.queue, policy)]
-    elsewhere = list(_elsewhere(domain, claim))
+def _candidates(domain: Domain, preemptor: Preemptor) -> list[Candidate]:
+    """Return all candidates in order: evicted ones first, and in each half hierarchical, other, own ClusterQueue."""
+    policy = preemptor.queue.spec.preemption.within_cluster_queue
+    own = [
+        Candidate(held, preemptor.node, None, Variant.OWN_QUEUE)
+        for held in permitted(preemptor, preemptor.queue, policy)
+    ]
+    elsewhere = list(_elsewhere(domain, preemptor))
     if not own and not elsewhere:
         return []
     groups = [
@@ -186,7 +203,7 @@ def _candidates(domain: Domain, claim: Claim) -> list[Candidate]:
     result: list[Candidate] = []
     for group in groups:
         by_uid = {candidate.held.workload.uid: candidate for candidate in group}
-        in_order = ordered((candidate.held for candidate in group), claim.queue, domain.usage_of)
+        in_order = ordered((candidate.held for candidate in group), preemptor.queue, domain.usage_of)
         group[:] = [by_uid[held.workload.uid] for held in in_order]
     for evicting in (True, False):
         for group in groups:
@@ -194,27 +211,30 @@ def _candidates(domain: Domain, claim: Claim) -> list[Candidate]:
     return result
 
 
-def _elsewhere(domain: Domain, claim: Claim) -> Iterator[Candidate]:
-    """Candidates in other ClusterQueues of the tree, where these and all Cohorts on the way are above their quota."""
-    policy = claim.queue.spec.preemption.reclaim_within_cohort
-    if policy == "Never" or not claim.node.path:
+def _elsewhere(domain: Domain, preemptor: Preemptor) -> Iterator[Candidate]:
+    """Return the candidates in other ClusterQueues, where these and all Cohorts on the path exceed their quota.
+
+    Kueue's `collectCandidatesForHierarchicalReclaim`.
+    """
+    policy = preemptor.queue.spec.preemption.reclaim_within_cohort
+    if policy == "Never" or not preemptor.node.path:
         return
-    advantage, remaining = _fits_in_own_quota(claim.node, claim.requests)
-    below: Node = claim.node
-    for common in claim.node.path:
-        for node in _over_quota(common, below, claim.needed):
-            queue = domain.at.get(node)
+    advantage, remaining = _fits_in_own_quota(preemptor.node, preemptor.requests)
+    below: Node = preemptor.node
+    for common in preemptor.node.path:
+        for node in _over_quota(common, below, preemptor.needed):
+            queue = domain.active_by_node.get(node)
             if queue is None:
                 continue
-            for held in permitted(claim, queue, policy):
-                yield Candidate(held, node, common, _variant(claim, held, advantage=advantage))
+            for held in permitted(preemptor, queue, policy):
+                yield Candidate(held, node, common, _variant(preemptor, held, advantage=advantage))
         fit, remaining = _fits_in_own_quota(common, remaining)
         advantage = advantage or fit
         below = common
 
 
 def _over_quota(node: Node, skipped: Node, needed: frozenset[int]) -> Iterator[Node]:
-    """The ClusterQueues under `node`, but not under `skipped`, that can be reached through nodes above their quota."""
+    """Return the ClusterQueues under `node`, but not `skipped`, that are reached through nodes above their quota."""
     for cohort in node.cohorts:
         if cohort is not skipped and not within_quota(cohort, needed):
             yield from _over_quota(cohort, skipped, needed)
@@ -224,17 +244,24 @@ def _over_quota(node: Node, skipped: Node, needed: frozenset[int]) -> Iterator[N
 
 
 def _fits_in_own_quota(node: Node, requests: Mapping[int, int]) -> tuple[bool, dict[int, int]]:
-    """Whether the node's own quota holds the requests, and what of them goes beyond its local quota."""
+    """Return whether the node's own quota holds the requests, and the part of them beyond its local quota.
+
+    Kueue's `QuantitiesFitInQuota`.
+    """
     fit = not any(borrows_with(node, fr, amount) for fr, amount in requests.items())
     return fit, {fr: max(0, amount - local_available(node, fr)) for fr, amount in requests.items()}
 
 
-def _variant(claim: Claim, held: Held, *, advantage: bool) -> Variant:
+def _variant(preemptor: Preemptor, held: Held, *, advantage: bool) -> Variant:
+    """Return the rule for a candidate of another ClusterQueue (Kueue's `classifyPreemptionVariant`).
+
+    `advantage`: a subtree of the preemptor below the common ancestor holds its requests.
+    """
     if advantage:
         return Variant.HIERARCHY
-    borrow = claim.queue.spec.preemption.borrow_within_cohort
+    borrow = preemptor.queue.spec.preemption.borrow_within_cohort
     threshold = borrow.max_priority_threshold
     priority = held.workload.priority
-    if borrow.policy == "Never" or priority >= claim.priority or (threshold is not None and priority > threshold):
+    if borrow.policy == "Never" or priority >= preemptor.priority or (threshold is not None and priority > threshold):
         return Variant.WITHOUT_BORROWING
     return Variant.WHILE_BORROWING

@@ -1,4 +1,4 @@
-"""What preemption could do for a waiting workload, as a hint: whose quota the policies would let it take."""
+"""Preemption hints: upper bounds of the quota that a pending workload might take by preemption, under the policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from admission.engine.tree import borrows_with
-from admission.engine.victims import Claim, permitted
+from admission.engine.victims import Preemptor, permitted
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
@@ -18,36 +18,40 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Item
     from admission.engine.tree import Node
 
-_EXAMINED = 1000  # how many candidates are looked at in one ClusterQueue; what more there are is left out
-_QUEUES = 1000  # how many other ClusterQueues are
+_EXAMINED = 1000  # candidates that are summed at most in one ClusterQueue; further ones are ignored
+_QUEUES = 1000  # other ClusterQueues that are considered at most
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """What could be taken of one resource of one flavor. Amounts as in the model, all of them upper bounds."""
+class PreemptionHint:
+    """What preemption could free of one flavor-resource. Amounts as in the model, all of them upper bounds."""
 
     within_cluster_queue: str
-    """The policies that decide."""
+    """The preemption policy `withinClusterQueue` of its ClusterQueue."""
     reclaim_within_cohort: str
+    """The preemption policy `reclaimWithinCohort` of its ClusterQueue."""
     resource: str
     flavor: str
     missing: int
+    """The amount that has to become free."""
     own: int = 0
-    """Held by workloads of the same ClusterQueue that might be preempted."""
+    """Amount held by candidates of the same ClusterQueue."""
     own_workloads: int = 0
+    """Number of candidates of the same ClusterQueue."""
     others: int = 0
-    """Used beyond their nominal quota by other ClusterQueues of the tree, by workloads that might be preempted."""
+    """Amount held by candidates of other ClusterQueues of the tree, as far as these exceed their nominal quota."""
     others_workloads: int = 0
+    """Number of candidates of other ClusterQueues."""
 
     @property
     def hint(self) -> str:
-        """In words."""
+        """The hint as text for users."""
         policies = f"withinClusterQueue is {self.within_cluster_queue}"
         policies += f", reclaimWithinCohort is {self.reclaim_within_cohort}"
         if self.within_cluster_queue == self.reclaim_within_cohort == "Never":
-            return f"its ClusterQueue preempts nobody ({policies})"
+            return f"its ClusterQueue preempts no workloads ({policies})"
         if not self.own_workloads and not self.others_workloads:
-            return f"nobody is admitted whom it may preempt for {self.resource} in flavor {self.flavor} ({policies})"
+            return f"no admitted workload may be preempted for {self.resource} in flavor {self.flavor} ({policies})"
         own, others, missing = (
             format_amount(self.resource, amount) for amount in (self.own, self.others, self.missing)
         )
@@ -59,21 +63,21 @@ class Prospect:
         )
 
 
-def prospect(domain: Domain, queue: ClusterQueue, item: Item, fr: int, missing: int) -> Prospect:
-    """What the workload might preempt of one flavor-resource. No search for victims: its cost is bounded."""
+def preemption_hint(domain: Domain, queue: ClusterQueue, item: Item, fr: int, missing: int) -> PreemptionHint:
+    """Return what a pending workload might preempt of one flavor-resource. Cost is bounded: it searches no targets."""
     assert queue.node is not None
     policy = queue.spec.preemption
-    claim = Claim(queue, queue.node, item.shape.priority, item.since, {}, frozenset((fr,)), {})
-    own, own_workloads = _sum(permitted(claim, queue, policy.within_cluster_queue), fr)
+    preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset((fr,)), {})
+    own, own_workloads = _sum(permitted(preemptor, queue, policy.within_cluster_queue), fr)
     others = others_workloads = 0
     if policy.reclaim_within_cohort != "Never" and queue.node.path:
-        borrowers = (entry for entry in domain.at.items() if _borrows(entry[0], queue.node, fr))
+        borrowers = (entry for entry in domain.active_by_node.items() if _borrows(entry[0], queue.node, fr))
         for node, other in islice(borrowers, _QUEUES):
-            amount, workloads = _sum(permitted(claim, other, policy.reclaim_within_cohort), fr)
+            amount, workloads = _sum(permitted(preemptor, other, policy.reclaim_within_cohort), fr)
             others += min(amount, node.usage[fr] - node.quota[fr])
             others_workloads += workloads
     flavor, resource = domain.tree.frs[fr]
-    return Prospect(
+    return PreemptionHint(
         policy.within_cluster_queue,
         policy.reclaim_within_cohort,
         resource,

@@ -1,4 +1,7 @@
-"""Pages of the pending workloads of a ClusterQueue, with position, reason and message."""
+"""Pages of the pending workloads of a ClusterQueue, with position, reason and message.
+
+The counterpart of Kueue's pending workloads visibility (KEP 168-2).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from admission.engine.line import Line
+from admission.engine.queue_positions import QueuePositions
 from admission.engine.verdicts import verdict_of
 
 if TYPE_CHECKING:
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A pending workload with its places in the line, from 1; 0 for one that can not be admitted as it is."""
+class PendingWorkload:
+    """A pending workload with its positions, which count from 1; 0 for one that cannot be admitted as it is."""
 
     workload: Workload
     position_in_cluster_queue: int
@@ -27,7 +30,7 @@ class Place:
     message: str
 
 
-def places(
+def pending_workloads(
     registry: Registry,
     cluster_queue: str,
     local_queue: LocalQueueKey | None,
@@ -35,12 +38,12 @@ def places(
     offset: int,
     *,
     ignore_undeclared: bool,
-) -> tuple[Place, ...]:
-    """A page of the pending workloads, in order; only of `local_queue`, if given."""
+) -> tuple[PendingWorkload, ...]:
+    """Return a page of the pending workloads in queue order; only those of `local_queue`, if given."""
     queue = registry.forest.queue(cluster_queue)
-    line = Line(registry, queue, ignore_undeclared=ignore_undeclared)
+    positions = QueuePositions(registry, queue, ignore_undeclared=ignore_undeclared)
     page = []
     for item in islice(queue.pending.ranking(local_queue).items(offset), limit):
         reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
-        page.append(Place(item.workload, *line.places(item), reason, message))
+        page.append(PendingWorkload(item.workload, *positions.of(item), reason, message))
     return tuple(page)

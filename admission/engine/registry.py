@@ -1,4 +1,4 @@
-"""The engine's state, kept up to date by events: queue objects, pending workloads, workloads that hold quota."""
+"""State of the engine, kept up to date by events: queue objects, pending workloads, workloads that hold quota."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """The engine's state. Changes of queue objects are noted by `observe` and take effect together in `refresh`."""
+    """The engine's state. Changes of queue objects are recorded by `observe` and take effect together in `refresh`."""
 
     def __init__(self, policies: Iterable[PolicyConfig], accounting: Accounting) -> None:
         self.forest = Forest()
         self.items: dict[str, Item] = {}
-        """Pending workloads by uid, those on hold or without a LocalQueue included."""
+        """Pending workloads by uid, including those on hold or without a LocalQueue."""
         self.held: dict[str, Held] = {}
         """Workloads that hold quota, by uid."""
         self.now = 0.0
@@ -50,21 +50,21 @@ class Registry:
         self._shapes = Shapes(accounting)
         self.local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
         self.stop_reasons: dict[tuple[str, str, str], str] = {}
-        """Why queues were stopped, by (kind, namespace, name); only of those whose reason is known."""
+        """(kind, namespace, name) to the reason given for stopping the queue; only queues with a known reason."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
-        """Labels by name."""
+        """Namespace to its labels."""
         self._accepted: dict[tuple[str, str], bool] = {}
-        """Whether a ClusterQueue takes workloads of a namespace, by the names of both, as far as that was asked."""
+        """Cache of `accepts`, by the names of ClusterQueue and namespace."""
         self._on_hold: set[str] = set()
         self._unreported: dict[str, Item] = {}
-        """Pending workloads that take no part in cycles, for a reason that is still to be reported, by uid."""
-        self.unreviewed: dict[str, None] = {}
-        """Uids of waiting workloads whose reason may have changed, in order (see `Review`)."""
+        """Pending workloads outside of cycles whose reason must still be reported, by uid."""
+        self.stale_reasons: dict[str, None] = {}
+        """Uids of pending workloads whose reason may have changed, in order (see `ReasonRefresh`)."""
         self.changed_trees: dict[int, Iterable[ClusterQueue]] = {}
-        """Trees in which quota was taken, freed or changed since `Review` began to look at them: their ClusterQueues
-        by identity; 0 for all. Decisions come faster than reasons are asked for: not each goes through all queues."""
+        """ClusterQueues of trees whose usage or quota has changed since `ReasonRefresh` last took them, by id of the
+        list; 0: all. Kept per tree: decisions are more frequent than refreshes, and need not visit each queue."""
         self.asleep: list[tuple[float, str]] = []
-        """(end of the requeue backoff, uid), as a heap."""
+        """Heap of (Unix time (s) at which the requeue backoff ends, uid)."""
         self._objects_changed = False
         self._local_queues_changed: set[tuple[str, str]] = set()
         self._namespaces_changed: set[str] = set()
@@ -111,15 +111,15 @@ class Registry:
         if known is not None:
             same = known.workload == workload and known.fault == fault and known.not_before == not_before
             if same and (workload.uid in self._on_hold) is on_hold:
-                known.last_reason = None  # who tells it again may have lost what was said of it
-                self.unreviewed[workload.uid] = None
+                known.last_reason = None  # the caller may have lost the reason reported before: report it again
+                self.stale_reasons[workload.uid] = None
                 return
             self._withdraw(known)
         item = Item(workload, self._shapes.of(workload))
         item.fault = fault
         item.not_before = not_before
         self.items[workload.uid] = item
-        self.unreviewed[workload.uid] = None
+        self.stale_reasons[workload.uid] = None
         if on_hold:
             self._on_hold.add(workload.uid)
             self._unreported[workload.uid] = item
@@ -147,10 +147,10 @@ class Registry:
         if queue.inactive:
             self._unreported[item.uid] = item
         else:
-            self.touch(queue)
+            self.mark_dirty(queue)
 
     def accepts(self, queue: ClusterQueue, namespace: str) -> bool:
-        """Whether a ClusterQueue takes workloads of a namespace."""
+        """Whether the ClusterQueue's namespaceSelector matches the namespace."""
         accepted = self._accepted.get((queue.name, namespace))
         if accepted is None:
             selector, labels = queue.spec.namespace_selector, self.namespaces.get(namespace)
@@ -160,7 +160,7 @@ class Registry:
 
     def _withdraw(self, item: Item) -> None:
         del self.items[item.uid]
-        self.unreviewed.pop(item.uid, None)
+        self.stale_reasons.pop(item.uid, None)
         self._on_hold.discard(item.uid)
         self._dequeue(item)
 
@@ -170,7 +170,7 @@ class Registry:
             queue = self.forest.queue(item.cluster_queue)
             queue.pending.remove(item.uid)
             item.cluster_queue = ""
-            self.touch(queue)  # those behind it may come first now
+            self.mark_dirty(queue)  # a workload behind it may be the head now
 
     def _leave(self, uid: str) -> None:
         if (item := self.items.get(uid)) is not None:
@@ -188,9 +188,9 @@ class Registry:
         if all(fr in queue.tree.index for fr, _ in held.usage):
             queue.count(held)
             self.forest.domain_of[queue].changed = True
-            self.touch(queue)
-        else:  # the tree must be built anew to know all that is held
-            self.forest.domain_of[queue].made_of = ()
+            self.mark_dirty(queue)
+        else:  # the tree must be rebuilt to number these flavor-resources
+            self.forest.domain_of[queue].built_from = ()
             self._objects_changed = True
 
     def _mark_evicted(self, uid: str) -> None:
@@ -198,22 +198,22 @@ class Registry:
         if held is not None and not held.evicting:
             held.evicting = True
             held.queue.generation += 1
-            self.touch(held.queue)
+            self.mark_dirty(held.queue)
 
     def admit(self, held: Held) -> None:
-        """Take over an admission from a cycle, which has counted its usage in the tree already."""
+        """Record an admission of a cycle, which has added its usage to the tree already."""
         del self.items[held.workload.uid]
-        self.unreviewed.pop(held.workload.uid, None)
+        self.stale_reasons.pop(held.workload.uid, None)
         replaced = held.queue.held.get(held.workload.replaces)
         if replaced is not None:
-            self._drop(replaced)  # the cycle counted only what is held beyond it
+            self._drop(replaced)  # without its usage: the cycle added only the difference
         self.held[held.workload.uid] = held
         held.queue.hold(held)
         if self.policies.all:
             self.policies.charge_after_cycle(held)
 
     def free(self, held: Held) -> None:
-        """Free a workload's quota, and let the inadmissible workloads of its tree be tried again."""
+        """Release a workload's quota, and have the inadmissible workloads of its tree requeued."""
         queue = held.queue
         self._drop(held)
         queue.generation += 1
@@ -222,8 +222,8 @@ class Registry:
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = domain.freed = True
-            if domain.standby is not None:
-                domain.standby.forget(queue)
+            if domain.skipped is not None:
+                domain.skipped.invalidate(queue)
 
     def requeue(self, workload: Workload) -> None:
         """Make a workload pending again whose admission was not committed."""
@@ -235,13 +235,13 @@ class Registry:
         if self.policies.all:
             self.policies.release(held)
 
-    def touch(self, queue: ClusterQueue) -> None:
-        """Have the next cycle look at the ClusterQueue's tree."""
+    def mark_dirty(self, queue: ClusterQueue) -> None:
+        """Have the next cycle process the ClusterQueue's tree."""
         domain = self.forest.domain_of.get(queue)
         if domain is not None:
             domain.dirty = True
-            if domain.standby is not None:
-                domain.standby.forget(queue)
+            if domain.skipped is not None:
+                domain.skipped.invalidate(queue)
 
     # --- queue objects
 
@@ -266,7 +266,7 @@ class Registry:
             case AdmissionCheck():
                 self.forest.checks.add(item.name)
                 self._objects_changed = True
-            case _:  # a WorkloadPriorityClass concerns only those who make workloads
+            case _:  # a WorkloadPriorityClass matters only when workloads are created
                 pass
 
     def _delete(self, event: QueueObjectDeleted) -> None:
@@ -292,7 +292,7 @@ class Registry:
 
     def _change_namespace(self, event: NamespaceChanged) -> None:
         if self.namespaces.get(event.name) == event.labels:
-            return  # as every start tells it again, when all who wait there were put in already
+            return  # every start reports all namespaces again, after the pending workloads were loaded
         if event.labels is None:
             self.namespaces.pop(event.name, None)
         else:
@@ -301,24 +301,24 @@ class Registry:
         self._namespaces_changed.add(event.name)
 
     def wake(self) -> None:
-        """Make workloads active whose requeue backoff is over."""
+        """Make workloads active whose requeue backoff has ended."""
         while self.asleep and self.asleep[0][0] <= self.now:
             not_before, uid = heappop(self.asleep)
             item = self.items.get(uid)
             if item is not None and item.not_before == not_before and item.cluster_queue:
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)
-                self.unreviewed[uid] = None
-                self.touch(queue)
+                self.stale_reasons[uid] = None
+                self.mark_dirty(queue)
 
     def wake_at(self) -> float | None:
-        """Unix time (s) at which a requeue backoff ends, or a policy may let somebody in; None: none will."""
+        """Return the Unix time (s) at which a requeue backoff ends or a policy may permit a workload; None: never."""
         backoff = self.asleep[0][0] if self.asleep else None
-        let_in = self.policies.wake_at() if self.policies.refused else None
-        return backoff if let_in is None else let_in if backoff is None else min(backoff, let_in)
+        permitted = self.policies.wake_at() if self.policies.refused else None
+        return backoff if permitted is None else permitted if backoff is None else min(backoff, permitted)
 
     def retry_refused(self) -> None:
-        """Make workloads active that no policy refuses any more, if anything has changed that policies go by."""
+        """Make workloads active that no policy refuses any more, if any input of the policies has changed."""
         if not self.policies.filtering or not self.policies.retry_due():
             return
         for uid, item in list(self.policies.refused.items()):
@@ -329,18 +329,18 @@ class Registry:
                 del self.policies.refused[uid]
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)
-                self.touch(queue)
+                self.mark_dirty(queue)
             elif refusal != item.last_park:
                 self._unreported[uid] = item
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether queue objects or namespaces have changed since the last `refresh`."""
         return bool(self._objects_changed or self._local_queues_changed or self._namespaces_changed)
 
     def refresh(self) -> list[Evict]:
-        """Apply the changes of queue objects that were noted; the evictions that follow (stopPolicy HoldAndDrain)."""
-        if not self.has_news:
+        """Apply the recorded changes of queue objects; return the evictions they cause (stopPolicy HoldAndDrain)."""
+        if not self.has_changes:
             return []
         self.policies.changed()
         if self._objects_changed:
@@ -351,7 +351,7 @@ class Registry:
             if (moved or workload.namespace in self._namespaces_changed) and item.uid not in self._on_hold:
                 self._dequeue(item)
                 self._enqueue(item)
-                self.unreviewed[item.uid] = None
+                self.stale_reasons[item.uid] = None
         self._objects_changed = False
         self._local_queues_changed.clear()
         self._namespaces_changed.clear()
@@ -362,10 +362,10 @@ class Registry:
         rebuilt = self.forest.refresh()
         self._accepted.clear()
         for queue in self.forest.queues.values():
-            # A ClusterQueue that is or was not active, and those whose namespaces it does not accept.
+            # The reason may change if the ClusterQueue is or was inactive, or does not accept the namespace.
             for item in queue.pending.items():
                 if queue.inactive or inactive.get(queue, "") or not item.accepted:
-                    self.unreviewed[item.uid] = None
+                    self.stale_reasons[item.uid] = None
                 if queue.inactive:
                     self._unreported[item.uid] = item
         for domain in rebuilt:
@@ -375,17 +375,17 @@ class Registry:
                 for item in queue.pending.items():
                     item.accepted = self.accepts(queue, item.workload.namespace)
                     if not item.accepted:
-                        self.unreviewed[item.uid] = None
+                        self.stale_reasons[item.uid] = None
                 queue.pending.reconsider(self.now)
 
-    # --- what is
+    # --- queries
 
     def is_on_hold(self, uid: str) -> bool:
         """Whether a pending workload is on hold."""
         return uid in self._on_hold
 
     def newly_outside(self) -> list[Park]:
-        """Those that take no part in cycles, as far as it was not reported yet, in Kueue's words."""
+        """Return unreported reasons of workloads that take no part in cycles, as Kueue's messages."""
         parks = []
         for item in self._unreported.values():
             park = park_outside(self, item)
@@ -396,5 +396,5 @@ class Registry:
         return parks
 
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
-        """The spec of a ClusterQueue as it was last told; None if there is none of this name."""
+        """Return the spec of a ClusterQueue as last observed; None: it does not exist."""
         return self.forest.specs.get(name)

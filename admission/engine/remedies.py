@@ -1,4 +1,7 @@
-"""Small changes of a waiting workload with each of which it would be admitted now; the engine has tried every one."""
+"""Remedies: small changes of a pending workload, each of which alone would let it be admitted now.
+
+Every remedy was verified by a flavor assignment at the current usage.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ if TYPE_CHECKING:
     from admission.engine.registry import Registry
     from admission.model.workload import PodSet
 
-_QUEUES = 100  # LocalQueues of the namespace that are tried
-_PRIORITIES = 50  # priorities that are tried, from the lowest
+_QUEUES = 100  # LocalQueues of the namespace that are tried at most
+_PRIORITIES = 50  # priorities that are tried at most, from the lowest
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change that would do, alone."""
+    """One change of a workload with which it would be admitted now."""
 
     change: str
     """Pods, Request, Placement, LocalQueue or Priority."""
     hint: str
-    """What to do, as the end of the sentence "It could start now ..."."""
+    """The change in words, to follow "It could start now"."""
 
 
 def remedies(
@@ -45,9 +48,9 @@ def remedies(
     ignore_undeclared: bool,
     search: Callable[[Domain, ClusterQueue, Item], Search] | None,
 ) -> Iterator[Remedy]:
-    """All that were found, at the usage that there is now; none for one that does not wait for quota.
+    """Yield the remedies found at the current usage; none for a workload that does not wait for quota.
 
-    `search` looks for victims of preemption; None: priorities are not tried.
+    `search` creates a search for preemption targets; None: priorities are not tried.
     """
     queue = registry.forest.queue(item.cluster_queue) if item.cluster_queue else None
     if queue is None or queue.node is None or why_outside(registry, item) is not None or not item.accepted:
@@ -56,7 +59,7 @@ def remedies(
         return
     lacks = explain_waiting(registry, item, ignore_undeclared=ignore_undeclared).lacks
     if queue.spec.queueing_strategy != "StrictFIFO" or not queue.pending.ahead_of(item, 1):
-        # Else those ahead of it would be served first, whatever it asks for.
+        # In a StrictFIFO queue the workloads ahead of it would come first, whatever it requests.
         yield from _fewer_pods(queue, item, ignore_undeclared)
         yield from _smaller_requests(queue, item, lacks, ignore_undeclared)
         yield from _other_nodes(queue, item, ignore_undeclared)
@@ -66,7 +69,7 @@ def remedies(
 
 
 def _assigned(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Assignment | None:
-    """What it would get if nobody were preempted; None if the ClusterQueue admits nothing."""
+    """Return the flavor assignment that a shape would get without preemption; None if the ClusterQueue is inactive."""
     node = queue.node
     if node is None or queue.inactive:
         return None
@@ -89,13 +92,13 @@ def _shaped(item: Item, pod_sets: Sequence[PodSet], priority: int | None = None)
 
 
 def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
-    """The shape with another pod set in that place."""
+    """Return the workload's shape with its pod set at position `number` replaced."""
     pod_sets = item.shape.pod_sets
     return _shaped(item, (*pod_sets[:number], pod_set, *pod_sets[number + 1 :]))
 
 
 def _fewer_pods(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
-    """The most pods of one pod set with which the whole fits."""
+    """Yield, for each pod set, the largest number of its pods with which the workload fits."""
     for number, pod_set in enumerate(item.shape.pod_sets):
         fitting, too_many = 0, pod_set.count
         while too_many - fitting > 1:
@@ -111,16 +114,16 @@ def _fewer_pods(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Ite
 def _smaller_requests(
     queue: ClusterQueue, item: Item, lacks: Sequence[Lack], ignore_undeclared: bool
 ) -> Iterator[Remedy]:
-    """Of each flavor, requests for what is lacking cut to what is free."""
+    """Yield, for each flavor, requests reduced to the free amounts, if the workload fits with them."""
     for flavor in dict.fromkeys(lack.flavor for lack in lacks):
         for number, pod_set in enumerate(item.shape.pod_sets):
             cut = {
-                lack.resource: min(lack.free, lack.most) // pod_set.count
+                lack.resource: min(lack.free, lack.maximum) // pod_set.count
                 for lack in lacks
                 if lack.flavor == flavor and lack.pod_set == pod_set.name and lack.resource in pod_set.requests
             }
             if not cut or not all(cut.values()):
-                continue  # to ask for nothing at all is no advice
+                continue  # a request of zero is no useful advice
             smaller = replace(pod_set, requests={**pod_set.requests, **cut})
             if _fits(queue, _with(item, number, smaller), ignore_undeclared):
                 amounts = ", ".join(
@@ -131,21 +134,21 @@ def _smaller_requests(
 
 
 def _other_nodes(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
-    """A flavor that its node selector, affinity or missing tolerations keep it out of."""
+    """Yield flavors with enough quota that node selector, affinity or missing tolerations exclude."""
     everywhere = Toleration(operator="Exists")
-    freed = [
+    unrestricted = [
         replace(pod_set, node_selector={}, affinity=None, tolerations=(everywhere,)) for pod_set in item.shape.pod_sets
     ]
-    assignment = _assigned(queue, _shaped(item, freed), ignore_undeclared)
+    assignment = _assigned(queue, _shaped(item, unrestricted), ignore_undeclared)
     if assignment is None or assignment.mode is not Mode.FIT:
         return
-    flavors = dict.fromkeys(choice.flavor for given in assignment.pod_sets for choice in given.choices.values())
+    flavors = dict.fromkeys(choice.flavor for result in assignment.pod_sets for choice in result.choices.values())
     named = ", ".join(flavors)
     yield Remedy("Placement", f"in flavor {named}, which its node selector, affinity or missing tolerations exclude")
 
 
 def _other_queues(registry: Registry, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
-    """LocalQueues of the namespace whose ClusterQueue has what it asks for."""
+    """Yield the first LocalQueue of the namespace whose ClusterQueue has enough free quota."""
     namespace = item.workload.namespace
     names = sorted(name for own, name in registry.local_queues if own == namespace and name != item.workload.queue)
     for name in names[:_QUEUES]:
@@ -166,7 +169,7 @@ def _higher_priority(
     search: Callable[[Domain, ClusterQueue, Item], Search],
     ignore_undeclared: bool,
 ) -> Iterator[Remedy]:
-    """The lowest priority with which others could be preempted for it."""
+    """Yield the lowest priority with which preemption would make room for the workload."""
     domain = registry.forest.domain_of[queue]
     held = {one.workload.priority + 1 for other in domain.queues for one in other.held.values() if not one.evicting}
     for priority in sorted(one for one in held if one > item.shape.priority)[:_PRIORITIES]:

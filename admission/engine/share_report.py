@@ -1,4 +1,4 @@
-"""Weighted shares of ClusterQueues and Cohorts, and overuse, from queue objects and what is in use alone."""
+"""Weighted shares of ClusterQueues and Cohorts, and overuse, computed from queue objects and usage alone."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
 
 INFINITE: Final = 2**63 - 1
-"""The weighted share of what borrows with a weight of 0, as in Kueue."""
+"""The weighted share of a node that borrows with weight 0, as in Kueue's status."""
 
 
 class WeightedShares:
-    """The shares in the trees of some queue objects, at any usage."""
+    """Weighted shares in the trees of given queue objects, computed incrementally for changing usage."""
 
     def __init__(self, queues: Iterable[QueueObject], cohorts: Iterable[QueueObject]) -> None:
         self._forest = Forest()
@@ -37,12 +37,12 @@ class WeightedShares:
             for kind, nodes in ((ClusterQueue.kind, domain.tree.queues), (Cohort.kind, domain.tree.cohorts))
             for name, node in nodes.items()
         }
-        """At `_usage`, as the trees are."""
+        """(kind, name) to share, at the usage `_usage`, which the trees have."""
 
     def at(self, usage: Mapping[str, Mapping[FlavorResource, int]]) -> dict[tuple[str, str], int]:
-        """By (kind, name), rounded up as in Kueue.
+        """Return the weighted shares at this usage by (kind, name), rounded up as in Kueue.
 
-        `usage`: what is held of each ClusterQueue, by (flavor, resource).
+        `usage`: ClusterQueue to the amounts in use, by (flavor, resource).
         """
         for domain in self._forest.domains.values():
             tree = domain.tree
@@ -62,7 +62,7 @@ class WeightedShares:
         return dict(self._shares)
 
     def overuse(self, kind: str, name: str) -> Iterator[Overuse]:
-        """Where a ClusterQueue or Cohort, or a Cohort above it, uses more than it may, at the usage last told."""
+        """Yield overuse of a ClusterQueue or Cohort and of the Cohorts above it, at the usage last passed to `at`."""
         for domain in self._forest.domains.values():
             nodes = domain.tree.queues if kind == ClusterQueue.kind else domain.tree.cohorts
             if (node := nodes.get(name)) is not None:

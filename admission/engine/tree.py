@@ -1,7 +1,7 @@
-"""The algebra of a quota tree: what a node may still use, and what using it means for the nodes above.
+"""Quota arithmetic of a tree of ClusterQueues and Cohorts: quota, usage, available quota, borrowing and lending.
 
 Leaves are ClusterQueues, inner nodes Cohorts. A flavor-resource (`fr`) is a small integer inside one tree; all amounts
-are integers. What a node keeps from its parent by a lending limit is its local quota, and only what it uses beyond that
+are integers. The quota that a node keeps from its parent by a lending limit is its local quota; only usage beyond that
 counts in the parent. The formulas are those of Kueue's `pkg/cache/scheduler/resource_node.go`.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 BOUNDLESS = 1 << 100
-"""An unlimited quota inside a tree: so much that no sum of real amounts comes near it."""
+"""Stands for unlimited quota inside a tree: larger than any sum of real amounts, so that arithmetic needs no cases."""
 
 FlavorResource = tuple[str, str]
 """(flavor name, resource name)."""
@@ -25,7 +25,7 @@ FlavorResource = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What one node grants of one flavor-resource; a limit of None does not limit."""
+    """Nominal quota and limits of one node for one flavor-resource; a limit of None: no limit."""
 
     nominal: int
     borrowing: int | None = None
@@ -34,7 +34,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node as it is written down: its parent's name ("" for none), quota, and weight in fair sharing."""
+    """Input of `build` for one node: name, parent's name ("" for none), quotas, and weight in fair sharing."""
 
     name: str
     parent: str
@@ -57,44 +57,48 @@ class Node:
     height: int = 0
     """The distance to the farthest leaf."""
     frs: tuple[int, ...] = ()
-    """What this node or a descendant has quota for."""
+    """Flavor-resources that this node or a descendant has quota for."""
     declared: frozenset[int] = frozenset()
-    """What the node itself is given quota for, be it 0."""
+    """Flavor-resources that the node's own spec lists, even with a quota of 0."""
     nominal: list[int] = field(default_factory=list)
+    """Nominal quota of the node itself."""
     borrowing: list[int | None] = field(default_factory=list)
+    """Borrowing limits; None: no limit."""
     quota: list[int] = field(default_factory=list)
-    """Own nominal quota and all that the children lend."""
+    """Own nominal quota plus the quota that the children lend (Kueue's `SubtreeQuota`)."""
     local: list[int] = field(default_factory=list)
-    """What is never lent to the parent."""
+    """Quota that is never lent to the parent (Kueue's `localQuota`)."""
     cap: list[int | None] = field(default_factory=list)
-    """The most that may be used of the parent's, where a borrowing limit is set."""
+    """With a borrowing limit, the most usage that may count in the parent; None: no limit."""
     potential: list[int] = field(default_factory=list)
-    """What could be used if all other usage were zero (Kueue's potential available quota)."""
+    """Quota available to the node if nothing else were in use (Kueue's `potentialAvailable`)."""
     usage: list[int] = field(default_factory=list)
     lendable: dict[str, int] = field(default_factory=dict)
-    """Of a Cohort: `potential` by resource, summed over all flavors of the tree."""
+    """Of a Cohort: `potential` by resource, summed over all flavors of the tree (Kueue's `calculateLendable`)."""
 
     @property
     def root(self) -> Node:
-        """The topmost node above, or the node itself."""
+        """The root of the tree; the node itself if it has no parent."""
         return self.path[-1] if self.path else self
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tree:
-    """All nodes under one root, and the flavor-resources that they know."""
+    """All nodes under one root, and the numbering of their flavor-resources."""
 
     root: Node
     frs: tuple[FlavorResource, ...]
+    """The flavor-resources, sorted; their positions are the `fr` of nodes and usages."""
     index: dict[FlavorResource, int]
+    """Flavor-resource to its position in `frs`."""
     queues: dict[str, Node]
     cohorts: dict[str, Node]
 
 
 def build(queues: Iterable[NodeSpec], cohorts: Iterable[NodeSpec], known: Iterable[FlavorResource] = ()) -> Tree:
-    """The tree of the given nodes, nothing used. They must have exactly one root and no cycle.
+    """Build the tree of the given nodes, with no usage. They must have exactly one root and no cycle.
 
-    `known` are flavor-resources to number although no node has quota for them (an admission may still hold some).
+    `known` are further flavor-resources to number, for which no node has quota (an admission may still hold some).
     """
     specs = [(spec, False) for spec in cohorts] + [(spec, True) for spec in queues]
     frs = tuple(sorted({fr for spec, _ in specs for fr in spec.quotas} | set(known)))
@@ -118,7 +122,7 @@ def build(queues: Iterable[NodeSpec], cohorts: Iterable[NodeSpec], known: Iterab
 
 
 def _gather(node: Node, tree: Tree, specs: Mapping[Node, NodeSpec]) -> None:
-    """Quota, from the leaves upwards."""
+    """Set quota and limits of the subtree, from the leaves upwards."""
     quotas = specs[node].quotas
     granted = [quotas.get(fr) for fr in tree.frs]
     node.nominal = [_bound(quota.nominal) if quota else 0 for quota in granted]
@@ -146,7 +150,7 @@ def _gather(node: Node, tree: Tree, specs: Mapping[Node, NodeSpec]) -> None:
 
 
 def _spread(node: Node, tree: Tree) -> None:
-    """What depends on the ancestors, from the root downwards."""
+    """Set the attributes that depend on the ancestors, from the root downwards."""
     parent = node.parent
     node.path = () if parent is None else (parent, *parent.path)
     node.potential = list(node.quota) if parent is None else []
@@ -167,12 +171,15 @@ def _bound(value: int) -> int:
 
 
 def local_available(node: Node, fr: int) -> int:
-    """What is left of the node's local quota."""
+    """Return the unused part of the node's local quota (Kueue's `LocalAvailable`)."""
     return max(0, node.local[fr] - node.usage[fr])
 
 
 def available(node: Node, fr: int) -> int:
-    """What the node could use now; negative where the tree is in debt (clamp at the ClusterQueue)."""
+    """Return the quota that the node could use now (Kueue's `available`).
+
+    Negative if a node on the path uses more than its quota, as after lowering quota; clamp to 0 for a ClusterQueue.
+    """
     parent = node.parent
     if parent is None:
         return node.quota[fr] - node.usage[fr]
@@ -187,16 +194,19 @@ def available(node: Node, fr: int) -> int:
 
 
 def least_free(node: Node, fr: int, amount: int) -> float:
-    """What its parent must be able to use at least for `amount` to be available to a node; infinite: it never is."""
+    """Return the least `available` of the parent with which `amount` is available to the node; infinite: never."""
     used, local, cap = node.usage[fr], node.local[fr], node.cap[fr]
-    asked = amount - local + used if used < local else amount
-    if cap is not None and asked > (cap - used + local if used > local else cap):
+    requested = amount - local + used if used < local else amount
+    if cap is not None and requested > (cap - used + local if used > local else cap):
         return inf
-    return asked
+    return requested
 
 
 def add_usage(node: Node, fr: int, amount: int) -> None:
-    """Use `amount` more (less, if negative) at the node; what goes beyond its local quota is used at the parent too."""
+    """Add `amount` (may be negative) to the node's usage; the part beyond its local quota counts in the parent, too.
+
+    Kueue's `addUsage`.
+    """
     at: Node | None = node
     while at is not None and amount:
         local = at.local[fr]
@@ -207,29 +217,30 @@ def add_usage(node: Node, fr: int, amount: int) -> None:
 
 
 def remove_usage(node: Node, fr: int, amount: int) -> None:
-    """The reverse of `add_usage`."""
+    """Undo `add_usage` of the same amount (Kueue's `removeUsage`)."""
     add_usage(node, fr, -amount)
 
 
 def borrows_with(node: Node, fr: int, amount: int) -> bool:
-    """Whether the node would use more than its own quota with `amount` more."""
+    """Whether the node borrows if it uses `amount` more (Kueue's `BorrowingWith`)."""
     return node.usage[fr] + amount > node.quota[fr]
 
 
 def within_quota(node: Node, frs: Iterable[int]) -> bool:
-    """Whether the node uses no more than its quota of any of `frs`."""
+    """Whether the node borrows none of `frs` (Kueue's `IsWithinNominalInResources`)."""
     return all(node.usage[fr] <= node.quota[fr] for fr in frs)
 
 
 def fits(node: Node, usage: Mapping[int, int]) -> bool:
-    """Whether all of `usage` is available at once."""
+    """Whether all of `usage` is available to the node (Kueue's `Fits`)."""
     return all(amount <= max(0, available(node, fr)) for fr, amount in usage.items())
 
 
 def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
-    """The node on the path that leaves least to use, now or (`ever`) with nothing in use, and by which of its limits.
+    """Return the node on the path whose limit leaves the least quota, and the limit: `Cohort research: nominalQuota`.
 
-    Such as `Cohort research: nominalQuota`. A Cohort without quota of its own has what its ClusterQueues have.
+    At the current usage, or (`ever`) with nothing in use. For a Cohort without quota of its own:
+    `the ClusterQueues in Cohort research: nominalQuota`.
     """
     found, least, kept = f"ClusterQueue {node.name}: nominalQuota", None, 0
     for at in (node, *node.path):
@@ -242,14 +253,15 @@ def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
                 is_own = at.parent is not None or fr in at.declared
                 kind = "ClusterQueue" if at.leaf else "Cohort" if is_own else "the ClusterQueues in Cohort"
                 found, least = f"{kind} {at.name}: {field}", room
-        kept += max(0, at.local[fr] - used)  # this much is not asked of the parent
+        kept += max(0, at.local[fr] - used)  # local quota: not requested from the parent
     return found
 
 
 def lowest_subtree(queue: Node, fr: int, amount: int) -> tuple[int, bool]:
-    """(height of the lowest subtree on the path that can hold `amount`, whether that is less than the whole tree).
+    """Return the borrowing level of `amount` more: the height of the lowest subtree on the path that can hold it.
 
-    If none can, the height of the whole tree and False.
+    Also whether that subtree is smaller than the whole tree. If none can hold it: the height of the tree, and False.
+    (Kueue's `FindHeightOfLowestSubtreeThatFits`.)
     """
     if not queue.path or not borrows_with(queue, fr, amount):
         return 0, bool(queue.path)

@@ -1,7 +1,7 @@
-"""The reason for which a workload waits, and its sentence: what every other part of Sluice says about it.
+"""Pending reason and message of a workload, as all other parts of Sluice report them.
 
-It follows from the present state alone, not from what was decided before, so that any engine that knows the same gives
-the same reason. It takes no account of what preemption could do: that is for the next cycle to find out.
+They follow from the current state alone, not from earlier decisions, so that every engine with the same state returns
+the same ones. What preemption could do is not considered: the next cycle finds that out.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from admission.engine.registry import Registry
 
 Verdict = tuple[str, str]
-"""Reason (of the vocabulary) and sentence."""
+"""(reason of the vocabulary, message)."""
 
 UNTRIED: Verdict = (PENDING_EVALUATION, sentences.NOT_TRIED)
 
 
 def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
-    """Why a waiting workload is not admitted now."""
+    """Return the reason and message of a pending workload."""
     known = why_outside(registry, item) or _flaw(registry, item)
     if known is not None:
         return known
@@ -57,14 +57,14 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
 
 
 def never_fits(registry: Registry, queue: ClusterQueue, shape: Shape, *, ignore_undeclared: bool) -> bool:
-    """Whether workloads of a shape can not be admitted by a ClusterQueue, whatever becomes free."""
+    """Whether workloads of a shape cannot be admitted by a ClusterQueue, however much quota becomes free."""
     if queue.node is None or queue.inactive:
         return False
     facts = queue.facts(shape)
     if facts.never is not None:
         return facts.never
     never = _verdict_of_shape(registry, queue, shape, ignore_undeclared)[0] in HOPELESS
-    if len(shape.pod_sets) == 1:  # else what one pod set gets decides about what is left for the others
+    if len(shape.pod_sets) == 1:  # with several, the flavor of one decides how much is left for the others
         facts.never = never
     return never
 
@@ -78,8 +78,8 @@ def _verdict_of_shape(registry: Registry, queue: ClusterQueue, shape: Shape, ign
     return verdict
 
 
-def judge(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
-    """The assignment that it would get if nobody were preempted. The queue must be active."""
+def assign_without_preemption(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
+    """Return the flavor assignment that a workload would get without preemption. The ClusterQueue must be active."""
     return _assigner(queue, item.shape, ignore_undeclared).assign()
 
 
@@ -91,12 +91,12 @@ def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
         shape,
         simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
         ignore_undeclared=ignore_undeclared,
-        all_obstacles=True,  # whether it can ever start must not depend on what is free now
+        all_obstacles=True,  # whether it can ever be admitted must not depend on what is free now
     )
 
 
 def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore_undeclared: bool) -> Verdict:
-    """What an assignment means for a workload of this shape."""
+    """Return the reason and message that follow from the assignment of a workload of this shape."""
     if assignment.mode is Mode.FIT:
         if queue.spec.queueing_strategy == "StrictFIFO":
             return PENDING_EVALUATION, sentences.fits_behind_others(queue.name)
@@ -115,7 +115,7 @@ def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore
 
 
 def _flaw(registry: Registry, item: Item) -> Verdict | None:
-    """What must change about the workload or its namespace."""
+    """Return the fault of the workload, or that its namespace is not accepted; None: neither."""
     if item.fault is not None or item.accepted:
         return item.fault
     queue, namespace = registry.forest.queue(item.cluster_queue), item.workload.namespace
@@ -124,7 +124,7 @@ def _flaw(registry: Registry, item: Item) -> Verdict | None:
 
 
 def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResult) -> Iterator[str]:
-    """What stands in the way of each flavor, in the order in which the ClusterQueue lists them."""
+    """Yield the obstacle in each flavor, in the ClusterQueue's order of flavors, as part of the message."""
     assert queue.tree is not None
     assert queue.node is not None
     pod_set = shape.pod_sets[index]
@@ -138,12 +138,12 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
             match cause:
                 case Shortage(resource, name, missing):
                     fr = queue.tree.index[name, resource]
-                    asked = missing + max(0, available(queue.node, fr))
-                    yield sentences.too_little_free(resource, name, asked, queue.node.potential[fr])
-                case Excess(resource, name, before, asked, most):
-                    yield sentences.never_enough(resource, name, before + asked, most)
+                    requested = missing + max(0, available(queue.node, fr))
+                    yield sentences.too_little_free(resource, name, requested, queue.node.potential[fr])
+                case Excess(resource, name, before, requested, most):
+                    yield sentences.never_enough(resource, name, before + requested, most)
                 case Undeclared():
-                    pass  # it is of no flavor, and told below
+                    pass  # it concerns no flavor, and follows below
                 case str():
                     yield cause
     declared = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
@@ -155,11 +155,12 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
 
 
 def _is_named(resource: str, result: PodSetResult) -> bool:
-    """Whether a resource without any quota is the obstacle, and not just left out of account."""
+    """Whether a resource without any quota is an obstacle, and not just ignored."""
     return Undeclared(resource) in result.causes
 
 
 def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetResult]) -> str:
+    """Return the part of the message that says what helps."""
     causes = [cause for result in results for cause in result.causes]
     if reason == WAITING_FOR_QUOTA:
         wanted = sum(pod_set.count for pod_set in shape.pod_sets)
@@ -169,10 +170,10 @@ def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetRe
     if reason == EXCEEDS_MAX_QUOTA and excess is not None:
         assert queue.tree is not None
         assert queue.node is not None
-        if excess.before + excess.asked >= UNLIMITED:
+        if excess.before + excess.requested >= UNLIMITED:
             return sentences.ASK_FOR_LESS
         refused_by = narrowest(queue.node, queue.tree.index[excess.flavor, excess.resource], ever=True)
-        more = format_amount(excess.resource, excess.before + excess.asked - excess.most)
+        more = format_amount(excess.resource, excess.before + excess.requested - excess.maximum)
         return sentences.raise_or_ask_less(refused_by, f"{more} {excess.resource}")
     assert reason == NO_MATCHING_FLAVOR, reason
     if any(isinstance(cause, Undeclared) for cause in causes):

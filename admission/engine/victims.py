@@ -1,4 +1,7 @@
-"""Preemption candidates and their order, for classical preemption and fair sharing alike."""
+"""Preemption candidates, their order, and preemption targets: shared by classical preemption and fair sharing.
+
+Follows Kueue's `pkg/scheduler/preemption/common`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _PREEMPTOR = re.compile(r"\(UID: ([^()\s]+)\) due to ")
 
 
 class Target(NamedTuple):
-    """A workload to be preempted, its node in the tree, and Kueue's reason for the preemption."""
+    """A preemption target: a workload to preempt, its ClusterQueue's node, and Kueue's reason for the preemption."""
 
     held: Held
     node: Node
@@ -31,8 +34,8 @@ class Target(NamedTuple):
 
 
 def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
-    """The eviction of the target for a preemptor of the ClusterQueue at `node`."""
-    # The people of the victim's namespace read that, and may not see what there is in others.
+    """Return the eviction of the target for a preemptor in the ClusterQueue at `node`."""
+    # Users of the target's namespace read the message, and may not see names of other namespaces.
     is_near = preemptor.namespace == target.held.workload.namespace
     whom, where = (f"workload {preemptor.key}", f"preemptor path: {_path(node)}; ") if is_near else (FOREIGN, "")
     message = (
@@ -43,7 +46,7 @@ def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
 
 
 def preemptor_in(message: str) -> str:
-    """The uid of the preemptor that the message of such an eviction names; empty: it names none."""
+    """Return the preemptor's uid from the message of a preemption; empty: the message names none."""
     found = _PREEMPTOR.search(message)
     return found[1] if found else ""
 
@@ -52,32 +55,47 @@ def _path(node: Node) -> str:
     return "".join(f"/{ancestor.name}" for ancestor in reversed((node, *node.path)))
 
 
-class Claim(NamedTuple):
-    """The requests of a preemptor, and what of them is lacking."""
+class Preemptor(NamedTuple):
+    """A pending workload for which preemption targets are searched, and its requests with one flavor assignment."""
 
     queue: ClusterQueue
     node: Node
     priority: int
     since: float
+    """Unix time (s) since when it has waited: its queue order timestamp."""
     requests: Mapping[int, int]
     """Flavor-resource (index in the tree) to amount."""
     needed: frozenset[int]
-    """The flavor-resources of which too little is free."""
+    """The requested flavor-resources of which too little is free (Kueue's `frsNeedPreemption`)."""
     excluded: Mapping[str, object]
-    """Uids of workloads that count as gone: their preemption was decided earlier in this cycle."""
+    """Uids of workloads that are no candidates, as their preemption was decided earlier in this cycle."""
 
 
-def permitted(claim: Claim, queue: ClusterQueue, policy: str) -> Iterator[Held]:
-    """Workloads of a ClusterQueue that use what is lacking and that the preemption policy permits."""
+def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str) -> Iterator[Held]:
+    """Return the candidates of a ClusterQueue: workloads that use a needed flavor-resource and pass the policy.
+
+    `policy` is `withinClusterQueue` or `reclaimWithinCohort` of the preemptor's ClusterQueue
+    (Kueue's `WorkloadUsesResources` and `SatisfiesPreemptionPolicy`).
+    """
     if policy == "Never":
         return
-    # LowerPriority: strictly lower; LowerOrNewerEqualPriority: also an equal one that has waited for less long.
-    most = inf if policy == "Any" else claim.priority if policy == "LowerOrNewerEqualPriority" else claim.priority - 1
-    for held in queue.held_at(most):
+    # LowerPriority: strictly lower; LowerOrNewerEqualPriority: also of equal priority if it began to wait later.
+    most = (
+        inf
+        if policy == "Any"
+        else preemptor.priority
+        if policy == "LowerOrNewerEqualPriority"
+        else preemptor.priority - 1
+    )
+    for held in queue.held_up_to_priority(most):
         workload = held.workload
-        if workload.uid in claim.excluded or not any(fr in claim.needed for fr, _ in held.amounts):
+        if workload.uid in preemptor.excluded or not any(fr in preemptor.needed for fr, _ in held.amounts):
             continue
-        if policy == "LowerOrNewerEqualPriority" and workload.priority == claim.priority and claim.since >= held.since:
+        if (
+            policy == "LowerOrNewerEqualPriority"
+            and workload.priority == preemptor.priority
+            and preemptor.since >= held.since
+        ):
             continue
         yield held
 
@@ -85,14 +103,15 @@ def permitted(claim: Claim, queue: ClusterQueue, policy: str) -> Iterator[Held]:
 def ordered(
     candidates: Iterable[Held], queue: ClusterQueue, usage: Callable[[Held], float] | None = None
 ) -> list[Held]:
-    """In the order in which they are taken for a workload of `queue`.
+    """Sort candidates in the order in which they are preempted for a workload of `queue`.
 
-    Already evicted before others, other ClusterQueues before the own, lower priority, later admitted. `usage` is that
-    of the LocalQueue in admission fair sharing: within one ClusterQueue, LocalQueues that used more come first.
+    Evicted workloads first, then those of other ClusterQueues, then lower priority, later admission, uid. `usage`
+    returns the usage of a workload's LocalQueue in admission fair sharing: within one ClusterQueue the higher usage
+    comes first. (Kueue's `CandidatesOrdering`.)
     """
 
     def rank(held: Held) -> tuple[int, float, str]:
-        return held.workload.priority, -held.at, held.workload.uid
+        return held.workload.priority, -held.admitted_at, held.workload.uid
 
     if usage is None:
         return sorted(candidates, key=lambda held: (not held.evicting, held.queue is queue, *rank(held)))
@@ -112,7 +131,7 @@ def ordered(
 
 @contextmanager
 def without(gone: Collection[Held]) -> Iterator[None]:
-    """A context with the usage that there will be once these workloads are gone."""
+    """Context manager that removes the usage of these workloads from the tree, and adds it again at the end."""
     for held in gone:
         held.queue.uncount(held)
     yield
@@ -121,9 +140,10 @@ def without(gone: Collection[Held]) -> Iterator[None]:
 
 
 def fill_back(targets: list[Target], fit: Callable[[], bool]) -> list[Target]:
-    """Put back, from the last but one to the first, those without whose eviction it still fits.
+    """Drop targets whose eviction is not needed, from the last but one to the first (Kueue's `fillBackWorkloads`).
 
-    All of `targets` must be uncounted; those in the answer are when it returns.
+    The usage of all `targets` must be removed from the tree; of the targets returned it still is. The order of the
+    targets changes as in Kueue: the last one takes the place of a dropped one.
     """
     for index in range(len(targets) - 2, -1, -1):
         held = targets[index].held

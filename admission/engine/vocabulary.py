@@ -1,4 +1,7 @@
-"""The fixed words, all of them Kueue's, for why a workload waits or was evicted, and the sentences with the numbers."""
+"""Reasons why workloads wait or were evicted, and the messages of decisions, with the numbers.
+
+The words are Kueue's (pending reasons: KEP 10852), unless marked as Sluice's own.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,23 @@ SUSPENDED: Final = "Suspended"
 ON_HOLD: Final = "OnHold"
 PENDING_EVALUATION: Final = "PendingEvaluation"
 BEING_DELETED: Final = "BeingDeleted"
-"""Ours, not Kueue's: its object is being deleted, and waits for a finalizer."""
+"""Sluice's own: the object is being deleted and waits for a finalizer."""
 ADMISSION_GATED: Final = "AdmissionGated"
 
 PODS_UNSCHEDULED: Final = "PodsUnscheduled"
-"""Ours: it is admitted, and pods of it cannot be scheduled or started."""
+"""Sluice's own: the workload is admitted, and some of its pods cannot be scheduled or started."""
 HOPELESS: Final = frozenset({EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, MISCONFIGURED})
-"""Reasons that stay until the workload, a queue object or the namespace is changed."""
+"""Reasons that do not go away when quota becomes free, but only by a change of the workload, a queue object or the
+namespace."""
 
 PREEMPTED: Final = "Preempted"
 FOREIGN: Final = "a workload of another namespace"
-"""In place of a name, for people of one namespace."""
+"""Replaces the preemptor's name in messages for users who may not see names of other namespaces."""
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
 OVER_QUOTA: Final = "OverQuota"
-"""Ours, not Kueue's: quota was lowered below use, and the ClusterQueue asks that it be converged to."""
+"""Sluice's own: quota was lowered below the usage, and the ClusterQueue converges to it (`overQuota`)."""
 
 IN_CLUSTER_QUEUE: Final = "InClusterQueue"
 IN_COHORT_RECLAMATION: Final = "InCohortReclamation"
@@ -52,7 +56,10 @@ NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selec
 
 
 def over_quota_text(queue: str, fr: tuple[str, str], used: int, excess: int, limit: str, seconds: int) -> str:
-    """Why a workload of a ClusterQueue that converges to its lowered quota has to go."""
+    """Return the eviction message for a workload of a ClusterQueue that converges to a lowered quota.
+
+    `used` and `excess` are amounts of the flavor-resource `fr`, `limit` names the exceeded limit, `seconds` the delay.
+    """
     flavor, resource = fr
     return (
         f"ClusterQueue {queue} has used more than it may for {seconds} s: {format_amount(resource, used)} of "
@@ -64,12 +71,15 @@ _SEVERITY: Final = {"": 0, WAITING_FOR_QUOTA: 1, EXCEEDS_MAX_QUOTA: 2, NO_MATCHI
 
 
 def severity(reason: str) -> int:
-    """How far a reason is from going away by itself."""
+    """Return the severity of a pending reason: the higher, the less it goes away by itself.
+
+    Kueue's `reasonSeverity`.
+    """
     return _SEVERITY[reason]
 
 
 class Shortage(NamedTuple):
-    """Too little is free in a flavor now."""
+    """Too little of a resource is free in a flavor now; `missing` is the amount that has to become free."""
 
     resource: str
     flavor: str
@@ -81,20 +91,24 @@ class Shortage(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """More is asked for than a flavor could ever give."""
+    """A request exceeds the quota that the flavor could provide if nothing else were in use."""
 
     resource: str
     flavor: str
     before: int
-    """What earlier pod sets of the workload took already."""
-    asked: int
-    most: int
+    """Amount that earlier pod sets of the workload were assigned in the flavor."""
+    requested: int
+    """Amount that the pod set requests."""
+    maximum: int
+    """The quota if nothing else were in use (`Node.potential`)."""
 
     def __str__(self) -> str:
-        before, asked, most = (format_amount(self.resource, amount) for amount in (self.before, self.asked, self.most))
+        before, requested, maximum = (
+            format_amount(self.resource, amount) for amount in (self.before, self.requested, self.maximum)
+        )
         return (
             f"insufficient quota for {self.resource} in flavor {self.flavor}, previously considered podsets requests "
-            f"({before}) + current podset request ({asked}) > maximum capacity ({most})"
+            f"({before}) + current podset request ({requested}) > maximum capacity ({maximum})"
         )
 
 
@@ -108,4 +122,4 @@ class Undeclared(NamedTuple):
 
 
 Cause = str | Shortage | Excess | Undeclared
-"""One obstacle; `str` of it is the sentence."""
+"""One reason why a flavor does not fit; `str` of it is the message."""

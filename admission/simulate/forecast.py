@@ -64,7 +64,7 @@ class _Future:
         for event in scene.events:
             if not arranged and isinstance(event, WorkloadPending | WorkloadAdmitted):
                 # Of queues that are still news each workload would be queued twice.
-                engine.arrange(scene.now)
+                engine.refresh(scene.now)
                 arranged = True
             engine.observe(event, now=scene.now)
             if isinstance(event, WorkloadAdmitted) and not self._runs(event.workload, event.at):

@@ -61,7 +61,7 @@ async def test_explain_tells_what_is_asked_what_is_free_who_refuses_and_who_is_a
         "refusedBy": "ClusterQueue one: nominalQuota",
     }
     assert "500m of cpu in flavor default must become free" in lack["hint"]
-    assert "preempts nobody" in found["prospects"][0]["hint"]
+    assert "preempts no workloads" in found["prospects"][0]["hint"]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_an_engine_that_is_only_asked_has_everybody_where_he_waits():
     world.submit(workload("w", "later"))
     world.tell(cluster_queue("later", 1), local_queue("later"))
     assert world.engine.explain("w").cluster_queue == ""
-    world.engine.arrange(world.now)
+    world.engine.refresh(world.now)
     explanation = world.engine.explain("w")
     assert (explanation.cluster_queue, explanation.position_in_cluster_queue) == ("later", 1)
     assert (explanation.reason, explanation.message) == ("PendingEvaluation", NOT_TRIED)
@@ -146,7 +146,7 @@ def test_each_waiting_workload_is_told_its_reason_once(waiting):
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_explain_and_listing_say_the_same_before_and_after_it_was_decided(waiting, decided):
-    (waiting.engine.settle if decided else waiting.engine.arrange)(waiting.now)
+    (waiting.engine.settle if decided else waiting.engine.refresh)(waiting.now)
     expected = REASONS if decided else REASONS | {"second": ("PendingEvaluation", NOT_TRIED)}
     for uid, (reason, message) in expected.items():
         explanation = waiting.engine.explain(uid)
@@ -169,8 +169,8 @@ def test_borrowing_and_what_is_missing_are_told_exactly():
     world.engine.settle(world.now)
     (lack,) = world.engine.explain("w").lacks
     assert (lack.pod_set, lack.flavor, lack.resource) == ("main", "default", "cpu")
-    assert (lack.asked, lack.free, lack.borrowable, lack.most, lack.missing) == (7000, 2000, 0, 7000, 5000)
-    assert len(world.engine.explain("w").prospects) == 1, "all there is, and not more than that"
+    assert (lack.requested, lack.free, lack.borrowable, lack.maximum, lack.missing) == (7000, 2000, 0, 7000, 5000)
+    assert len(world.engine.explain("w").preemption_hints) == 1, "all there is, and not more than that"
     world.submit(workload("full", "b", 2, created=2))
     assert world.admitted() == ["full"]
     (lack,) = world.engine.explain("w").lacks

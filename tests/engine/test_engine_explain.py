@@ -38,7 +38,7 @@ def test_the_borrowing_limit_refuses(world):
     explanation = world.engine.explain("w")
     (lack,) = explanation.lacks
     assert explanation.reason == "WaitingForQuota"
-    assert (lack.asked, lack.free, lack.borrowable, lack.most) == (3000, 1000, 1000, 6000)
+    assert (lack.requested, lack.free, lack.borrowable, lack.maximum) == (3000, 1000, 1000, 6000)
     assert lack.refused_by == "ClusterQueue a: borrowingLimit"
     limit = "the borrowingLimit of ClusterQueue a"
     assert lack.hint == f"2 of cpu in flavor default must become free, or {limit} be raised by as much"
@@ -145,9 +145,9 @@ def test_one_whose_pods_match_no_flavor(world):
 def test_nothing_can_be_preempted_where_the_policies_forbid_it(world):
     world.submit(workload("runs", "a", 6), workload("w", "a", created=1))
     world.admitted()
-    (prospect,) = world.engine.explain("w").prospects
-    assert prospect.hint == (
-        "its ClusterQueue preempts nobody (withinClusterQueue is Never, reclaimWithinCohort is Never)"
+    (hint,) = world.engine.explain("w").preemption_hints
+    assert hint.hint == (
+        "its ClusterQueue preempts no workloads (withinClusterQueue is Never, reclaimWithinCohort is Never)"
     )
 
 
@@ -169,9 +169,9 @@ def preempting():
 def test_what_might_be_preempted_is_told_with_numbers(preempting):
     preempting.submit(workload("w", "a", 8, priority=2, created=2))
     assert preempting.engine.settle(preempting.now).evicted == ()
-    (prospect,) = preempting.engine.explain("w").prospects
-    assert (prospect.missing, prospect.own, prospect.others) == (8000, 1000, 3000)
-    assert prospect.hint == (
+    (hint,) = preempting.engine.explain("w").preemption_hints
+    assert (hint.missing, hint.own, hint.others) == (8000, 1000, 3000)
+    assert hint.hint == (
         "of cpu in flavor default it might take 1 from 1 workload(s) of its ClusterQueue and 3 from 1 of others that "
         "borrow (withinClusterQueue is LowerPriority, reclaimWithinCohort is LowerPriority), "
         "which is not enough for the 8 that are missing"
@@ -181,8 +181,8 @@ def test_what_might_be_preempted_is_told_with_numbers(preempting):
 def test_nobody_may_be_preempted_by_one_of_no_higher_priority(preempting):
     preempting.submit(workload("w", "a", 2, created=2))
     assert preempting.engine.settle(preempting.now).evicted == ()
-    (prospect,) = preempting.engine.explain("w").prospects
-    assert prospect.hint.startswith("nobody is admitted whom it may preempt for cpu in flavor default")
+    (hint,) = preempting.engine.explain("w").preemption_hints
+    assert hint.hint.startswith("no admitted workload may be preempted for cpu in flavor default")
 
 
 def test_under_way_it_might_be_enough(preempting):
@@ -190,7 +190,7 @@ def test_under_way_it_might_be_enough(preempting):
     assert preempting.engine.settle(preempting.now).evicted
     explanation = preempting.engine.explain("w")
     assert explanation.reason == "WaitingForPreemptedWorkloads"
-    assert "which might be enough for the 4 that are missing" in explanation.prospects[0].hint
+    assert "which might be enough for the 4 that are missing" in explanation.preemption_hints[0].hint
 
 
 def test_what_a_queue_borrows_itself_is_not_to_be_had_from_others():
@@ -201,8 +201,8 @@ def test_what_a_queue_borrows_itself_is_not_to_be_had_from_others():
     )
     world.submit(workload("runs", "a", 5), workload("w", "a", 6, created=1))
     assert world.admitted() == ["runs"]
-    (prospect,) = world.engine.explain("w").prospects
-    assert (prospect.own_workloads, prospect.others, prospect.others_workloads) == (0, 0, 0)
+    (hint,) = world.engine.explain("w").preemption_hints
+    assert (hint.own_workloads, hint.others, hint.others_workloads) == (0, 0, 0)
 
 
 def test_of_very_many_candidates_the_first_thousand_are_looked_at():
@@ -213,15 +213,15 @@ def test_of_very_many_candidates_the_first_thousand_are_looked_at():
     for number in range(1001):
         world.engine.observe(WorkloadAdmitted(replace(one, uid=f"{number}"), admission, at=0.0), now=world.now)
     world.submit(workload("w", "a", 1001, priority=1))
-    world.engine.arrange(world.now)
-    (prospect,) = world.engine.explain("w").prospects
-    assert (prospect.own, prospect.own_workloads) == (1_000_000, 1000)
+    world.engine.refresh(world.now)
+    (hint,) = world.engine.explain("w").preemption_hints
+    assert (hint.own, hint.own_workloads) == (1_000_000, 1000)
 
 
 def test_what_could_never_fit_has_no_prospect(world):
     world.submit(workload("w", "a", 7))
     world.admitted()
-    assert world.engine.explain("w").prospects == ()
+    assert world.engine.explain("w").preemption_hints == ()
 
 
 def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
@@ -235,7 +235,7 @@ def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
     world.submit(workload("w", "a", 8))
     world.admitted()
     (lack,) = world.engine.explain("w").lacks
-    assert (lack.most, lack.refused_by) == (7000, "Cohort middle: borrowingLimit")
+    assert (lack.maximum, lack.refused_by) == (7000, "Cohort middle: borrowingLimit")
 
 
 def test_who_was_not_tried_yet_is_told_what_he_will_wait_for():
@@ -251,7 +251,7 @@ def test_who_was_not_tried_yet_is_told_what_he_will_wait_for():
     world.submit(workload("borrows", "b", 3))
     assert world.admitted() == ["borrows"]
     world.submit(workload("reclaims", "a", 2), workload("hopes", "a", 3))
-    world.engine.arrange(world.now)
+    world.engine.refresh(world.now)
     for uid, height in (("reclaims", 0), ("hopes", 2)):
         explanation = world.engine.explain(uid)
         assert explanation.reason == "WaitingForQuota"

@@ -101,20 +101,20 @@ def borrowed():
 def test_all_that_might_be_taken_is_added_up(borrowed):
     """Of equals only those that have waited for less long: two of its own. `b` borrows 6 by four of 2, `c` all 2."""
     borrowed.submit(workload("w", "a", 12, priority=3, created=100.5))
-    borrowed.engine.arrange(borrowed.now)
-    (prospect,) = borrowed.engine.explain("w").prospects
-    assert (prospect.own, prospect.own_workloads) == (2000, 2)
-    assert (prospect.others, prospect.others_workloads) == (8000, 6)
-    assert prospect.missing == 12_000
+    borrowed.engine.refresh(borrowed.now)
+    (hint,) = borrowed.engine.explain("w").preemption_hints
+    assert (hint.own, hint.own_workloads) == (2000, 2)
+    assert (hint.others, hint.others_workloads) == (8000, 6)
+    assert hint.missing == 12_000
 
 
 def test_who_does_not_borrow_is_not_counted(borrowed):
     for uid in ("b0", "b1", "b2"):
         borrowed.gone(uid)
     borrowed.submit(workload("w", "a", 13, priority=0, created=1.0))
-    borrowed.engine.arrange(borrowed.now)
-    (prospect,) = borrowed.engine.explain("w").prospects
-    assert (prospect.own, prospect.others, prospect.others_workloads) == (0, 2000, 2)
+    borrowed.engine.refresh(borrowed.now)
+    (hint,) = borrowed.engine.explain("w").preemption_hints
+    assert (hint.own, hint.others, hint.others_workloads) == (0, 2000, 2)
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])

@@ -210,7 +210,7 @@ class Reasons(RuleBasedStateMachine):
             anew.observe(NamespaceChanged(name, labels), now=self.now)
         for event in (*self.objects.values(), *self.running.values(), *self.waiting.values()):
             anew.observe(event, now=self.now)
-        anew.arrange(self.now)
+        anew.refresh(self.now)
         for uid in self.waiting:
             now, fresh = self.engine.explain(uid), anew.explain(uid)
             assert self.stored[uid] == (now.reason, now.message), uid

@@ -91,7 +91,7 @@ def test_nothing_is_promised_to_one_behind_another_that_blocks_the_queue():
 def test_nothing_helps_one_that_is_on_hold_or_fits(held):
     engine = engine_of(cluster_queue("q", 10), local_queue("q"))
     engine.observe(WorkloadPending(workload("a", "q", 5), on_hold=held), now=1.0)
-    engine.arrange(1.0)
+    engine.refresh(1.0)
     assert engine.remedies("a") == ()
     assert engine.remedies("unknown") == ()
 

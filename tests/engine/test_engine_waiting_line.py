@@ -136,7 +136,7 @@ def test_each_of_a_shape_is_told_what_is_wrong_with_him_before_any_was_tried():
     for name, fault in faults.items():
         world.engine.observe(WorkloadPending(workload(name, "cq", 2, created=1), fault=fault), now=world.now)
     world.submit(replace(workload("alien", "cq", 2, created=2), namespace="alien"))
-    world.engine.arrange(world.now)
+    world.engine.refresh(world.now)
     places = {at.workload.name: (at.reason, at.message) for at in world.engine.listing("cq", limit=9)}
     assert list(places) == ["a", "faulty", "worse", "alien", "b"]
     assert places.pop("a") == places["b"]
@@ -151,7 +151,7 @@ def test_what_is_not_counted_keeps_nobody_out_in_the_listing_either(ignore, reas
     world = World(cluster_queue("cq", 1), local_queue("cq"), engine=Engine(Policy(ignore_undeclared=ignore)))
     pods = PodSet("main", 1, {"cpu": 1000, "example.com/licence": 1})
     world.submit(replace(workload("w", "cq"), pod_sets=(pods,)))
-    world.engine.arrange(world.now)
+    world.engine.refresh(world.now)
     assert [at.reason for at in world.engine.listing("cq", limit=9)] == [reason]
     assert world.engine.explain("w").reason == reason
 

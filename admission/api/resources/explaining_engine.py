@@ -115,5 +115,5 @@ def _made(policy: Policy, told: list[Event], now: float) -> Engine:
     engine = Engine(policy)
     for event in told:
         engine.observe(event, now=now)
-    engine.arrange(now)
+    engine.refresh(now)
     return engine

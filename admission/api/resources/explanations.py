@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.api.resources.explaining_engine import Live
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.workloads import Workloads
-    from admission.engine import Explanation, Lack, Place, Prospect
+    from admission.engine import Explanation, Lack, PendingWorkload, PreemptionHint
     from admission.engine.assignment import Attempt
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -118,13 +118,13 @@ class Explanations:
             }
         )
 
-    def _place(self, place: Place, queued_at: float | None) -> Document:
+    def _place(self, place: PendingWorkload, queued_at: float | None) -> Document:
         estimate = self._estimate_of(place.workload.uid)
         document = _place(place, queued_at)
         return document if estimate is None else {**document, "estimatedStart": estimate.document()}
 
 
-def _place(place: Place, queued_at: float | None) -> Document:
+def _place(place: PendingWorkload, queued_at: float | None) -> Document:
     workload = place.workload
     return {
         "metadata": {
@@ -182,7 +182,7 @@ def _document(record: WorkloadRecord, found: Explanation | None, reason: str, me
         "aheadFirst": list(found.ahead_first),
         "attempts": [_attempt(pod_set, attempt) for pod_set, attempt in found.attempts],
         "lacks": [_lack(lack) for lack in found.lacks],
-        "prospects": [_prospect(prospect) for prospect in found.prospects],
+        "prospects": [_preemption_hint(hint) for hint in found.preemption_hints],
     }
 
 
@@ -196,7 +196,7 @@ def _attempt(pod_set: str, attempt: Attempt) -> Document:
 
 
 def _lack(lack: Lack) -> Document:
-    amounts = {"asked": lack.asked, "free": lack.free, "borrowable": lack.borrowable, "most": lack.most}
+    amounts = {"asked": lack.requested, "free": lack.free, "borrowable": lack.borrowable, "most": lack.maximum}
     return {
         "podSet": lack.pod_set,
         "flavor": lack.flavor,
@@ -207,14 +207,14 @@ def _lack(lack: Lack) -> Document:
     }
 
 
-def _prospect(prospect: Prospect) -> Document:
+def _preemption_hint(hint: PreemptionHint) -> Document:
     return {
-        "flavor": prospect.flavor,
-        "resource": prospect.resource,
-        "missing": format_amount(prospect.resource, prospect.missing),
-        "fromClusterQueue": format_amount(prospect.resource, prospect.own),
-        "fromCohort": format_amount(prospect.resource, prospect.others),
-        "hint": prospect.hint,
+        "flavor": hint.flavor,
+        "resource": hint.resource,
+        "missing": format_amount(hint.resource, hint.missing),
+        "fromClusterQueue": format_amount(hint.resource, hint.own),
+        "fromCohort": format_amount(hint.resource, hint.others),
+        "hint": hint.hint,
     }
 
 

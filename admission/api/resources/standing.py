@@ -120,8 +120,8 @@ def _waiting(subject: Subject, found: Explanation | None, ahead: Sequence[str], 
         yield f"What would help: {found.lacks[0].hint}."
     if any(found.in_use):
         yield _in_use(found.lacks[0], *found.in_use)
-    for prospect in found.prospects:
-        yield f"By preemption: {prospect.hint}."
+    for hint in found.preemption_hints:
+        yield f"By preemption: {hint.hint}."
     if found.ahead and subject.reason not in HOPELESS:
         more = found.ahead - len(ahead)
         yield f"Ahead of it: {', '.join(ahead)}" + (f" and {more} more." if more > 0 else ".")
@@ -153,7 +153,7 @@ def _free(lack: Lack) -> str:
     limit = sentences.limit_of(lack.refused_by)
     return (
         f"{lack.resource} in flavor {lack.flavor}: {text(lack.free)}{borrowed}; pod set {lack.pod_set} asks for "
-        f"{text(lack.asked)}, and at most {text(lack.most)} can be used. The limit is {limit}."
+        f"{text(lack.requested)}, and at most {text(lack.maximum)} can be used. The limit is {limit}."
     )
 
 

@@ -1,1 +1,1 @@
-"""Admission policies: rules that order waiting workloads or keep them waiting, each a module of its own."""
+"""Admission policies: rules beside quota that order pending workloads or refuse their admission, one per module."""

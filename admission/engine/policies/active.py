@@ -1,4 +1,4 @@
-"""The active policies of one engine: calls those that have something to say, and knows whom they have refused."""
+"""Active policies of one engine: calls the methods that each policy overrides, and tracks refused workloads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class ActivePolicies:
-    """Without any policy each method is a loop over an empty tuple."""
+    """The policies of one engine. Without any policy each method is a loop over an empty tuple."""
 
     def __init__(self, configs: Iterable[PolicyConfig], view: EngineView) -> None:
         self._view = view
         self.all = tuple(config.start(view) for config in configs)
-        """In the order of the configuration: the first that orders a ClusterQueue, or refuses, decides."""
+        """All policies in the order of the configuration: the first that orders a ClusterQueue, or refuses, decides."""
         self.filtering = self._with("filter")
         self.ordering = self._with("order")
         charging, filtering = self._with("charge"), set(self.filtering)
@@ -32,26 +32,26 @@ class ActivePolicies:
         self._released = self._with("release")
         self._waking = self._with("wake_at")
         self.refused: dict[str, Item] = {}
-        """Waiting workloads that a policy has refused, by uid; some of them may be gone or moved."""
+        """Pending workloads that a policy has refused, by uid; some of them may be deleted or moved by now."""
         self._stale = False
-        """Whether something has changed that may let them in."""
-        self._untold = False
-        """Whether what they say of waiting workloads may be another than it was when that was last asked for."""
+        """Whether a change may permit refused workloads, which have to be checked again."""
+        self._reasons_outdated = False
+        """Whether refusals, or the numbers in their messages, may have changed since `take_changes`."""
 
     def _with(self, method: str) -> tuple[AdmissionPolicy, ...]:
-        """Those that override the method."""
+        """Return the policies that override the method."""
         base = getattr(AdmissionPolicy, method)
         return tuple(policy for policy in self.all if getattr(type(policy), method) is not base)
 
-    # --- state from elsewhere
+    # --- state from the ledger or another engine
 
     @property
     def history(self) -> float:
-        """How many seconds of the ledger they want to be given."""
+        """Seconds of the ledger's past that `seed` needs."""
         return max((policy.history for policy in self.all), default=0.0)
 
     def seed(self, admissions: list[PastAdmission]) -> None:
-        """Give each policy what it wants of the ledger."""
+        """Pass past admissions to each policy, as far back as it needs them."""
         for policy in self.all:
             if not policy.history:
                 continue
@@ -59,29 +59,29 @@ class ActivePolicies:
             policy.seed(row for row in admissions if row.to_at is None or row.to_at > since)
 
     def resume(self, event: PolicyEvent) -> None:
-        """Pass on the state of a policy in another engine."""
+        """Pass the state of a policy from another engine to the policies."""
         for policy in self.all:
             policy.resume(event)
 
     def events(self) -> list[PolicyEvent]:
-        """Their state, for another engine."""
+        """Return the policies' state, for `resume` in another engine."""
         return [event for policy in self.all for event in policy.events()]
 
     # --- order
 
     def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
-        """The key of the first policy that orders the ClusterQueue."""
+        """Return the LocalQueue key of the first policy that orders the ClusterQueue; None: none does."""
         return next((key for policy in self.ordering if (key := policy.order(queue)) is not None), None)
 
     def victims_key(self, held: Held) -> float:
-        """The same key of an admitted workload's LocalQueue; 0 if no policy orders its ClusterQueue."""
+        """Return the key of the LocalQueue of a workload that holds quota; 0 if no policy orders its ClusterQueue."""
         key = self.order(held.queue.spec)
         return 0.0 if key is None else key(held.local_queue)
 
     # --- filter
 
     def refusal(self, workload: Workload, cluster_queue: str) -> Refusal | None:
-        """What the first policy says that refuses the workload now."""
+        """Return the refusal of the first policy that refuses the workload now; None: none does."""
         for policy in self.filtering:
             refusal = policy.filter(workload, cluster_queue)
             if refusal is not None:
@@ -89,32 +89,32 @@ class ActivePolicies:
         return None
 
     def make_inadmissible(self, item: Item, pending: Pending) -> None:
-        """Take a refused workload out of the order of its ClusterQueue until it may be let in."""
+        """Make a refused workload inadmissible until no policy refuses it any more."""
         pending.make_one_inadmissible(item, until_woken=True)
         self.refused[item.uid] = item
 
     def changed(self) -> None:
-        """Something has changed that the policies may go by."""
-        self._stale = self._untold = True
+        """Record that an input of the policies, such as a queue object, has changed."""
+        self._stale = self._reasons_outdated = True
 
     def take_changes(self) -> bool:
-        """Whether refusals, or the numbers in them, may have changed; answers True once for each change."""
-        changed, self._untold = self._untold, False
+        """Whether refusals, or the numbers in them, may have changed; returns True once for each change."""
+        changed, self._reasons_outdated = self._reasons_outdated, False
         return changed and bool(self.filtering)
 
     def retry_due(self) -> bool:
-        """Whether those that are refused have to be asked about again; answers True once for each change."""
+        """Whether refused workloads have to be checked again; returns True once for each change."""
         due = self._stale
         self._stale = False
         if not self.refused:
             return False
         at = None if due else self.wake_at()
         is_time = at is not None and at <= self._view.now
-        self._untold |= is_time
+        self._reasons_outdated |= is_time
         return due or is_time
 
     def wake_at(self) -> float | None:
-        """Unix time (s) at which a policy may let in a workload that it has refused; None: at none."""
+        """Return the Unix time (s) at which a policy may permit a workload that it has refused; None: never."""
         if not self.refused:
             return None
         return min((at for policy in self._waking if (at := policy.wake_at()) is not None), default=None)
@@ -122,24 +122,24 @@ class ActivePolicies:
     # --- accounts
 
     def charge_at_decision(self, held: Held) -> None:
-        """A cycle has admitted a workload: for the policies that filter."""
+        """Charge a workload admitted by the running cycle to the policies that filter."""
         for policy in self._charged_at_decision:
             policy.charge(held, restored=False)
-        self._untold = True
+        self._reasons_outdated = True
 
     def charge_after_cycle(self, held: Held) -> None:
-        """The same for the others, once the cycle is over."""
+        """Charge a workload admitted by a cycle to the policies that do not filter, after the cycle."""
         for policy in self._charged_after_cycle:
             policy.charge(held, restored=False)
 
     def restore(self, held: Held) -> None:
-        """A workload holds quota already."""
+        """Charge a workload that already holds quota, as after loading the state."""
         for policy in (*self._charged_at_decision, *self._charged_after_cycle):
             policy.charge(held, restored=True)
-        self._untold = True
+        self._reasons_outdated = True
 
     def release(self, held: Held) -> None:
-        """A workload holds quota no more."""
+        """Release a workload whose quota is free."""
         for policy in self._released:
             policy.release(held)
-        self._stale = self._untold = True
+        self._stale = self._reasons_outdated = True

@@ -1,9 +1,9 @@
-"""Admission fair sharing: workloads of LocalQueues that used less lately come first (Kueue's KEP 4136).
+"""Admission fair sharing: workloads of LocalQueues with less recent usage come first (Kueue's KEP 4136).
 
 Usage is an average with exponential decay: consumed = old * 0.5^(t/halfLife) + current * (1 - 0.5^(t/halfLife)). An
-admission shows in it only after some time, so it costs an entry penalty at once, which counts until the average is next
-brought forward: requests * (1 - 0.5^(samplingInterval/halfLife)). Amounts are floats in cores, bytes and devices, as
-they are only compared.
+admission affects it only after some time, so it immediately adds an entry penalty, which counts until the average is
+next updated: requests * (1 - 0.5^(samplingInterval/halfLife)). Amounts are floats in cores, bytes and devices, as they
+are only compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
 
 HALF_LIVES: Final = 20
-"""Usage that ended so many half-lives ago is not read from the ledger: a millionth of it would count."""
+"""Half-lives after which past usage is not read from the ledger any more: a millionth of it would count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,20 @@ class AdmissionFairSharing:
     half_life: float
     sampling_interval: float = 300.0
     resource_weights: Mapping[str, float] = field(default_factory=dict)
-    """By resource; 1 for those that are not named."""
+    """Resource to its weight; 1 for resources that are not named."""
 
     def start(self, view: EngineView) -> RecentUsage:
-        """The usage of all LocalQueues, none so far."""
+        """Create the usage of all LocalQueues, none so far."""
         return RecentUsage(self, view)
 
     def alpha(self, elapsed: float) -> float:
-        """The weight in the average of the last `elapsed` seconds, 0 to 1."""
+        """Return the weight of the last `elapsed` seconds in the average, 0 to 1."""
         return 1.0 - 0.5 ** (elapsed / self.half_life) if self.half_life else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueUsed(PolicyEvent):
-    """The recent usage of a LocalQueue at a time before, in cores, bytes and devices."""
+    """The recent usage of a LocalQueue at an earlier time, in cores, bytes and devices."""
 
     namespace: str
     name: str
@@ -54,11 +54,11 @@ class LocalQueueUsed(PolicyEvent):
     at: float
     """Seconds since the epoch."""
     penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By uid of the workload, of admissions that do not count in `consumed` yet."""
+    """Uid of a workload to its entry penalty by resource, of admissions that do not count in `consumed` yet."""
 
 
 class RecentUsage(AdmissionPolicy):
-    """Orders the LocalQueues of ClusterQueues with `admissionMode: UsageBasedAdmissionFairSharing`."""
+    """The policy: orders the LocalQueues of ClusterQueues with `admissionMode: UsageBasedAdmissionFairSharing`."""
 
     def __init__(self, config: AdmissionFairSharing, view: EngineView) -> None:
         self._config = config
@@ -67,35 +67,35 @@ class RecentUsage(AdmissionPolicy):
         self.history = HALF_LIVES * config.half_life
 
     def entries(self) -> dict[LocalQueueKey, Consumption]:
-        """The usage of each LocalQueue now."""
+        """Return the current usage of each LocalQueue."""
         return self._averages.entries(self._view.now)
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
-        """Add what each admission counts now: what the average would be, had this engine run all the time.
+        """Add the share of each past admission in the average, as if this engine had run all the time.
 
-        But for the penalty: it begins to decay with the admission here, and with the next change in a running engine.
+        Exception: a penalty decays here from the admission on, in a running engine from the next change on.
         """
         for row in admissions:
             spec = self._view.cluster_queue_spec(row.cluster_queue)
-            # An admission that goes on with fewer pods has paid before.
+            # An admission that continues with fewer pods was charged its penalty before.
             charged = spec is not None and _is_usage_based(spec) and not row.resized
             self._averages.add_past(row, charged=charged, now=self._view.now)
 
     def resume(self, event: PolicyEvent) -> None:
-        """Set the past usage of a LocalQueue; what it holds now is not touched."""
+        """Set the past usage of a LocalQueue; its current usage is not changed."""
         if isinstance(event, LocalQueueUsed):
             before = Consumption(event.at, dict(event.consumed), dict(event.penalties))
             self._averages.replace_past((event.namespace, event.name), before)
 
     def events(self) -> list[PolicyEvent]:
-        """One LocalQueueUsed for each LocalQueue."""
+        """Return one LocalQueueUsed for each LocalQueue."""
         return [
             LocalQueueUsed(namespace, name, dict(entry.consumed), entry.updated, dict(entry.penalties))
             for (namespace, name), entry in self.entries().items()
         ]
 
     def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
-        """The weighted usage of a LocalQueue."""
+        """Return the weighted usage of a LocalQueue as key, for a ClusterQueue with usage-based admission."""
         return self._weighted if _is_usage_based(queue) else None
 
     def _weighted(self, key: LocalQueueKey) -> float:
@@ -103,16 +103,16 @@ class RecentUsage(AdmissionPolicy):
         return self._averages.usage(key, _weight(spec), self._view.now)
 
     def usages(self) -> dict[LocalQueueKey, float]:
-        """The weighted usage of each LocalQueue that it orders, as of the last event; to look changes nothing."""
+        """Return the weighted usage of each ordered LocalQueue as of the last event, without updating averages."""
         found = {}
         for key, spec in self._view.local_queues.items():
             queue = self._view.cluster_queue_spec(spec.cluster_queue)
             if queue is not None and _is_usage_based(queue):
-                found[key] = self._averages.look(key, _weight(spec), self._view.now)
+                found[key] = self._averages.peek(key, _weight(spec), self._view.now)
         return found
 
     def charge(self, held: Held, *, restored: bool) -> None:
-        """Count what it holds from now on; a new admission of a usage-based ClusterQueue pays the entry penalty."""
+        """Count the workload's quota; a new admission of a usage-based ClusterQueue adds the entry penalty."""
         amounts = held.by_resource()
         if restored or not _is_usage_based(held.queue.spec):
             self._averages.hold(held.local_queue, amounts, self._view.now)
@@ -120,7 +120,7 @@ class RecentUsage(AdmissionPolicy):
             self._averages.admit(held.local_queue, held.workload.uid, amounts, self._view.now)
 
     def release(self, held: Held) -> None:
-        """Count it no more; a penalty that did not count yet is given back."""
+        """Stop counting the workload's quota; a penalty that is not in the average yet is removed."""
         self._averages.free(held.local_queue, held.workload.uid, held.by_resource(), self._view.now)
 
 
@@ -129,16 +129,16 @@ class Consumption:
     """The usage of one LocalQueue."""
 
     updated: float
-    """When the average was last brought forward, in seconds since the epoch."""
+    """When the average was last updated, in seconds since the epoch."""
     consumed: dict[str, float] = field(default_factory=dict)
-    """The average of each resource, in cores, bytes and devices."""
+    """Resource to its average, in cores, bytes and devices."""
     penalties: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    """By uid of the workload, of admissions since `updated`."""
+    """Uid of a workload to its entry penalty by resource, of admissions since `updated`."""
     current: dict[str, int] = field(default_factory=dict)
-    """What is held now, in the model's integer units, so that the order of events makes no difference."""
+    """Resource to the quota held now, in the model's integer units: sums are exact, whatever the order of events."""
 
     def penalty(self) -> dict[str, float]:
-        """The sum of all penalties."""
+        """Return the sum of all penalties, by resource."""
         total: dict[str, float] = {}
         for amounts in self.penalties.values():
             _add(total, amounts)
@@ -154,13 +154,13 @@ class UsageAverages:
         self._entries: dict[LocalQueueKey, Consumption] = {}
 
     def entries(self, now: float) -> dict[LocalQueueKey, Consumption]:
-        """All of them, brought forward to `now`."""
+        """Return the usage of all LocalQueues, updated to `now`."""
         return {key: self._at(key, now) for key in self._entries}
 
     def add_past(self, row: PastAdmission, *, charged: bool, now: float) -> None:
-        """Add an admission of the past to the average, with its entry penalty if it was `charged`.
+        """Add a past admission to the average, with its entry penalty if it was `charged`.
 
-        An amount held from t1 to t2 counts amount * (0.5^((now-t2)/halfLife) - 0.5^((now-t1)/halfLife)) now.
+        An amount held from t1 to t2 contributes amount * (0.5^((now-t2)/halfLife) - 0.5^((now-t1)/halfLife)) now.
         """
         half_life = self._config.half_life
         before = min(0.5 ** ((now - row.from_at) / half_life), 1.0)
@@ -172,22 +172,22 @@ class UsageAverages:
         _add(self._at((row.namespace, row.local_queue), now).consumed, {row.resource: natural * counts})
 
     def replace_past(self, key: LocalQueueKey, before: Consumption) -> None:
-        """Set the average and the penalties as they were at `before.updated`; what is held now stays."""
+        """Set average and penalties as of `before.updated`; the current usage stays."""
         known = self._entries.get(key)
         self._entries[key] = before
         if known is not None:
             self._at(key, known.updated).current = known.current
 
     def usage(self, key: LocalQueueKey, weight: float, now: float) -> float:
-        """The usage, weighted by resource and divided by the LocalQueue's weight; infinite if that is 0."""
+        """Return the usage, weighted by resource and divided by the LocalQueue's weight; infinite if that is 0."""
         return self._weighted(self._at(key, now), weight) if weight > 0 else inf
 
-    def look(self, key: LocalQueueKey, weight: float, now: float) -> float:
-        """The same, but nothing is brought forward: what rounding makes of that has a say in who comes first."""
+    def peek(self, key: LocalQueueKey, weight: float, now: float) -> float:
+        """Return `usage` without updating the average: the rounding of an extra update could change the queue order."""
         if weight <= 0:
             return inf
         entry = replace(self._entries.get(key) or Consumption(now))
-        self._bring_forward(entry, now)
+        self._update(entry, now)
         return self._weighted(entry, weight)
 
     def _weighted(self, entry: Consumption, weight: float) -> float:
@@ -197,30 +197,30 @@ class UsageAverages:
         return sum(weights.get(resource, 1.0) * amounts[resource] for resource in sorted(amounts)) / weight
 
     def admit(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
-        """Count a new admission from now on, with its entry penalty."""
+        """Count a new admission, with its entry penalty."""
         entry = self._at(key, now)
         _use(entry.current, amounts, 1)
         entry.penalties[uid] = {resource: amount * self._penalty for resource, amount in _natural(amounts).items()}
 
     def hold(self, key: LocalQueueKey, amounts: Mapping[str, int], now: float) -> None:
-        """Count an admission from now on that paid before, or pays nothing."""
+        """Count an admission without entry penalty."""
         _use(self._at(key, now).current, amounts, 1)
 
     def free(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
-        """Count an admission no more."""
+        """Stop counting an admission."""
         entry = self._at(key, now)
         entry.penalties.pop(uid, None)
         _use(entry.current, amounts, -1)
 
     def _at(self, key: LocalQueueKey, now: float) -> Consumption:
-        """The entry, brought forward to `now`; penalties of admissions before `now` are added to the average."""
+        """Return the usage updated to `now`; penalties of admissions before `now` are added to the average."""
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = Consumption(now)
-        self._bring_forward(entry, now)
+        self._update(entry, now)
         return entry
 
-    def _bring_forward(self, entry: Consumption, now: float) -> None:
+    def _update(self, entry: Consumption, now: float) -> None:
         elapsed = now - entry.updated
         if elapsed > 0:
             alpha = self._config.alpha(elapsed)
@@ -241,7 +241,7 @@ def _is_usage_based(queue: ClusterQueueSpec) -> bool:
 
 
 def _natural(amounts: Mapping[str, int]) -> dict[str, float]:
-    """The model's amounts in cores, bytes and devices."""
+    """Convert the model's amounts to cores, bytes and devices."""
     return {resource: amount / 1000 if resource == "cpu" else float(amount) for resource, amount in amounts.items()}
 
 

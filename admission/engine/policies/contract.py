@@ -1,7 +1,7 @@
-"""The contract of an admission policy: what the engine asks of a rule beside quota, and what the rule may read.
+"""Contract of an admission policy, a rule beside quota: the methods that the engine calls, and the data it may read.
 
-A policy is two things: a frozen configuration with a method `start` (`PolicyConfig`), which `Policy.policies` lists,
-and the object that `start` makes for each engine (`AdmissionPolicy`), which has the state. The methods of
+A policy consists of a frozen configuration with a method `start` (`PolicyConfig`), which `Policy.policies` lists, and
+the object that `start` creates for each engine (`AdmissionPolicy`), which has the state. The methods of
 `AdmissionPolicy` do nothing; a policy overrides those it needs, and the engine calls only those that are overridden.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PastAdmission(NamedTuple):
-    """A row of the ledger: one resource that a workload held, from its admission until its quota was free."""
+    """A row of the ledger: one resource of which a workload held quota, from its admission until its release."""
 
     namespace: str
     local_queue: str
@@ -30,29 +30,29 @@ class PastAdmission(NamedTuple):
     from_at: float
     """Seconds since the epoch."""
     to_at: float | None
-    """None: it holds it still."""
+    """Seconds since the epoch; None: it still holds the quota."""
     resized: bool
-    """Whether the row goes on with another amount where an earlier row of the same admission ended."""
+    """Whether the row continues an earlier row of the same admission with another amount."""
 
 
 class PolicyEvent:
-    """Base of the events that carry a policy's state from one engine to another, as `events` made it."""
+    """Base of the events that carry a policy's state from `AdmissionPolicy.events` to another engine."""
 
     __slots__ = ()
 
 
 class Refusal(NamedTuple):
-    """Why a policy keeps a workload from being admitted now."""
+    """Why a policy does not permit the admission of a workload now."""
 
     reason: str
-    """One word of the vocabulary of reasons, such as `WaitingForQuota`; reported as the reason of the condition."""
+    """A pending reason, such as `WaitingForQuota`; reported as the reason of the condition."""
     message: str
-    """One sentence for the user, with the numbers: what is used, and what the limit is. It is stored, and brought up to
-    date after `charge` and `release`: no number in it may change with time alone."""
+    """Message for the user, with the numbers: the usage and the limit. It is stored, and updated after `charge` and
+    `release`: no number in it may change with time alone."""
 
 
 class EngineView(Protocol):
-    """What a policy may read of the engine."""
+    """The part of the engine's state that a policy may read."""
 
     @property
     def now(self) -> float:
@@ -60,66 +60,66 @@ class EngineView(Protocol):
 
     @property
     def local_queues(self) -> Mapping[LocalQueueKey, LocalQueueSpec]:
-        """All LocalQueues, by (namespace, name)."""
+        """All LocalQueues by (namespace, name)."""
 
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
-        """The ClusterQueue's spec; None if it does not exist."""
+        """Return the ClusterQueue's spec; None if it does not exist."""
 
 
 class AdmissionPolicy:
-    """A policy at work in one engine. No method may do I/O or read a clock; the time is `EngineView.now`."""
+    """State of a policy in one engine. No method may do I/O or read a clock; the time is `EngineView.now`."""
 
     history: float = 0.0
-    """Seconds of the ledger that `seed` has to be given at a start; 0: none."""
+    """Seconds of the ledger's past that `seed` needs at a start; 0: none."""
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
-        """Take in what was held in the last `history` seconds: before any workload is told, in one or more calls.
+        """Process the admissions of the last `history` seconds: before any workload, in one or more calls.
 
-        What is held still is among it, and is told to `charge` as well.
+        Admissions that still hold quota are among them, and are passed to `charge` as well.
         """
 
     def resume(self, event: PolicyEvent) -> None:
-        """Take over state from another engine, if the event is of this policy; others' events are to be ignored."""
+        """Take over state from another engine, if the event is one of this policy; ignore all other events."""
 
     def events(self) -> Iterable[PolicyEvent]:
-        """Events by which `resume` brings another engine to the same state, less what `charge` is told there."""
+        """Return events by which `resume` brings another engine to the same state, except for what `charge` adds."""
         return ()
 
     def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
-        """A key by which the LocalQueues of a ClusterQueue come first, least first, before priority and time.
+        """Return a key that orders the LocalQueues of a ClusterQueue, least first, before priority and time.
 
-        None: the policy does not order this ClusterQueue. Victims of preemption in it are taken by the same key,
+        None: the policy does not order this ClusterQueue. Preemption candidates in it are ordered by the same key,
         largest first. The key may change with time and with `charge` and `release`.
         """
         del queue
         return None
 
     def filter(self, workload: Workload, cluster_queue: str) -> Refusal | None:
-        """Why the workload may not be admitted now; None if it may.
+        """Return why the workload must not be admitted now; None if it may be.
 
-        Asked when it is its turn, again right before its admission if others were admitted in the same cycle, and for
-        explanations. A refused workload does not block others, whatever the queueing strategy. It is asked again when a
-        workload gives its quota back, when a queue object changes, and at `wake_at`.
+        Called when the workload is the head, again before its admission if others were admitted in the same cycle, and
+        for explanations. A refused workload does not block others, whatever the queueing strategy. It is checked again
+        when a workload releases its quota, when a queue object changes, and at `wake_at`.
         """
         del workload, cluster_queue
         return None
 
     def charge(self, held: Held, *, restored: bool) -> None:
-        """A workload holds quota from now on; `restored`: it did before this engine was started, or was resized.
+        """Count a workload that holds quota from now on; `restored`: since before this engine's start, or resized.
 
         For a policy that filters this is called at the decision, so that `filter` counts it for the next head of the
         cycle; for one that only orders, after the cycle, because the order is fixed while a cycle runs.
         """
 
     def release(self, held: Held) -> None:
-        """A workload that was charged holds no quota any more: it ended, or its admission could not be committed."""
+        """Stop counting a charged workload: its quota was released, or its admission could not be committed."""
 
     def wake_at(self) -> float | None:
-        """When time alone lets in a workload that is refused now (seconds since the epoch); None: it never does."""
+        """Return when time alone permits a workload that is refused now (seconds since the epoch); None: never."""
 
 
 class PolicyConfig(Protocol):
-    """The configuration of a policy."""
+    """The configuration of a policy, a frozen object."""
 
     def start(self, view: EngineView) -> AdmissionPolicy:
-        """The policy's state for one engine, with nothing charged."""
+        """Create the policy's state for one engine, with nothing charged."""

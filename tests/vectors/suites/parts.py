@@ -55,7 +55,7 @@ def snapshot(document: Case) -> Case:
     queues, cohorts = {}, {}
     for domain in world.forest.domains.values():
         frs = domain.tree.frs
-        for node, queue in domain.at.items():
+        for node, queue in domain.active_by_node.items():
             used = {fr for holder in world.held.values() if holder.queue is queue for fr, _ in holder.amounts}
             free = {fr: max(0, available(node, fr)) for fr in node.frs}
             queues[queue.name] = {

@@ -1,7 +1,7 @@
-"""Places in the line of a ClusterQueue: how many of those that wait there are considered before a workload.
+"""Queue positions: how many pending workloads of a ClusterQueue are considered before a workload.
 
-Who can never be admitted as it is has no place, and none behind it waits for it; but a StrictFIFO queue tries it first
-all the same, and nothing behind it before it is gone.
+A workload that can never be admitted as it is has no position, and is not counted before others. Exception: a
+StrictFIFO queue tries it all the same, and nothing behind it as long as it is there, so that it counts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from admission.engine.registry import Registry
 
 
-class Line:
-    """The line of one ClusterQueue as it is at this moment."""
+class QueuePositions:
+    """The positions in one ClusterQueue at its current state."""
 
     def __init__(self, registry: Registry, queue: ClusterQueue, *, ignore_undeclared: bool) -> None:
         self._registry = registry
         self._queue = queue
         self._ignore_undeclared = ignore_undeclared
         self._passed_over: list[Rank] = []
-        """The ranks of those for whom nobody waits, in order."""
+        """Sorted ranks of the workloads that are not counted before others."""
         self._passed_over_of: dict[LocalQueueKey, list[Rank]] = {}
+        """The same for each LocalQueue."""
         passed_over = {item.uid: item for item in self._never_considered()}
         for item in passed_over.values():
             self._passed_over.append(item.rank)
@@ -38,11 +39,11 @@ class Line:
             ranks.sort()
 
     def _never_considered(self) -> Iterator[Item]:
-        """Some may come twice."""
+        """Yield the workloads that are not counted before others; some may occur twice."""
         strict = self._queue.spec.queueing_strategy == "StrictFIFO"
         pending = self._queue.pending
         for bucket in pending.buckets():
-            if not bucket.likeness.accepted or (not strict and self._never_fits(bucket.shape)):
+            if not bucket.key.accepted or (not strict and self._never_fits(bucket.shape)):
                 yield from bucket.items()
         for item in pending.alone():
             if not item.accepted or (not strict and self._never_fits(item.shape)):
@@ -53,8 +54,8 @@ class Line:
     def _never_fits(self, shape: Shape) -> bool:
         return never_fits(self._registry, self._queue, shape, ignore_undeclared=self._ignore_undeclared)
 
-    def places(self, item: Item) -> tuple[int, int]:
-        """In the ClusterQueue and in its LocalQueue, from 1; 0 for one that can never be admitted as it is."""
+    def of(self, item: Item) -> tuple[int, int]:
+        """Return the positions in the ClusterQueue and the LocalQueue, from 1; 0 if it cannot be admitted as it is."""
         missing = self._queue.inactive == NOT_FOUND
         if missing or item.fault is not None or not item.accepted or self._never_fits(item.shape):
             return 0, 0

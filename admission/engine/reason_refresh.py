@@ -1,8 +1,8 @@
-"""Keeps the reasons of waiting workloads true: finds those whose reason has changed since it was last reported.
+"""Refresh of pending reasons: finds the pending workloads whose reason or message differs from the one last reported.
 
-Quota that is taken or freed may change the reason of every workload of its tree. To look at each of 100,000 for every
-decision would cost more than the decisions, so it is looked at one workload of each shape in each queue, and at the
-others of its bucket only if the answer has changed. What is new or has changed by itself is looked at first.
+Every admission or release of quota may change the reason of each pending workload of the tree. Checking 100,000 of them
+after every decision would cost more than the decisions. So one workload of each bucket is checked, and the others of
+the bucket only if its reason has changed. Workloads that are new or have changed themselves are checked first.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ if TYPE_CHECKING:
 
 
 def unguarded(uid: str) -> AbstractContextManager[None]:
-    """Lets exceptions through."""
+    """Return a context manager that does not handle exceptions."""
     del uid
     return nullcontext()
 
 
-class Review:
-    """For the workloads of one registry."""
+class ReasonRefresh:
+    """The refresh of the pending reasons of one registry, in portions of limited size."""
 
     def __init__(self, registry: Registry, *, ignore_undeclared: bool) -> None:
         self._registry = registry
         self._ignore_undeclared = ignore_undeclared
         self._queues: dict[ClusterQueue, None] = {}
-        """Of the trees in which something has changed, those that are still to be looked at."""
+        """ClusterQueues of changed trees that are still to be checked; the values mean nothing."""
         self._buckets: list[Bucket] = []
-        """Of the queue that is looked at now, those that are left."""
+        """Buckets of the current ClusterQueue that are still to be checked."""
         self._preempting: dict[str, None] = {}
-        """Uids of those that were told that they wait for preempted workloads to stop."""
+        """Uids of workloads last reported as WaitingForPreemptedWorkloads."""
 
     @property
     def is_due(self) -> bool:
-        """Whether any reason may not be true any more."""
-        if self._registry.unreviewed or self._buckets or self._queues:
+        """Whether any reason may be outdated."""
+        if self._registry.stale_reasons or self._buckets or self._queues:
             return True
         return any(bool(queue.pending.by_uid) for queues in self._registry.changed_trees.values() for queue in queues)
 
-    def take(self, limit: int, isolated: Callable[[str], AbstractContextManager[None]] = unguarded) -> list[Park]:
-        """Those with another reason or sentence than last time; it looks at `limit` workloads, at most.
+    def refresh(self, limit: int, isolated: Callable[[str], AbstractContextManager[None]] = unguarded) -> list[Park]:
+        """Check up to `limit` workloads; return those whose reason or message has changed since it was last reported.
 
-        `isolated` catches what is raised for the workload with the uid that it is given.
+        `isolated` returns a context manager that handles exceptions raised for the workload with the given uid.
         """
         found: list[Park] = []
         for _ in range(limit):
-            while not self._registry.unreviewed and self._look_at_next_bucket(isolated):
+            while not self._registry.stale_reasons and self._check_next_bucket(isolated):
                 pass
-            if not self._registry.unreviewed:
+            if not self._registry.stale_reasons:
                 break
-            uid = next(iter(self._registry.unreviewed))
-            del self._registry.unreviewed[uid]
+            uid = next(iter(self._registry.stale_reasons))
+            del self._registry.stale_reasons[uid]
             with isolated(uid):
-                self._look_at(self._registry.items[uid], found)
+                self._check(self._registry.items[uid], found)
         return found
 
-    def _look_at(self, item: Item, found: list[Park]) -> None:
+    def _check(self, item: Item, found: list[Park]) -> None:
         verdict = self._verdict(item)
         if verdict[0] == WAITING_FOR_PREEMPTED:
             self._preempting[item.uid] = None
@@ -76,8 +76,11 @@ class Review:
             item.last_reason = verdict
             found.append(Park(item.workload, *verdict))
 
-    def _look_at_next_bucket(self, isolated: Callable[[str], AbstractContextManager[None]]) -> bool:
-        """Compare a bucket's first workload with what its workloads were told; False: no bucket is left."""
+    def _check_next_bucket(self, isolated: Callable[[str], AbstractContextManager[None]]) -> bool:
+        """Compare the reason of a bucket's first workload with the one last reported; False: no bucket is left.
+
+        If they differ, the workloads of the bucket are added to `Registry.stale_reasons`.
+        """
         if not self._buckets:
             for queues in self._registry.changed_trees.values():
                 self._queues.update(dict.fromkeys(queue for queue in queues if queue.pending.by_uid))
@@ -87,11 +90,11 @@ class Review:
             queue = next(iter(self._queues))
             del self._queues[queue]
             if self._registry.policies.filtering:
-                # What a policy says goes by the workload, and not by its shape.
-                self._registry.unreviewed.update((item.uid, None) for item in queue.pending.items())
+                # Refusals by policies depend on the workload, and not on its shape alone.
+                self._registry.stale_reasons.update((item.uid, None) for item in queue.pending.items())
             else:
                 self._buckets = queue.pending.buckets()
-            self._review_preempting()
+            self._recheck_preempting()
             return True
         bucket = self._buckets.pop()
         item = next((item for item in bucket.items() if not item.victims), None)
@@ -102,13 +105,13 @@ class Review:
             if bucket.last_reason != verdict:
                 bucket.last_reason = verdict
                 others = (each.uid for each in bucket.items() if each.last_reason != verdict)
-                self._registry.unreviewed.update(dict.fromkeys(others))
+                self._registry.stale_reasons.update(dict.fromkeys(others))
         return True
 
-    def _review_preempting(self) -> None:
-        """Those whose victims may be gone: their reason is their own."""
+    def _recheck_preempting(self) -> None:
+        """Check workloads that wait for preempted ones again: their reason is their own, not that of their bucket."""
         items = self._registry.items
-        self._registry.unreviewed.update((uid, None) for uid in self._preempting if uid in items)
+        self._registry.stale_reasons.update((uid, None) for uid in self._preempting if uid in items)
         self._preempting.clear()
 
     def _verdict(self, item: Item) -> tuple[str, str]:
