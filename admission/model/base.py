@@ -1,4 +1,4 @@
-"""What all that users write has in common: strict models with Kubernetes' spelling, metadata and selectors."""
+"""Base of the models of queue objects: strict pydantic models in Kubernetes' spelling, metadata and label selectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from admission.model.quantity import UNLIMITED, parse_quantity
 
 
 class Model(BaseModel):
-    """Frozen, and closed: an unknown field is an error, because it is most often a misspelt one."""
+    """Base model: frozen, and strict about unknown fields, which are most often misspelt ones."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -24,12 +24,12 @@ class Model(BaseModel):
         alias_generator=to_camel,
         populate_by_name=True,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,  # they are what `kubectl explain` tells
+        use_attribute_docstrings=True,  # they become the descriptions in OpenAPI, which `kubectl explain` shows
     )
 
 
 class FieldFaultsError(ValueError):
-    """What cross-field checks found: (path relative to the checked model, message) of each fault."""
+    """Faults found by cross-field validation: (path relative to the validated model, message) of each."""
 
     def __init__(self, causes: list[tuple[str, str]]) -> None:
         self.causes = causes
@@ -112,38 +112,38 @@ Quantity = Annotated[
     BeforeValidator(_quantity),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
 ]
-"""A non-negative quantity, as the text that was written."""
+"""A non-negative quantity, kept as the text that was written."""
 
 _SERVER_SIDE = frozenset(
     {"managedFields", "selfLink", "ownerReferences", "deletionGracePeriodSeconds", "generateName"}
-)  # read from `kubectl get -o yaml` output, and of no meaning to Sluice
+)  # fields in the output of `kubectl get -o yaml` that are accepted and ignored
 
 
 class ObjectMeta(Model):
-    """The part of Kubernetes' metadata that means something for a queue object."""
+    """Metadata of a queue object: the fields of Kubernetes' ObjectMeta that apply to it."""
 
     name: Name
     """The name, unique among the objects of its kind (in its namespace). It cannot be changed."""
     namespace: Namespace = ""
     """The namespace, for a kind that has one. It cannot be changed."""
     labels: Labels = Field(default_factory=dict)
-    """Keys and values to select objects by."""
+    """Labels, by which objects can be selected."""
     annotations: Mapping[QualifiedName, str] = Field(default_factory=dict)
-    """Keys and values of no meaning to Sluice, except `sluice.dev/change-reason`: why the last change was made."""
+    """Annotations. Sluice ignores them, except `sluice.dev/change-reason`: why the last change was made."""
     uid: str = ""
-    """Identifies the object among all that ever were; given by Sluice."""
+    """Unique identifier of the object, also among deleted ones; set by Sluice."""
     generation: int = 0
-    """How often what the object says beside its metadata has changed; given by Sluice."""
+    """Number of changes of the object, not counting its metadata; set by Sluice."""
     resource_version: str = ""
-    """The version of the object. In a write: the object must not have changed since."""
+    """The version of the object. In a write: fail if the object has changed since this version."""
     creation_timestamp: datetime | None = None
-    """When it was created; given by Sluice."""
+    """When the object was created; set by Sluice."""
     deletion_timestamp: datetime | None = None
-    """Not used: queue objects are deleted at once."""
+    """Not used: queue objects are deleted immediately."""
     finalizers: tuple[str, ...] = ()
-    """Not kept: queue objects are deleted at once."""
+    """Ignored: queue objects are deleted immediately."""
     managed_fields: tuple[Mapping[str, Any], ...] = ()
-    """Which fields were set by which field manager. Kept by the API; what a manifest says of it is not read."""
+    """The fields set by each field manager; maintained by the API, and ignored in a manifest."""
 
     @model_validator(mode="before")
     @classmethod
@@ -157,11 +157,11 @@ class SelectorRequirement(Model):
     """One `matchExpressions` entry of a label selector."""
 
     key: QualifiedName
-    """The label that this is about."""
+    """The key of the label."""
     operator: Operator
-    """How the label relates to the values."""
+    """The relation between the label's value and `values`."""
     values: tuple[LabelValue, ...] = ()
-    """The values, for In and NotIn."""
+    """The values, with In and NotIn; empty with Exists and DoesNotExist."""
 
     @model_validator(mode="after")
     def _values_fit_the_operator(self) -> Self:
@@ -180,13 +180,13 @@ class LabelSelector(Model):
     """A metav1.LabelSelector; the empty one matches everything."""
 
     match_labels: Labels = Field(default_factory=dict)
-    """Labels that must be there with these values."""
+    """Labels that an object must have, with these values."""
     match_expressions: tuple[SelectorRequirement, ...] = ()
     """Further requirements, all of which must be met."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
-        # By two views: it is asked for each workload at a start.
+        # Comparing dict views is fast: a start calls this for every workload.
         return self.match_labels.items() <= labels.items() and all(
             requirement.matches(labels) for requirement in self.match_expressions
         )

@@ -1,4 +1,4 @@
-"""What an admission check says of a workload that holds quota, in the fields of Kueue's `status.admissionChecks`."""
+"""Reports of admission checks about a workload that holds quota: the fields of Kueue's `status.admissionChecks`."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from admission.model.base import FieldFaultsError, Labels, Model, Name, Qualifie
 from admission.model.queues import FlavorToleration
 
 CheckState: TypeAlias = Literal["Pending", "Ready", "Retry", "Rejected"]
-"""Pending: not known yet. Ready: it may start. Retry: not now, evict it. Rejected: never, deactivate it."""
+"""Pending: not decided. Ready: may start. Retry: is evicted and requeued. Rejected: is evicted and deactivated."""
 
 
 class PodSetUpdate(Model):
-    """What a check adds to the pods of one pod set. It may repeat what is there, but not change it."""
+    """What a check adds to the pods of one pod set. It may repeat values of the pod template, but not change them."""
 
     name: Name
-    """Of the pod set."""
+    """The name of the pod set."""
     labels: Labels = Field(default_factory=dict)
-    """What its pods are labelled with."""
+    """Labels to add to the pods."""
     annotations: Mapping[QualifiedName, str] = Field(default_factory=dict)
-    """What its pods are annotated with."""
+    """Annotations to add to the pods."""
     node_selector: Labels = Field(default_factory=dict)
-    """Labels that their nodes must have."""
+    """Labels that the nodes of the pods must have, in addition."""
     tolerations: Annotated[tuple[FlavorToleration, ...], Field(max_length=8)] = ()
-    """What they tolerate."""
+    """Tolerations to add to the pods."""
 
 
 class CheckReport(Model):
-    """The answer of one check."""
+    """The state of one admission check for a workload."""
 
     name: Name
-    """Of the AdmissionCheck."""
+    """The name of the AdmissionCheck."""
     state: CheckState
-    """Pending: not known yet. Ready: it may start. Retry: evict it, and try later. Rejected: it may never start."""
+    """Pending: not decided yet. Ready: the workload may start. Retry: evict it and try again later. Rejected: evict and
+    deactivate it."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    """Why, for people."""
+    """Why, for users."""
     requeue_after_seconds: Annotated[int, Field(strict=True, ge=0, lt=2**31)] | None = None
-    """With Retry: the workload takes no part in cycles for so long."""
+    """With Retry: seconds before the evicted workload is tried again."""
     pod_set_updates: Annotated[tuple[PodSetUpdate, ...], Field(max_length=18)] = ()
-    """With Ready: what its pods get."""
+    """With Ready: what is added to its pods."""
 
     @model_validator(mode="after")
     def _one_update_for_each_pod_set(self) -> Self:

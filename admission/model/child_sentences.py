@@ -1,4 +1,4 @@
-"""The sentences about what is queued as part of something else: the children of an owner, the pods of a group.
+"""Messages for users about objects that are queued as part of another one: children of an owner, pods of a group.
 
 See `admission.model.sentences`.
 """
@@ -33,12 +33,12 @@ STOPPED_WITH_OWNER: Final = (
 
 
 def part_of(owner: str) -> str:
-    """It is queued as a part of another object only. `owner`: `JobSet train`."""
+    """It is queued only as part of its owner, such as `JobSet train`."""
     return f"It is part of {owner}, which is queued as a whole: it does not queue by itself."
 
 
 def starts_with_owner(kind: str, name: str) -> str:
-    """Why a child does not run: `JobSet`, `train` waits or is being stopped."""
+    """A child does not run because its owner, such as `JobSet`, `train`, is pending or being stopped."""
     return (
         f"It is part of {kind} {name}, which is queued as a whole and does not run now: it starts with it. "
         f"`kubectl describe {kind.lower()} {name}` shows what that waits for."
@@ -46,58 +46,58 @@ def starts_with_owner(kind: str, name: str) -> str:
 
 
 def older_than_owner(owner: str) -> str:
-    """Why a child of what runs does not: its controller has still to write its new template into it."""
+    """A child does not run because its owner's controller has not yet applied the owner's new template to it."""
     return f"It is not yet as {owner}, which it is part of, is now: it starts when its controller has updated it."
 
 
 def no_room_beside(owner: str) -> str:
-    """Why a pod of what runs keeps its gate."""
+    """A pod keeps its scheduling gate because its running owner has quota for no more pods."""
     return f"As many pods of {owner} run as that has quota for: it starts when one of those has ended."
 
 
 def owner_is_gone(owner: str) -> str:
-    """Why a child stays stopped until Kubernetes deletes it."""
+    """A child stays stopped, as its owner was deleted, until Kubernetes deletes it."""
     return f"{owner}, which it was part of, is gone: it does not start any more, and Kubernetes deletes it."
 
 
 def owner_has_ended(owner: str) -> str:
-    """Why a child stays stopped though nothing waits."""
+    """A child stays stopped because its owner has finished."""
     return f"{owner}, which it is part of, has ended: it does not start any more."
 
 
 def group_incomplete(there: int, total: int) -> str:
-    """Why a group of pods is not tried yet."""
+    """A group of pods is not queued yet because pods are missing."""
     return f"It starts as a whole, and {there} of its {total} pods are there."
 
 
 def group_without_object(kind: str, name: str, api_group: str) -> str:
-    """Why a group of another system is not tried yet: `PodGroup`, `pg-1`, `scheduling.x-k8s.io`."""
+    """A group of another system is not queued yet: its `PodGroup`, `pg-1` of `scheduling.x-k8s.io`, does not exist."""
     return f"It starts as a whole. How many pods that takes, says {kind} {name} of {api_group}, which is not there."
 
 
 def group_without_number(annotation: str) -> str:
-    """Why a group of another system is not tried yet."""
+    """A group of another system is not queued yet, as no pod has the annotation with its size."""
     return f"It starts as a whole. How many pods that takes, says annotation {annotation}, which none of its pods has."
 
 
 def pod_sets_unknown(missing: Sequence[str]) -> str:
-    """Why a group that declares pod sets is not tried yet."""
+    """A group that declares pod sets is not queued yet, as the requests of some pod sets are unknown."""
     named = ", ".join(missing)
     return f"It starts as a whole, and of {named} neither requests are declared nor a pod is there."
 
 
 def declarer_ended(pod: str, phase: str) -> str:
-    """How a group has ended whose pods one of them has declared."""
+    """A group has finished whose pod sets were declared by one of its pods."""
     return f"Pod {pod}, which declares the group, has {phase.lower()}, and no other pod of it is left."
 
 
 def waits_beside(group: str, count: int) -> str:
-    """Why a pod keeps its gate by which an object was scaled up."""
+    """A pod of a scale-up keeps its scheduling gate until there is quota for it."""
     return f"{group} holds quota for {count} of its pods, which run on: this one starts when there is quota for more."
 
 
 def beyond_group(group: str, count: int) -> str:
-    """Why a pod of a group that is admitted keeps its gate. `count`: pods like it that the group has quota for."""
+    """A pod of an admitted group keeps its scheduling gate. `count`: pods of its form that the group has quota for."""
     if not count:
         return (
             f"PodGroup {group} was admitted without pods of this form: create it like the others, or when it is over."
@@ -108,7 +108,7 @@ def beyond_group(group: str, count: int) -> str:
 
 
 def native_gang_too_large(groups: int, most: int) -> str:
-    """What an admitted RayCluster with this many groups of pods is told, whose pods Kubernetes is to start together."""
+    """An admitted RayCluster requests gang scheduling by Kubernetes, and has more pod groups than that supports."""
     return (
         f"It has quota as a whole. But it asks for gangs of Kubernetes, and has {groups} groups of pods, of which one "
         f"Workload of scheduling.k8s.io holds {most}: not all of its pods may be scheduled together."
@@ -119,9 +119,9 @@ INTERACTIVE_RAY_JOB = (
     "It is in InteractiveMode: until spec.jobId names a job, KubeRay does not suspend it: it cannot be evicted, and "
     "holds its quota until a job is submitted or it is deleted."
 )
-"""What an admitted RayJob is told whose user is to submit the job."""
+"""An admitted RayJob whose job is submitted by its user."""
 
 
 def group_ended(succeeded: int, total: int) -> str:
-    """How a group of pods has ended, in Kueue's words."""
+    """A group of pods has finished; Kueue's message."""
     return f"Pods succeeded: {succeeded}/{total}."

@@ -1,14 +1,14 @@
-"""The tree of all errors that Sluice raises itself.
+"""Base classes of all errors that Sluice raises itself.
 
 SluiceError
-    InvalidObject           what a user wrote cannot be; names the field
+    InvalidObject           a manifest or request is invalid; names the fields
         InvalidQuantity
-    Misconfigured           a workload that could never start as its pods are written
-    StoreError              the database (admission.store.errors has its branches)
-    ClusterError            the Kubernetes API (admission.cluster.errors has its branches)
+    Misconfigured           a workload can never start with its pod templates
+    StoreError              the database (admission.store.errors has the subclasses)
+    ClusterError            the Kubernetes API (admission.cluster.errors has the subclasses)
 
-A message is one sentence that says what is wrong, where, and what to do. It is written for the person
-who will read it, and `sluice` prints it as it is; a traceback is always a defect of ours.
+A message is one sentence that says what is wrong, where, and what to do. It is written for users, and `sluice` prints
+it unchanged; a traceback is always a bug of Sluice.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from admission.model.text import clean
 
 
 class SluiceError(Exception):
-    """The root: whatever Sluice raises on purpose."""
+    """Base of all errors that Sluice raises on purpose."""
 
 
 class InvalidObject(SluiceError):
-    """A manifest or request that cannot be accepted. `causes` holds (field path, message), one for each fault."""
+    """A manifest or request is invalid. `causes`: (field path, message) of each fault."""
 
     def __init__(self, causes: list[tuple[str, str]], *, subject: str = "") -> None:
         self.causes = causes
@@ -31,13 +31,13 @@ class InvalidObject(SluiceError):
 
 
 class InvalidQuantity(InvalidObject):
-    """A text that is no Kubernetes quantity, or one outside of what can be counted."""
+    """A text is no Kubernetes quantity, or a quantity out of range."""
 
 
 class Misconfigured(SluiceError):
-    """A workload that could never start: the API server would refuse its pods, or Sluice cannot handle it.
+    """A workload can never start: the API server would refuse its pods, or Sluice cannot handle it.
 
-    The message may quote what its user wrote: it is cleaned and bounded (see `admission.model.text`).
+    The message may quote text of users: it is cleaned and bounded (see `admission.model.text`).
     """
 
     def __init__(self, message: str) -> None:
@@ -45,8 +45,8 @@ class Misconfigured(SluiceError):
 
 
 class StoreError(SluiceError):
-    """The database could not do what was asked."""
+    """An operation of the database failed."""
 
 
 class ClusterError(SluiceError):
-    """The Kubernetes API could not be reached, or refused."""
+    """The Kubernetes API could not be reached, or refused a request."""

@@ -11,7 +11,7 @@ Operator: TypeAlias = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
 def requirement_holds(key: str, operator: Operator, values: Container[str | None], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet one requirement. A label that is missing is not In, and is NotIn."""
+    """Whether labels meet one requirement. A missing label never matches In, and always matches NotIn."""
     match operator:
         case "In":
             return labels.get(key) in values

@@ -1,6 +1,6 @@
-"""Manifests into queue objects and back: Kueue's `v1beta1` and `v1beta2`, and our own `sluice.dev/v1`.
+"""Conversion of manifests to queue objects and back: `sluice.dev/v1`, and Kueue's `v1beta1` and `v1beta2`.
 
-The three differ in a few names only. What Kueue writes into `status` is ignored: here it is computed, never given.
+The three differ in a few names only. The `status` of a manifest is ignored: Sluice computes it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manife
 API_VERSION: Final = "sluice.dev/v1"
 _API_VERSIONS: Final = (API_VERSION, "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 _OURS: Final = ("admission.model", "admission.cli")
-_MOST_FAULTS: Final = 20
-"""Faults of one object that are told; to find words for each of a hundred thousand would take minutes."""
-_LONGEST_FIELD: Final = 64
-"""Characters of an unknown field for which a similar name is looked for."""
+_MAX_FAULTS: Final = 20
+"""Faults of one object that are reported at most; formatting a hundred thousand messages would take minutes."""
+_MAX_FIELD_LENGTH: Final = 64
+"""Characters of an unknown field's name up to which a similar field is searched."""
 _KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 
 def parse_manifest(
     document: Mapping[str, Any], *, source: str = "", namespace: str = "default", unknown: list[str] | None = None
 ) -> QueueObject:
-    """One manifest as the object it describes.
+    """Return the queue object that a manifest describes.
 
-    `source` (a file, a document in it) opens the message of an error. `namespace` is for a namespaced object that
-    names none. Fields that there are not are left out, and a sentence about each added to `unknown`, if that is given.
-    Raises InvalidObject with the path and the fault of each wrong field.
+    `source` (a file, a document in it) precedes error messages. `namespace` is the default for namespaced objects. With
+    `unknown`, unknown fields are dropped and a message about each is appended to that list; without, they are faults.
+    Raises InvalidObject with path and message of each fault.
     """
     body = _without_nulls(document)
     cls = _kind_of(body, source)
@@ -50,31 +50,31 @@ def parse_manifest(
     subject = _subject(cls.kind, body, source)
     if api_version.endswith("/v1beta1"):
         _upgrade(cls.kind, body)
-    _settle_namespace(cls, body, namespace, subject)
+    _default_namespace(cls, body, namespace, subject)
     while True:
         try:
             return cls.model_validate(body, by_alias=True, by_name=False)
         except ValidationError as error:
             details = _details(error)
-            strangers = [detail for detail in details if detail["type"] == "extra_forbidden"]
-            if unknown is None or not strangers:
-                raise InvalidObject(_told(details), subject=subject) from error
-            for detail in strangers[:_MOST_FAULTS]:
-                told = clean(_path(detail["loc"]))
-                unknown.append(_message(detail).replace("unknown field", f'unknown field "{told}"'))
-            if len(strangers) > _MOST_FAULTS:
-                unknown.append(f"and {len(strangers) - _MOST_FAULTS} more unknown fields")
-            for detail in strangers:
+            unknown_fields = [detail for detail in details if detail["type"] == "extra_forbidden"]
+            if unknown is None or not unknown_fields:
+                raise InvalidObject(_field_faults(details), subject=subject) from error
+            for detail in unknown_fields[:_MAX_FAULTS]:
+                field = clean(_path(detail["loc"]))
+                unknown.append(_message(detail).replace("unknown field", f'unknown field "{field}"'))
+            if len(unknown_fields) > _MAX_FAULTS:
+                unknown.append(f"and {len(unknown_fields) - _MAX_FAULTS} more unknown fields")
+            for detail in unknown_fields:
                 _remove(body, detail["loc"])
 
 
 def faults(error: ValidationError) -> list[tuple[str, str]]:
-    """What a model found wrong: the field path and a message for each of the first faults, and how many more."""
-    return _told(_details(error))
+    """Return (field path, message) of the first faults of a validation, and the number of further ones."""
+    return _field_faults(_details(error))
 
 
 def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, Any]:
-    """The object as a JSON document that `parse_manifest` reads back as an equal object; defaults are spelt out."""
+    """Return the manifest of an object, which `parse_manifest` reads back as an equal one; defaults are spelt out."""
     metadata = item.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"managed_fields"})
     rest = item.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"metadata"})
     return {"apiVersion": api_version, "kind": item.kind, "metadata": metadata, **_without_empty(rest)}
@@ -102,10 +102,10 @@ def _subject(kind: str, body: Mapping[str, Any], source: str) -> str:
     return f"{source}: {subject}" if source else subject
 
 
-def _settle_namespace(cls: type[QueueObject], body: dict[str, Any], namespace: str, subject: str) -> None:
+def _default_namespace(cls: type[QueueObject], body: dict[str, Any], namespace: str, subject: str) -> None:
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
-        return  # the model says what is wrong
+        return  # the validation of the model reports it
     if cls.namespaced:
         metadata.setdefault("namespace", namespace)
     elif metadata.get("namespace"):
@@ -113,14 +113,14 @@ def _settle_namespace(cls: type[QueueObject], body: dict[str, Any], namespace: s
 
 
 def _upgrade(kind: str, body: dict[str, Any]) -> None:
-    """`v1beta1` to `v1beta2`, as Kueue's conversion webhook does it."""
+    """Convert a `v1beta1` body to `v1beta2` in place, like Kueue's conversion webhook."""
     spec = body.get("spec")
     if not isinstance(spec, dict):
         return
     if kind == "Cohort":
         _rename(spec, "parent", "parentName")
     elif kind == "AdmissionCheck":
-        spec.pop("retryDelayMinutes", None)  # of no effect in Kueue, either
+        spec.pop("retryDelayMinutes", None)  # has no effect in Kueue, either
     elif kind == "ClusterQueue":
         _rename(spec, "cohort", "cohortName")
         if isinstance(checks := spec.get("admissionChecks"), list) and "admissionChecksStrategy" not in spec:
@@ -138,7 +138,7 @@ def _rename(spec: dict[str, Any], old: str, new: str) -> None:
 
 
 def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy in which a null is an absent field, as for an API server."""
+    """Return a deep copy without null fields, which an API server treats as absent."""
     return {key: _copy(item) for key, item in value.items() if item is not None}
 
 
@@ -155,7 +155,7 @@ def _remove(value: Any, place: Sequence[int | str]) -> None:
 
 
 def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
-    # An empty namespaceSelector selects all namespaces, none at all selects none: it is the one that must stay.
+    # An empty namespaceSelector selects all namespaces, a missing one selects none: so this one must stay.
     pruned = {key: _prune(item) for key, item in value.items()}
     return {key: item for key, item in pruned.items() if item not in ({}, [], "") or key == "namespaceSelector"}
 
@@ -166,17 +166,17 @@ def _prune(value: Any) -> Any:
     return [_prune(item) for item in value] if isinstance(value, list) else value
 
 
-def _told(details: Sequence[ErrorDetails]) -> list[tuple[str, str]]:
-    causes = [cause for detail in details[:_MOST_FAULTS] for cause in _causes(detail)][:_MOST_FAULTS]
-    told = [(clean(path), clean(message)) for path, message in causes]
-    if len(details) > _MOST_FAULTS:
-        told.append(("", f"there are {len(details) - _MOST_FAULTS} more faults"))
-    return told
+def _field_faults(details: Sequence[ErrorDetails]) -> list[tuple[str, str]]:
+    causes = [cause for detail in details[:_MAX_FAULTS] for cause in _causes(detail)][:_MAX_FAULTS]
+    found = [(clean(path), clean(message)) for path, message in causes]
+    if len(details) > _MAX_FAULTS:
+        found.append(("", f"there are {len(details) - _MAX_FAULTS} more faults"))
+    return found
 
 
 def _details(error: ValidationError) -> list[ErrorDetails]:
     details = error.errors(include_url=False)
-    # pydantic does not count a wrong item as an item, and so calls its list too short as well.
+    # pydantic does not count an invalid item, and so reports its list as too short as well.
     inner = {detail["loc"][:n] for detail in details for n in range(len(detail["loc"]))}
     return [detail for detail in details if detail["type"] != "too_short" or detail["loc"] not in inner]
 
@@ -200,7 +200,7 @@ def _message(detail: ErrorDetails) -> str:
             return "is required"
         case "extra_forbidden":
             name = str(detail["loc"][-1])
-            near = difflib.get_close_matches(name, _field_names(), n=1) if len(name) <= _LONGEST_FIELD else []
+            near = difflib.get_close_matches(name, _field_names(), n=1) if len(name) <= _MAX_FIELD_LENGTH else []
             return f'unknown field; did you mean "{near[0]}"?' if near else "unknown field"
         case "literal_error":
             return f'"{given}" is not one of {context["expected"]}'
@@ -223,7 +223,7 @@ def _message(detail: ErrorDetails) -> str:
 def _path(loc: Sequence[int | str]) -> str:
     path = ""
     for part in loc:
-        if part == "[key]":  # pydantic's mark that the key itself is at fault
+        if part == "[key]":  # pydantic's mark for a fault in the key itself
             continue
         if isinstance(part, int) or not part.isidentifier():
             path += f"[{part}]"
@@ -237,6 +237,6 @@ def _field_names() -> set[str]:
     while pending:
         cls = pending.pop()
         pending.extend(cls.__subclasses__())
-        if cls.__module__.startswith(_OURS):  # others describe what users do not write
+        if cls.__module__.startswith(_OURS):  # other modules define responses, which users do not write
             found.update(field.alias or name for name, field in cls.model_fields.items())
     return found

@@ -1,4 +1,4 @@
-"""What Kubernetes accepts as a name, a label key and a label value (apimachinery's `util/validation`)."""
+"""Syntax of names, label keys and label values in Kubernetes (apimachinery's `util/validation`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation in which `kubectl apply` notes for itself what it has written."""
+"""The annotation in which `kubectl apply` stores the manifest that it applied last."""
 
 STOP_REASON: Final = "sluice.dev/stop-reason"
-"""The annotation in which Sluice notes why a queue was stopped, while it is. What a manifest says of it is not read."""
+"""The annotation in which Sluice stores why a queue is stopped. Its value in a manifest is ignored."""
 
 NOTED_BY_OTHERS: Final = frozenset({LAST_APPLIED, STOP_REASON})
 """Annotations that are not of the manifest that somebody wrote."""
@@ -25,18 +25,18 @@ _NAME_PART: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def is_dns_label(text: str) -> bool:
-    """Whether a namespace may be called so."""
+    """Whether the text is a valid namespace name (RFC 1123 label)."""
     return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_dns_subdomain(text: str) -> bool:
-    """Whether an object may be called so."""
+    """Whether the text is a valid object name (RFC 1123 subdomain)."""
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether this can be a label key, an annotation key or a resource name: `[prefix/]name`."""
+    """Whether the text is a valid label key, annotation key or resource name: `[prefix/]name`."""
     prefix, slash, name = text.rpartition("/")
     if slash and not is_dns_subdomain(prefix):
         return False
@@ -44,11 +44,11 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether a label may have this value; the empty one is fine."""
+    """Whether the text is a valid label value; the empty text is one."""
     return len(text) <= 63 and (not text or _NAME_PART.fullmatch(text) is not None)
 
 
 def listed(names: Sequence[str], *, limit: int = 10) -> str:
-    """`a, b and 3 more`: the first names, for a sentence of bounded length."""
+    """Return the first `limit` names as text for a message of bounded length: `a, b and 3 more`."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""A pod set as a JSON document, and back: what of it has no column in the database, and no place in an object."""
+"""Conversion of pod sets to and from the JSON document that is stored with them in the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
-    """What of a pod set has no column of its own; what is empty is left out."""
+    """Return the fields of a pod set that have no database column of their own; empty ones are omitted."""
     document: dict[str, Any] = {"requests": dict(pod_set.requests)}
     if pod_set.node_selector:
         document["nodeSelector"] = dict(pod_set.node_selector)
@@ -25,7 +25,7 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
 
 
 def pod_set(row: Mapping[str, Any]) -> PodSet:
-    """The pod set with this `name`, `count` and `min_count`, and this document as its `spec`."""
+    """Return the pod set of a database row with `name`, `count`, `min_count`, and the document as `spec`."""
     spec = row["spec"]
     affinity = spec.get("affinity")
     return PodSet(

@@ -1,7 +1,7 @@
-"""Kubernetes quantities, exactly: what is summed and compared must never have been rounded by a float.
+"""Kubernetes quantities in exact arithmetic, so that sums and comparisons are never affected by float rounding.
 
-The grammar and the canonical forms are those of apimachinery's `resource.Quantity`. Inside Sluice a quantity is an
-*amount*: an integer, in milli-units for `cpu` and in base units (bytes, devices, pods) for everything else, rounded up.
+Grammar and canonical forms are those of apimachinery's `resource.Quantity`. Inside Sluice a quantity is an *amount*:
+an integer, in milli-units for `cpu` and in base units (bytes, devices, pods) for all other resources, rounded up.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 UNLIMITED: Final = 2**63 - 1
-"""The amount that stands for "no limit"; whatever reaches it stays there, as in Kueue."""
+"""The amount that stands for "no limit". Additions saturate here, as in Kueue."""
 
 _PATTERN: Final = re.compile(
     r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([KMGTPE]i)|[eE]([+-]?[0-9]+)|([numkMGTPE]?))", re.ASCII
 )
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_MISSPELT: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([KMGTP])(i?)B?", re.ASCII | re.IGNORECASE)
-"""Units as people write them elsewhere."""
+_MISSPELT_UNIT: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([KMGTP])(i?)B?", re.ASCII | re.IGNORECASE)
+"""Common units that are no Kubernetes suffixes, such as `1gb`, for a hint in the error message."""
 _MAX_LENGTH: Final = 64
 # A mantissa of 64 characters lies between 1e-63 and 1e64: beyond this exponent each value is below a nano-unit or above
 # 2**63, so that clamping the exponent changes no result and keeps the integers small.
@@ -35,7 +35,7 @@ _BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
 def parse_quantity(value: str | float, *, field: str = "") -> Fraction:
-    """The exact number that a quantity (text, or a JSON number) stands for.
+    """Return the exact number that a quantity (text, or a JSON number) stands for.
 
     Raises InvalidQuantity, with `field` as the path of the cause.
     """
@@ -45,14 +45,14 @@ def parse_quantity(value: str | float, *, field: str = "") -> Fraction:
     number = _parse(text) if len(text) <= _MAX_LENGTH else None
     if number is None:
         shown = text if len(text) <= _MAX_LENGTH else f"{text[:20]}..."
-        said = f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{_meant(text)}'
-        raise InvalidQuantity([(field, said)])
+        message = f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{_unit_hint(text)}'
+        raise InvalidQuantity([(field, message)])
     return number
 
 
-def _meant(text: str) -> str:
-    """What who writes `1gb`, `4K` or `10GiB` is told to write, as the end of a sentence; empty for anything else."""
-    match = _MISSPELT.fullmatch(text)
+def _unit_hint(text: str) -> str:
+    """Return the end of an error message for `1gb`, `4K` or `10GiB`: `; write 1Gi or 1G`. Empty for other texts."""
+    match = _MISSPELT_UNIT.fullmatch(text)
     if match is None:
         return ""
     digits, unit, binary = match[1], match[2].upper(), match[3]
@@ -60,9 +60,9 @@ def _meant(text: str) -> str:
 
 
 def amount(resource: str, value: str | float, *, field: str = "") -> int:
-    """How much of `resource` a quantity is: milli-units for `cpu`, else base units, rounded up, at most UNLIMITED.
+    """Convert a quantity of `resource` to an amount: milli-units for `cpu`, else base units.
 
-    Raises InvalidQuantity for a malformed or negative quantity.
+    Rounded up, and at most UNLIMITED. Raises InvalidQuantity for a malformed or negative quantity.
     """
     if type(value) is str and (known := _amount(resource, value)) is not None:
         return known
@@ -73,24 +73,24 @@ def amount(resource: str, value: str | float, *, field: str = "") -> int:
 
 
 def times(requests: Mapping[str, int], count: int) -> dict[str, int]:
-    """The amounts that `count` pods ask for together, each at most UNLIMITED."""
+    """Return the amounts that `count` pods request together, each at most UNLIMITED."""
     return {resource: min(amount * count, UNLIMITED) for resource, amount in requests.items()}
 
 
 def add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    """Add amounts to `total`, where each is at most UNLIMITED afterwards."""
+    """Add amounts to `total` in place; each sum is at most UNLIMITED."""
     for resource, amount in more.items():
         total[resource] = min(total.get(resource, 0) + amount, UNLIMITED)
 
 
 def to_amount(resource: str, number: Fraction) -> int:
-    """An exact number of `resource` as an amount."""
+    """Convert an exact number of `resource` to an amount."""
     return min(math.ceil(number * 1000 if resource == "cpu" else number), UNLIMITED)
 
 
 @lru_cache(maxsize=4096)
 def format_amount(resource: str, value: int) -> str:
-    """An amount as a quantity in canonical form: `500m` and `2` of cpu, `10Gi` of memory, `4` of anything else."""
+    """Format an amount as a quantity in canonical form: `500m` or `2` for cpu, `10Gi` for memory, `4` for others."""
     if resource == "cpu":
         return _decimal(value, ("m", "", "k", "M", "G", "T", "P"))
     if resource in _BYTES or resource.startswith("hugepages-"):

@@ -1,6 +1,6 @@
-"""The queue objects that an admin writes, with the fields, defaults and limits of Kueue's `v1beta2` API.
+"""Queue objects that admins write: ClusterQueue, Cohort, LocalQueue and others, as in Kueue's `v1beta2` API.
 
-Attributes are the fields in snake_case. Enums stay the strings that Kubernetes users know.
+Fields, defaults and limits are Kueue's. Attributes are the fields in snake_case; enum values are Kueue's strings.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ class FlavorFungibility(Model):
     """Whether the search for a flavor stops at one in which the workload has to borrow or to preempt."""
 
     when_can_borrow: FungibilityPolicy = "MayStopSearch"
-    """Whether a flavor in which the workload fits by borrowing is taken, or the next one tried first."""
+    """Whether a flavor in which the workload fits by borrowing is taken, or the next flavor is tried first."""
     when_can_preempt: FungibilityPolicy = "TryNextFlavor"
-    """Whether a flavor in which the workload fits by preempting is taken, or the next one tried first."""
+    """Whether a flavor in which the workload fits by preemption is taken, or the next flavor is tried first."""
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
-    """Which of the two is preferred, if every flavor needs one of them."""
+    """Whether borrowing or preemption is preferred, if every flavor needs one of them; not given: borrowing."""
 
 
 class BorrowWithinCohort(Model):
     """Whether a workload that has to borrow may preempt in other ClusterQueues (classical preemption only)."""
 
     policy: Literal["Never", "LowerPriority"] = "Never"
-    """Never, or workloads of lower priority."""
+    """Never, or workloads of lower priority than the preemptor."""
     max_priority_threshold: Int32 | None = None
-    """Only workloads of at most this priority are preempted; not given: all of lower priority than the new one."""
+    """Only workloads of at most this priority are preempted; not given: all of lower priority than the preemptor."""
 
 
 class Preemption(Model):
-    """Whose quota a workload of this ClusterQueue may take."""
+    """Which workloads may be preempted for a workload of this ClusterQueue."""
 
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of the same ClusterQueue may be preempted."""
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
     """Which workloads of other ClusterQueues that have borrowed its quota may be preempted."""
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
-    """Whether workloads of other ClusterQueues may be preempted so that it can borrow."""
+    """Whether workloads of other ClusterQueues may be preempted for a workload that has to borrow."""
 
     @model_validator(mode="after")
     def _borrowing_needs_reclaiming(self) -> Self:
@@ -71,60 +71,60 @@ class Preemption(Model):
 
 
 class AdmissionCheckRule(Model):
-    """An admission check, and the flavors that need it; none listed: all."""
+    """An admission check, and the flavors for which it is required."""
 
     name: Name
-    """The AdmissionCheck."""
+    """The name of the AdmissionCheck."""
     on_flavors: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
-    """The ResourceFlavors whose workloads need it; empty: all."""
+    """The ResourceFlavors for which the check is required; empty: all."""
 
 
 class AdmissionChecksStrategy(Model):
-    """Which admission checks a ClusterQueue asks for."""
+    """The admission checks that a ClusterQueue requires."""
 
     admission_checks: Annotated[tuple[AdmissionCheckRule, ...], Field(max_length=64)] = ()
-    """All of which must be Ready before a workload that has got quota may start."""
+    """The checks, all of which must be Ready before a workload that holds quota may start."""
 
 
 class AdmissionScope(Model):
-    """Whether LocalQueues that used less come first."""
+    """Whether admission fair sharing orders the LocalQueues of a ClusterQueue."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
-    """Whether the LocalQueues of this ClusterQueue take turns by what they have used."""
+    """Whether workloads of LocalQueues with less recent usage come first."""
 
 
 class OverQuota(Model):
-    """What becomes of running workloads when quota was lowered below their use. An extension: Kueue lets them run."""
+    """Eviction of workloads when quota was lowered below the usage. An extension: Kueue lets them run."""
 
     evict_after_seconds: Annotated[int, Field(strict=True, ge=0, le=_LONGEST_DELAY)] = 300
-    """How long the ClusterQueue may use more than it is allowed to; then what it uses beyond its quota is evicted."""
+    """Seconds for which the usage may exceed the quota; then workloads are evicted until it does not any more."""
 
 
 class ClusterQueueSpec(Model):
-    """A leaf of the quota tree."""
+    """A leaf of the quota tree: quota, and how workloads get it."""
 
     resource_groups: ResourceGroups = ()
-    """The quota: for each group of resources, the flavors in which there is some."""
+    """The quota: for each group of resources, the flavors that have quota of them."""
     cohort_name: OptionalName = ""
-    """The Cohort whose members lend each other idle quota; empty: none."""
+    """The Cohort whose members lend each other unused quota; empty: none."""
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """Whether a workload that does not fit lets later ones pass (BestEffortFIFO) or blocks them (StrictFIFO)."""
     namespace_selector: LabelSelector | None = None
-    """Which namespaces may submit, by their labels; an empty selector: all, not given: none."""
+    """Which namespaces may use it, by their labels; an empty selector: all, not given: none."""
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
     """When to take a flavor that needs borrowing or preemption instead of trying the next one."""
     preemption: Preemption = Preemption()
-    """Which running workloads may be stopped for waiting ones."""
+    """Which workloads may be preempted for pending ones of this ClusterQueue."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
-    """Conditions beside quota that workloads must meet before they start."""
+    """Admission checks that workloads must pass, beside getting quota, before they start."""
     stop_policy: StopPolicy = "None"
-    """Hold: admit nothing more. HoldAndDrain: evict what runs, too. None: work as usual."""
+    """Hold: admit no more workloads. HoldAndDrain: also evict those that run. None: work as usual."""
     fair_sharing: FairSharing | None = None
-    """Its weight when the idle quota of the Cohort is divided."""
+    """Its weight in fair sharing of the Cohort's unused quota; not given: 1."""
     admission_scope: AdmissionScope | None = None
-    """How its LocalQueues share it."""
+    """Admission fair sharing between its LocalQueues; not given: none."""
     over_quota: OverQuota | None = None
-    """Whether it converges to a quota that was lowered below its use; None: what runs may run on."""
+    """Eviction when its quota was lowered below the usage; not given: running workloads may run on."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:
@@ -142,14 +142,14 @@ class ClusterQueueSpec(Model):
 
 
 class CohortSpec(Model):
-    """An inner node of the quota tree; its quota is on top of that of its members."""
+    """An inner node of the quota tree; its own quota is in addition to that of its members."""
 
     parent_name: OptionalName = ""
-    """The Cohort that it is a member of; empty: it is the root of a tree."""
+    """The parent Cohort; empty: it is the root of a tree."""
     resource_groups: ResourceGroups = ()
     """Quota that all members may borrow."""
     fair_sharing: FairSharing | None = None
-    """Its weight when the idle quota of the parent is divided."""
+    """Its weight in fair sharing of the parent's unused quota; not given: 1."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:
@@ -163,14 +163,14 @@ class CohortSpec(Model):
 
 
 class LocalQueueSpec(Model):
-    """The queue of a namespace, served by one ClusterQueue."""
+    """The queue of a namespace, which points to one ClusterQueue."""
 
     cluster_queue: Name
-    """The ClusterQueue that its workloads wait in."""
+    """The ClusterQueue in which its workloads are queued."""
     stop_policy: StopPolicy = "None"
-    """Hold: admit nothing more of it. HoldAndDrain: evict what runs, too. None: work as usual."""
+    """Hold: admit no more workloads. HoldAndDrain: also evict those that run. None: work as usual."""
     fair_sharing: FairSharing | None = None
-    """Its weight beside the other LocalQueues of the ClusterQueue, if that has an admissionScope."""
+    """Its weight in admission fair sharing, if the ClusterQueue has an admissionScope; not given: 1."""
 
 
 class Taint(Model):
@@ -181,22 +181,22 @@ class Taint(Model):
     value: LabelValue = ""
     """The value of the taint."""
     effect: TaintEffect
-    """What becomes of pods that do not tolerate it."""
+    """The effect on pods that do not tolerate the taint."""
 
 
 class FlavorToleration(Model):
-    """A toleration that is given to the pods that get the flavor; the fields are a pod toleration's."""
+    """A toleration that is added to pods with the flavor; the fields are those of a pod's toleration."""
 
     key: OptionalQualifiedName = ""
     """The taint that is tolerated; empty: all, with operator Exists."""
     operator: Literal["Equal", "Exists"] = "Equal"
-    """Whether the value of the taint must be the same, too."""
+    """Equal: the value of the taint must be the same. Exists: any value."""
     value: LabelValue = ""
     """The value of the taint, with operator Equal."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """The effect that is tolerated; empty: every one."""
+    """The effect that is tolerated; empty: all."""
     toleration_seconds: Annotated[int, Field(strict=True)] | None = None
-    """For so many seconds, with effect NoExecute; not given: for ever."""
+    """With effect NoExecute, seconds for which the taint is tolerated; not given: without limit."""
 
     @model_validator(mode="after")
     def _operator_fits(self) -> Self:
@@ -210,16 +210,16 @@ class FlavorToleration(Model):
 
 
 class ResourceFlavorSpec(Model):
-    """A kind of node."""
+    """A kind of node, by labels and taints."""
 
     node_labels: Annotated[Labels, Field(max_length=8)] = Field(default_factory=dict)
-    """The labels of these nodes; pods that get the flavor are bound to them by node selectors."""
+    """The labels of these nodes; they are added to the node selectors of pods with the flavor."""
     node_taints: Annotated[tuple[Taint, ...], Field(max_length=8)] = ()
     """The taints of these nodes; only workloads that tolerate them get the flavor."""
     tolerations: Annotated[tuple[FlavorToleration, ...], Field(max_length=8)] = ()
-    """What pods that get the flavor tolerate in addition."""
+    """Tolerations that are added to pods with the flavor."""
     topology_name: Name | None = None
-    """Not acted on: Sluice does not look at the topology of nodes."""
+    """Ignored: Sluice does not support topology-aware scheduling."""
 
     @model_validator(mode="after")
     def _topology_needs_labels(self) -> Self:
@@ -232,7 +232,7 @@ class _Named(Model):
     kind: ClassVar[str]
     plural: ClassVar[str]
     short_names: ClassVar[tuple[str, ...]] = ()
-    """What users may call it on a command line beside kind and plural."""
+    """Further names of the kind on a command line, beside kind and plural."""
     namespaced: ClassVar[bool] = False
     references: ClassVar[tuple[Reference, ...]] = ()
     """The fields that name other queue objects."""
@@ -247,19 +247,19 @@ class _Named(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """(kind, namespace or "", name): what identifies a queue object."""
+        """Identity of the queue object: (kind, namespace or "", name)."""
         return self.kind, self.metadata.namespace, self.metadata.name
 
 
 class ResourceFlavor(_Named):
-    """A kind of node (labels, taints) that quota is given in."""
+    """A kind of node (labels, taints) for which ClusterQueues have quota."""
 
     kind = "ResourceFlavor"
     plural = "resourceflavors"
     short_names = ("rf", "flavor", "flavors")
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
-    """Which nodes, and how pods get there."""
+    """The nodes of the flavor, and what is added to pods to run there."""
 
 
 class ClusterQueue(_Named):
@@ -275,7 +275,7 @@ class ClusterQueue(_Named):
     )
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
-    """Quota, and how it is given away."""
+    """Quota, and how workloads get it."""
 
 
 class Cohort(_Named):
@@ -300,7 +300,7 @@ class Cohort(_Named):
 
 
 class LocalQueue(_Named):
-    """The queue of a namespace, served by one ClusterQueue; the queue label of a Job names it."""
+    """The queue of a namespace, which points to one ClusterQueue; the queue label of a Job names it."""
 
     kind = "LocalQueue"
     plural = "localqueues"
@@ -309,24 +309,24 @@ class LocalQueue(_Named):
     namespaced = True
 
     spec: LocalQueueSpec
-    """Where it leads, and whether it is open."""
+    """The ClusterQueue, and whether the LocalQueue is stopped."""
 
 
 class WorkloadPriorityClass(_Named):
-    """A named priority. Changing the value does not touch workloads that are queued already."""
+    """A named priority. A change of the value does not affect existing workloads."""
 
     kind = "WorkloadPriorityClass"
     plural = "workloadpriorityclasses"
     short_names = ("wpc",)
 
     value: Int32
-    """The priority: the higher, the earlier."""
+    """The priority: workloads with a higher one come first."""
     description: Annotated[str, Field(max_length=2048)] = ""
     """What the class is for."""
 
 
 class AdmissionCheckParameters(Model):
-    """The object that configures a check; only the check's controller reads it."""
+    """Reference to the object that configures a check; only the check's controller reads it."""
 
     api_group: Name
     """The API group of that object, such as `kueue.x-k8s.io`."""
@@ -337,27 +337,27 @@ class AdmissionCheckParameters(Model):
 
 
 class AdmissionCheckSpec(Model):
-    """Who answers the check, and with which configuration."""
+    """The controller of the check, and its configuration."""
 
     controller_name: Annotated[str, Field(min_length=1, max_length=153)]
-    """The controller that reports whether workloads pass, by its domain-prefixed name."""
+    """The domain-prefixed name of the controller that reports whether workloads pass."""
     parameters: AdmissionCheckParameters | None = None
-    """What configures the check, if its controller wants that."""
+    """The object that configures the check, if its controller needs one."""
 
 
 class AdmissionCheck(_Named):
-    """A condition beside quota that workloads must meet before they start, judged by an external controller."""
+    """A condition beside quota that workloads must pass before they start, reported by an external controller."""
 
     kind = "AdmissionCheck"
     plural = "admissionchecks"
     short_names = ("ac",)
 
     spec: AdmissionCheckSpec
-    """Who answers, and how that is configured."""
+    """Which controller reports the check, and how it is configured."""
 
 
 class Subscription(_Named):
-    """Who is notified of what happens to the workloads of a namespace. An extension: Kueue has no such object."""
+    """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
     kind = "Subscription"
     plural = "subscriptions"
@@ -365,7 +365,7 @@ class Subscription(_Named):
     namespaced = True
 
     spec: SubscriptionSpec
-    """What is told, and to whom."""
+    """The events to notify of, and the receiver."""
 
 
 QueueObject: TypeAlias = (
@@ -380,4 +380,4 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     LocalQueue,
     Subscription,
 )
-"""All of them, each kind before those that name it."""
+"""The classes of all queue objects, each kind before the kinds that name it."""

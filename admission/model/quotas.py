@@ -1,4 +1,4 @@
-"""Quota as ClusterQueues and Cohorts alike write it, and the rules between its parts (those of Kueue's webhooks)."""
+"""Quota fields of ClusterQueues and Cohorts, and their cross-field validation (the rules of Kueue's webhooks)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _MAX_TOTAL = 256  # flavors, and resources, of all groups of one object together
 
 
 class ResourceQuota(Model):
-    """How much of one resource there is in one flavor, and how much of it may be borrowed and lent."""
+    """Quota of one resource in one flavor: nominal quota, borrowing limit and lending limit."""
 
     name: QualifiedName
     """The resource, such as cpu, memory or nvidia.com/gpu."""
     nominal_quota: Quantity
-    """How much of it the queue has for itself."""
+    """The amount that the queue has for itself."""
     borrowing_limit: Quantity | None = None
-    """How much more it may borrow from the Cohort; not given: all that is idle there."""
+    """The most that the queue may borrow from its Cohort above the nominal quota; not given: all unused quota there."""
     lending_limit: Quantity | None = None
-    """How much of the nominal quota others may borrow while it is idle; not given: all of it."""
+    """The most of the unused nominal quota that other queues of the Cohort may borrow; not given: all of it."""
 
     @property
     def nominal(self) -> int:
-        """The nominal quota as an amount."""
+        """The nominal quota, as an amount."""
         return amount(self.name, self.nominal_quota)
 
     @property
     def borrowing(self) -> int | None:
-        """The borrowing limit as an amount; None: no limit."""
+        """The borrowing limit, as an amount; None: no limit."""
         return None if self.borrowing_limit is None else amount(self.name, self.borrowing_limit)
 
     @property
     def lending(self) -> int | None:
-        """The lending limit as an amount; None: all of the nominal quota."""
+        """The lending limit, as an amount; None: all of the nominal quota."""
         return None if self.lending_limit is None else amount(self.name, self.lending_limit)
 
 
@@ -65,10 +65,11 @@ ResourceGroups: TypeAlias = Annotated[tuple[ResourceGroup, ...], Field(max_lengt
 
 
 class FairSharing(Model):
-    """The weight in the division of borrowed quota; 0: after all others."""
+    """Weight in fair sharing of unused quota."""
 
     weight: Quantity = "1"
-    """The share of what is idle, compared with those of the others in the same Cohort."""
+    """The weight, relative to those of the siblings in the Cohort: the dominant resource share is divided by it. 0: the
+    share is infinite, so that all others come first."""
 
     @property
     def value(self) -> float:
@@ -83,6 +84,7 @@ class FairSharing(Model):
 
 
 def quotas(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, ResourceQuota]]:
+    """Yield all quotas with their path below `spec`."""
     for i, group in enumerate(groups):
         for j, flavor in enumerate(group.flavors):
             for k, quota in enumerate(flavor.resources):
@@ -90,7 +92,10 @@ def quotas(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, ResourceQuo
 
 
 def group_faults(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, str]]:
-    """A resource and a flavor belong to one group only, and each flavor lists what its group covers, in order."""
+    """Yield faults of resource groups, as (path below `spec`, message).
+
+    A resource and a flavor belong to one group only, and each flavor lists the resources of its group, in order.
+    """
     resources: set[str] = set()
     flavors: set[str] = set()
     for i, group in enumerate(groups):
@@ -113,7 +118,7 @@ def group_faults(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, str]]
 
 
 def limit_faults(groups: tuple[ResourceGroup, ...], parent: str, parent_field: str) -> Iterator[tuple[str, str]]:
-    """Faults of borrowing and lending limits: without a parent both must be absent."""
+    """Yield faults of borrowing and lending limits, which must not be set without a parent."""
     if parent:
         return
     for path, quota in quotas(groups):

@@ -1,4 +1,4 @@
-"""YAML and JSON text into plain documents, with limits, so that no file can exhaust the memory of who reads it."""
+"""Parser for YAML and JSON files, with limits on size, depth and aliases: no input can exhaust memory or time."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MAX_BYTES: Final = 3 * 2**20
-"""The API server's own limit for one request."""
+"""Bytes of a text at most: the API server's own limit for one request."""
 MAX_VALUES: Final = 500_000
-"""Values in one document, those in lists and objects included."""
+"""Values in one document at most, including those in lists and objects."""
 _MAX_DEPTH: Final = 64
+"""Levels of nesting at most."""
 _MAX_NUMBER: Final = 64
-"""Characters of a number in YAML. In base 60, or beyond 4,300 digits, the time to read one grows with their square."""
+"""Characters of a number in YAML at most. In base 60, or beyond 4,300 digits, parsing time grows with their square."""
 _NO_NUL: Final = "holds the character U+0000, which no database text may: remove it"
 _NO_SURROGATE: Final = "holds half of a character (a surrogate such as \\ud800): remove it"
 
 _Path: TypeAlias = "tuple[_Path, str | int] | None"
-"""Back from a value to the document: each step, and the path before it."""
+"""Path of a value as a linked list: (path of the parent, key or index); None: the document itself."""
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file. `source` says where it is from: `queues.yaml: document 2`."""
+    """One object of a file, with its origin for messages: `queues.yaml: document 2`."""
 
     source: str
     body: Mapping[str, Any]
 
 
 def parse_documents(text: str, *, source: str, max_values: int = MAX_VALUES) -> list[Document]:
-    """The objects in a YAML stream or a JSON text, with the items of lists (`kind: List`) in place of the lists.
+    """Return the objects of a YAML stream or a JSON text; lists (`kind: List`) are replaced by their items.
 
-    Empty documents are left out. A document may have `max_values`, with what aliases and merge keys stand for.
-    Raises InvalidObject for what is too large, malformed, too deep or not an object.
+    Empty documents are skipped. A document may have up to `max_values` values, with aliases and merge keys expanded.
+    Raises InvalidObject for a document that is too large, malformed, too deep, or not an object.
     """
     if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise InvalidObject([("", f"is larger than {MAX_BYTES // 2**20} MiB; split it")], subject=source)
@@ -65,7 +66,7 @@ def _flatten(body: dict[str, Any], where: str) -> Iterator[Document]:
         return
     if not isinstance(items, list):
         raise InvalidObject([("items", "must be a list")], subject=where)
-    # Items of a typed list carry no type of their own when they come straight from an API server.
+    # Items of a typed list, such as a ClusterQueueList from an API server, have no apiVersion and kind of their own.
     types = {} if kind == "List" else {"apiVersion": body.get("apiVersion"), "kind": kind.removesuffix("List")}
     for index, item in enumerate(items):
         if not isinstance(item, dict):
@@ -79,7 +80,7 @@ def _load(text: str, source: str, max_values: int) -> Iterator[Any]:
             try:
                 yield json.loads(text, object_pairs_hook=_unique)
             except json.JSONDecodeError:
-                pass  # flow style YAML may begin so, too; if it is neither, YAML's message names the place as well
+                pass  # may be YAML in flow style; if it is neither, the YAML parser's message names the place as well
             else:
                 return
         loader = _Loader(text, max_values)
@@ -111,7 +112,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_size(body: Any, where: str, *, max_values: int = MAX_VALUES) -> None:
-    """Raise InvalidObject for a document that is too large, too deep, or of other values than JSON has."""
+    """Raise InvalidObject for a document that is too large, too deep, or contains values that JSON does not have."""
     stack: list[tuple[Any, int, _Path]] = [(body, 1, None)]
     nodes = 0
     while stack:
@@ -140,7 +141,7 @@ def check_size(body: Any, where: str, *, max_values: int = MAX_VALUES) -> None:
 
 
 def _text_fault(text: str) -> str:
-    """What is in a text that no database takes, and no JSON can be made of; empty: nothing."""
+    """Return the fault of a text with characters that a database or JSON cannot store; empty: none."""
     if "\0" in text:
         return _NO_NUL
     if not text.isascii():
@@ -156,6 +157,7 @@ def _too_many(most: int) -> str:
 
 
 def _shown(path: _Path) -> str:
+    """Format a path as in field errors: `spec.flavors[0].name`."""
     steps = []
     while path is not None:
         path, step = path
@@ -164,7 +166,7 @@ def _shown(path: _Path) -> str:
 
 
 class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built with it, else the Python one
-    """A SafeLoader that bounds the depth, refuses duplicate keys, and leaves times as text, as JSON does."""
+    """A SafeLoader that limits depth and size, refuses duplicate keys, and keeps timestamps as text, like JSON."""
 
     def __init__(self, text: str, max_values: int) -> None:
         super().__init__(text)
@@ -173,17 +175,17 @@ class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built 
         self._depth = 0
 
     def document(self) -> Any:
-        """The next document. Raises YAMLError, and ValueError for what is too large or too deep."""
+        """Return the next document. Raises YAMLError, and ValueError if it is too large or too deep."""
         self._values = 0
         node = self.get_node()
-        # Aliases, and merge keys of merge keys, make a few bytes stand for any size: measured before it is built.
+        # With aliases and nested merge keys a few bytes can expand to any size: measure before construction.
         if _size(node, {}) > self._max_values:
             raise ValueError(_too_many(self._max_values))
         return self.construct_document(node)
 
     def descend_resolver(self, current_node: Any, current_index: Any) -> None:
         self._values += 1
-        if self._values > 2 * self._max_values:  # keys are nodes, too
+        if self._values > 2 * self._max_values:  # keys are nodes as well
             raise ValueError(_too_many(self._max_values))
         self._depth += 1
         if self._depth > _MAX_DEPTH:
@@ -214,7 +216,7 @@ class _Loader(_Base):  # type: ignore[misc]  # the C loader if PyYAML was built 
 
 
 def _size(node: Any, known: dict[int, int]) -> int:
-    """How many values the node has with each alias written out; `known` are those of nodes that were measured."""
+    """Return the number of values of a node with all aliases expanded; `known` caches it by id of the node."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     size = known.get(id(node))

@@ -1,4 +1,4 @@
-"""References between queue objects: which fields name objects of another kind."""
+"""References between queue objects: the fields of a kind that name objects of another kind."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Reference(NamedTuple):
     """A field of a kind's JSON document that names objects of another kind."""
 
     kind: str
-    """The kind that is named."""
+    """The kind of the objects that the field names."""
     path: str
-    """Such as `spec.resourceGroups[].flavors[].name`; `[]` is each item of a list."""
+    """Path of the field: `spec.resourceGroups[].flavors[].name`; `[]` stands for each item of a list."""
     column: str = ""
-    """The column of the table of queue objects that holds the name, if one does."""
+    """Column of the table of queue objects that stores the name; empty: none."""
     needed: bool = True
-    """Whether an object that is named cannot be deleted."""
+    """Whether an object must not be deleted while the field names it."""
 
     def names(self, content: Mapping[str, Any]) -> Iterator[str]:
-        """The names in an object's document; fields that are not there name nothing."""
+        """Yield the names in an object's JSON document; missing fields yield nothing."""
         return _names(content, self.path.split("."))
 
 

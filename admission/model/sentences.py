@@ -1,11 +1,10 @@
-"""The sentences that say why a workload waits, was evicted or does not run: made here, printed everywhere as they are.
+"""Messages for users: why a workload is pending, was evicted, or does not run, and what helps.
 
 `sluice why`, `get -o wide`, the REST API, conditions, Kubernetes Events, the log and the Python client show the same
-text. Each function takes names and amounts and returns what is so and, after it, what helps. A sentence that is stored
-has no number that changes while its reason stays: what is free at the moment, and the place in the line, are told by
-`sluice why` alone.
+text unchanged. The docstring of a function says when its message applies. A message that is stored contains no number
+that changes while its reason stays: the quota that is free now, and the queue position, are shown by `sluice why` only.
 
-Amounts are integers as in `admission.model.quantity`, times are Unix times.
+Amounts are integers as in `admission.model.quantity`, times are Unix times (s).
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, Workload
 
 _NAMED: Final = 5
-"""How many obstacles, flavors or names one sentence lists."""
+"""Obstacles, flavors or names that one message lists at most."""
 
-_LONGEST_SAID: Final = 300
-"""Characters of an author's name, and of what he says."""
+_MAX_QUOTED: Final = 300
+"""Characters of an author's name, and of the reason an author gives, that a message quotes at most."""
 
-NOT_TRIED: Final = "It has only just come, or quota has only just become free: it is looked at in a moment."
+NOT_TRIED: Final = "It has only just arrived, or quota has only just become free: it is evaluated in a moment."
 ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue again."
 
 
 def standstill(*, silent: bool, unwritable: bool) -> str:
-    """The leader cannot decide: the API server is silent, or the database unwritable; empty: neither is."""
+    """The leader cannot decide: the API server does not answer, or the database is not writable; empty: it can."""
     if not (silent or unwritable):
         return ""
     cause = "the API server does not answer" if silent else "the database does not answer, or takes no writes"
     return (
-        f"Sluice decides nothing at the moment, because {cause}: nothing is started, and what is new may not be known "
-        "yet. It goes on by itself when that is over."
+        f"Sluice makes no decisions at the moment, because {cause}: nothing is started, and new objects may not be "
+        "known yet. It continues by itself when that is over."
     )
 
 
 def time(seconds: float) -> str:
-    """A Unix time as the API prints it: `2026-01-02T12:05:30Z`."""
+    """Format a Unix time like the API: `2026-01-02T12:05:30Z`."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# --- what is missing or closed
+# --- queues that are missing, stopped or not usable
 
 
 def no_local_queue(namespace: str, name: str) -> str:
@@ -69,7 +68,7 @@ def no_cluster_queue(local_queue: str, name: str) -> str:
 
 
 def stopped(kind: str, namespace: str, name: str, policy: str, reason: str = "") -> str:
-    """A LocalQueue or ClusterQueue admits nothing, by its `stopPolicy`; `reason` was given by who has stopped it."""
+    """A LocalQueue or ClusterQueue admits nothing, by its `stopPolicy`; `reason`: why, as given by its admin."""
     return (
         f"{kind} {name} is stopped{_why(reason)} (stopPolicy {policy}). "
         f"An admin can open it with {_resume(kind, namespace, name)}, or by setting stopPolicy to None."
@@ -77,10 +76,10 @@ def stopped(kind: str, namespace: str, name: str, policy: str, reason: str = "")
 
 
 def drained(kind: str, namespace: str, name: str, reason: str = "") -> str:
-    """A LocalQueue or ClusterQueue takes back the quota of what runs (`stopPolicy: HoldAndDrain`)."""
+    """It was evicted because its LocalQueue or ClusterQueue was stopped with `stopPolicy: HoldAndDrain`."""
     return (
-        f"{kind} {name} is stopped{_why(reason)} (stopPolicy HoldAndDrain). "
-        f"It queues again when an admin opens that with {_resume(kind, namespace, name)}, or sets stopPolicy to None."
+        f"{kind} {name} is stopped{_why(reason)} (stopPolicy HoldAndDrain). The workload queues again when "
+        f"an admin opens the queue with {_resume(kind, namespace, name)}, or sets stopPolicy to None."
     )
 
 
@@ -90,7 +89,7 @@ def _resume(kind: str, namespace: str, name: str) -> str:
 
 
 def incomplete(cluster_queue: str, fault: str) -> str:
-    """A ClusterQueue is not active; `fault` follows its name: `names ResourceFlavor spot, which does not exist`."""
+    """A ClusterQueue is inactive; `fault` follows its name: `names ResourceFlavor spot, which does not exist`."""
     return f"ClusterQueue {cluster_queue} {fault}, so that it admits nothing. An admin has to correct that."
 
 
@@ -122,33 +121,33 @@ def namespace_not_matched(
     )
 
 
-# --- what does not fit: parts of a sentence, one for each flavor that was tried
+# --- obstacles: parts of a message, one for each flavor that was tried
 
 
-def too_little_free(resource: str, flavor: str, asked: int, most: int) -> str:
-    """Less than `asked` is free now; `most` is what the ClusterQueue could use if nobody else used anything."""
+def too_little_free(resource: str, flavor: str, requested: int, most: int) -> str:
+    """Less than `requested` is free now; `most`: the ClusterQueue's quota if nothing else were in use."""
     limit = f" (at most {format_amount(resource, most)} can be used)" if most < UNLIMITED else ""
-    return f"{format_amount(resource, asked)} {resource} in flavor {flavor}, of which less is free now{limit}"
+    return f"{format_amount(resource, requested)} {resource} in flavor {flavor}, of which less is free now{limit}"
 
 
-def never_enough(resource: str, flavor: str, asked: int, most: int) -> str:
-    """More is asked for than the ClusterQueue could ever use."""
-    amount = format_amount(resource, asked) if asked < UNLIMITED else "more than can be counted of"
+def never_enough(resource: str, flavor: str, requested: int, most: int) -> str:
+    """More is requested than `most`, the ClusterQueue's quota if nothing else were in use."""
+    amount = format_amount(resource, requested) if requested < UNLIMITED else "more than can be counted of"
     return f"{amount} {resource} in flavor {flavor}, of which at most {format_amount(resource, most)} can ever be used"
 
 
 def untolerated(flavor: str, taint: str) -> str:
-    """`taint` as kubectl writes it: `gpu=true:NoSchedule`."""
+    """The pods do not tolerate a taint of the flavor; `taint` as kubectl writes it: `gpu=true:NoSchedule`."""
     return f"flavor {flavor} has the taint {taint}, which the pods do not tolerate"
 
 
 def other_label(flavor: str, key: str, value: str, wanted: str) -> str:
-    """A node label of the flavor is not what the pods' nodeSelector asks for."""
+    """A node label of the flavor has another value than the pods' nodeSelector."""
     return f"flavor {flavor} has the node label {key}={value}, and the pods ask for {key}={wanted}"
 
 
 def no_affinity(flavor: str, labels: Sequence[str]) -> str:
-    """Node labels of the flavor (`zone=a`) that the pods' required node affinity rules out."""
+    """The pods' required node affinity rules out node labels of the flavor, such as `zone=a`."""
     return f"flavor {flavor} has {listed(labels, limit=_NAMED)}, which the required node affinity of the pods rules out"
 
 
@@ -157,30 +156,30 @@ def undeclared(resource: str) -> str:
     return f"there is no quota for {resource}"
 
 
-# --- what does not fit: whole sentences
+# --- workloads that do not fit: whole messages
 
 
 def does_not_fit(cluster_queue: str, pod_set: str, obstacles: Sequence[str], help_text: str) -> str:
-    """`obstacles` are the parts above."""
+    """A pod set gets no flavor; `obstacles` are texts of the functions above."""
     named = "; ".join(dict.fromkeys(obstacles[:_NAMED]))
     more = f"; and {len(obstacles) - _NAMED} more" if len(obstacles) > _NAMED else ""
     return f"Pod set {pod_set} does not fit in ClusterQueue {cluster_queue}: {named}{more}. {help_text}"
 
 
 def starts_when_free(fewest: int, wanted: int) -> str:
-    """What helps one that waits for quota; it may be admitted with `fewest` of the `wanted` pods."""
+    """Help for WaitingForQuota; it may be admitted with `fewest` of the `wanted` pods."""
     text = "It starts as soon as enough becomes free"
     return f"{text}, with at least {fewest} of its {wanted} pods." if fewest < wanted else f"{text}."
 
 
 def limit_of(refused_by: str) -> str:
-    """`Cohort research: nominalQuota` in words: `the nominalQuota of Cohort research`."""
+    """Turn `Cohort research: nominalQuota` into `the nominalQuota of Cohort research`."""
     node, _, limit = refused_by.rpartition(": ")
     return f"the {limit} of {node}"
 
 
 def raise_or_ask_less(refused_by: str, excess: str) -> str:
-    """What helps one that asks for more than there ever is. `refused_by`: `ClusterQueue team-a: nominalQuota`."""
+    """Help for ExceedsMaxQuota. `refused_by`: `ClusterQueue team-a: nominalQuota`."""
     return f"It can never start like this: ask for less, or have an admin raise {limit_of(refused_by)} by {excess}."
 
 
@@ -192,7 +191,7 @@ ASK_FOR_OTHERS: Final = "It can never start like this: ask only for what has quo
 
 
 def fits_behind_others(cluster_queue: str) -> str:
-    """It would fit, but a StrictFIFO queue tries those before it first."""
+    """It would fit, but a StrictFIFO queue tries the workloads before it first."""
     return (
         f"It would fit now, but ClusterQueue {cluster_queue} is StrictFIFO: the workloads in front of it come first, "
         "even those that cannot start."
@@ -200,17 +199,17 @@ def fits_behind_others(cluster_queue: str) -> str:
 
 
 def preempting(count: int) -> str:
-    """It waits until workloads that it has preempted, or others will, have stopped."""
+    """It waits until `count` workloads, preempted for it or for another workload, have stopped."""
     return f"It has quota as soon as {_workloads(count)} being preempted {'has' if count == 1 else 'have'} stopped."
 
 
 def backing_off(until: float) -> str:
-    """It was evicted, and takes part again later."""
+    """It was evicted, and its requeue backoff ends at `until`."""
     return f"It was evicted and pauses before it queues again: it takes part again at {time(until)}."
 
 
 def behind_unready() -> str:
-    """`waitForPodsReady.blockAdmission`: one admission at a time."""
+    """`waitForPodsReady.blockAdmission`: pods of another admitted workload are not ready."""
     return "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
 
 
@@ -218,57 +217,57 @@ def _workloads(count: int) -> str:
     return "1 workload" if count == 1 else f"{count} workloads"
 
 
-# --- decisions of people
+# --- orders of users, admins and other controllers
 
 
 def gated_by(controllers: str) -> str:
-    """Controllers of others hold it, by Kueue's annotation."""
+    """Other controllers gate its admission, by Kueue's annotation."""
     return (
-        f"Admission is gated by {controllers}: it queues when each of these has taken its name off the annotation "
+        f"Admission is gated by {controllers}: it queues when each of these has removed its name from the annotation "
         "kueue.x-k8s.io/admission-gated-by."
     )
 
 
 def held_by_admin(author: str, reason: str) -> str:
-    """An admin's order keeps it out of the queue."""
-    return f"It is held{_by(author, reason)}. Ask an admin to release it with `sluice release`."
+    """It is pending and an admin has put it on hold."""
+    return f"It was put on hold{_by(author, reason)}. Ask an admin to release it with `sluice release`."
 
 
 def put_on_hold(author: str, reason: str) -> str:
-    """It held quota when an admin held it."""
+    """It was evicted because an admin has put it on hold."""
     return f"It was put on hold{_by(author, reason)}."
 
 
 def _by(author: str, reason: str) -> str:
-    """Who has done something and why, as far as that was said."""
-    by = f" by {clean(author, longest=_LONGEST_SAID)}" if author else ""
+    """Return ` by ada: the reason`, without the parts that are not known."""
+    by = f" by {clean(author, longest=_MAX_QUOTED)}" if author else ""
     return by + _why(reason)
 
 
 def _why(reason: str) -> str:
-    text = clean(reason, longest=_LONGEST_SAID).strip().rstrip(".")
+    text = clean(reason, longest=_MAX_QUOTED).strip().rstrip(".")
     return f": {text}" if text else ""
 
 
 def kind_off(integration: str) -> str:
-    """Objects of its kind are not looked at by this installation. `integration`: `batch/job`."""
-    return f"{integration} is not among the integrations: its object is left as it is. An admin can add it to them."
+    """The integration for objects of its kind is not enabled. `integration`: `batch/job`."""
+    return f"{integration} is not among the enabled integrations: its object is left as it is. An admin can enable it."
 
 
 def kind_unlisted(integration: str) -> str:
-    """Sluice does not see objects of its kind. `integration`: `jobset.x-k8s.io/jobset`."""
+    """Sluice cannot list objects of its kind. `integration`: `jobset.x-k8s.io/jobset`."""
     return (
-        f"Sluice may not list {integration}, or the API server fails to: its object is left as it is. "
-        "An admin finds the cause in the log; `sluice kinds rbac` prints the rights."
+        f"Sluice is not allowed to list {integration}, or listing fails: its object is left as it is. "
+        "An admin finds the cause in the log; `sluice kinds rbac` prints the rights that it needs."
     )
 
 
-HELD_BY_LABEL: Final = "It is held by its label or annotation sluice.dev/hold."
+HELD_BY_LABEL: Final = "It is on hold by its label or annotation sluice.dev/hold."
 HELD_BY_USER: Final = f"{HELD_BY_LABEL} Remove that, or use `sluice release`, to let it queue."
 BEING_DELETED: Final = "It is being deleted and does not queue any more."
-POD_WITHOUT_QUOTA: Final = "It ran without quota, and was deleted: only Sluice takes its scheduling gate away."
+POD_WITHOUT_QUOTA: Final = "It ran without quota, and was deleted: only Sluice may remove its scheduling gate."
 RUNS_WITHOUT_QUOTA: Final = "It runs without quota: it is being stopped first, and queues then."
-START_CAME_LATE: Final = "A start came through after its eviction: it is being stopped and given back as it was."
+START_CAME_LATE: Final = "It was started after its eviction: it is being stopped and restored as it was."
 
 
 def deactivated(cause: str = "", *, author: str = "", reason: str = "") -> str:
@@ -289,18 +288,16 @@ def moved(local_queue: str) -> str:
 
 
 def taken_back(text: str) -> str:
-    """Its quota went to others, or back; `text` says to whom and why, without a full stop, as Kueue does."""
+    """It was evicted by a decision of the engine; `text`: the engine's message, in Kueue's words, without full stop."""
     return f"{text}. It queues again by itself."
 
 
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
 REQUEUED: Final = "It queues again."
-EDITED: Final = "It was edited after it had been admitted, and queues again as it asks now."
-DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have ended."
+EDITED: Final = "It was edited after it had been admitted, and queues again as it is now."
+DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have terminated."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
-
-
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
 
 
@@ -310,23 +307,23 @@ def pods_not_ready(seconds: float, *, recovering: bool) -> str:
     return f"Not all of its pods were ready {again}within {seconds:g} s (waitForPodsReady); it queues again."
 
 
-TOO_MANY_REQUEUES: Final = "its pods did not get ready in time as often as waitForPodsReady.requeuingStrategy allows"
+TOO_MANY_REQUEUES: Final = "its pods were not ready in time more often than waitForPodsReady.requeuingStrategy allows"
 RAN_TOO_LONG: Final = "it ran as long as its maximum execution time allows"
 
 
 def rejected(checks: Sequence[tuple[str, str]]) -> str:
-    """Admission checks (name, message) that reject it; follows `because`."""
+    """Admission checks (name, message) have rejected it; the text follows `because`."""
     noun = "admission check" if len(checks) == 1 else "admission checks"
-    return f"the {noun} {_said(checks)} rejected it"
+    return f"the {noun} {_named_checks(checks)} rejected it"
 
 
 def retried(checks: Sequence[tuple[str, str]]) -> str:
     """Admission checks (name, message) ask to try again later."""
     noun, verb = ("Admission check", "asks") if len(checks) == 1 else ("Admission checks", "ask")
-    return f"{noun} {_said(checks)} {verb} to try again: its quota goes back, and it queues again."
+    return f"{noun} {_named_checks(checks)} {verb} to try again: its quota is released, and it queues again."
 
 
-def _said(checks: Sequence[tuple[str, str]]) -> str:
+def _named_checks(checks: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} ({message})" if message else name for name, message in checks)
 
 
@@ -334,14 +331,14 @@ def _said(checks: Sequence[tuple[str, str]]) -> str:
 
 
 def admitted(workload: Workload, admission: Admission) -> str:
-    """It has quota and may run; with fewer pods than it asked for, if there was no quota for more."""
+    """It was admitted; with fewer pods than it requests, if there was no quota for more."""
     flavors = sorted({flavor for assigned in admission.pod_sets for flavor in assigned.flavors.values()})
-    given = sum(assigned.count for assigned in admission.pod_sets)
+    admitted_pods = sum(assigned.count for assigned in admission.pod_sets)
     wanted = sum(pod_set.count for pod_set in workload.pod_sets)
     named = listed(flavors, limit=_NAMED) if len(flavors) > 1 else "".join(flavors) or "no flavor"
     text = f"Admitted by ClusterQueue {admission.cluster_queue} on {named}."
-    if given < wanted:
-        text += f" It was given {given} of {wanted} pods, because there was no quota for more."
+    if admitted_pods < wanted:
+        text += f" It was given {admitted_pods} of {wanted} pods, because there was no quota for more."
     return text
 
 
@@ -349,22 +346,22 @@ ASKS: Final = "It asks for"
 
 
 def waits_for_more(pods: int, why: str = "") -> str:
-    """It runs, and asks for so many pods more than it holds quota for; `why`: what keeps it from that beside others."""
+    """It runs, and requests `pods` more than it holds quota for; `why`: message of an obstacle other than quota."""
     if why:
         return f"{ASKS} {_more_pods(pods)}, and gets none as it is: {why}"
     return f"{ASKS} {_more_pods(pods)}: as soon as there is quota, without a restart."
 
 
 def runs_elsewhere(local_queue: str, cluster_queue: str) -> str:
-    """Its LocalQueue has got another ClusterQueue than the one whose quota it holds."""
+    """Its LocalQueue now points to another ClusterQueue than the one whose quota it holds."""
     return (
-        f"LocalQueue {local_queue} leads to ClusterQueue {cluster_queue} by now. "
+        f"LocalQueue {local_queue} now points to ClusterQueue {cluster_queue}. "
         "Hold it and release it (`sluice hold`, `sluice release`) to have all of it queue there."
     )
 
 
 def no_more_with_checks(pods: int) -> str:
-    """The same, where its admission checks were asked about the pods that it has."""
+    """It runs and requests more pods, which its admission checks have not been asked about."""
     return (
         f"{ASKS} {_more_pods(pods)}, and gets none: the admission checks of its ClusterQueue were not asked about them."
     )
@@ -375,7 +372,7 @@ def _more_pods(pods: int) -> str:
 
 
 def checks_pending(names: Sequence[str]) -> str:
-    """It holds quota, and admission checks have not all answered."""
+    """It holds quota, and some admission checks are not ready."""
     return f"Quota is reserved. It starts when all admission checks are ready: {listed(names)}."
 
 
@@ -384,17 +381,17 @@ POD_LOST: Final = "At least one pod is not ready any more."
 
 
 def start_refused(why: str) -> str:
-    """It is admitted, and the API server has refused the PATCH that starts it, for now; `why` are its own words."""
+    """It is admitted, and the API server refuses the PATCH that starts it; `why`: the API server's message."""
     return f"The API server refuses to start it: {why.rstrip('.')}. It keeps its quota, and its start is tried again."
 
 
 def unscheduled(count: int, wanted: int, scheduler: str) -> str:
-    """The Kubernetes scheduler finds no node for some of its pods; `scheduler` are its own words."""
+    """The Kubernetes scheduler finds no node for some of its pods; `scheduler`: the scheduler's message."""
     pods = f"{count} of {wanted} pods" if wanted > 1 else "Its pod"
     return f"{pods} cannot be scheduled: {scheduler}"
 
 
 def not_started(count: int, wanted: int, container: str, why: str) -> str:
-    """The kubelet cannot start a container of some of its pods; `why` are its own words: `ImagePullBackOff`."""
+    """The kubelet cannot start a container of some of its pods; `why`: its reason, such as `ImagePullBackOff`."""
     pods = f"{count} of {wanted} pods do" if wanted > 1 else "Its pod does"
     return f"{pods} not start: container {container} waits ({why})"

@@ -1,4 +1,4 @@
-"""What a Subscription asks to be notified of: which workloads, which events, by which receiver, how often."""
+"""Spec of a Subscription: the workloads and events to notify of, the receiver, and the rate limit."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ _LONGEST_WAIT = 365 * 24 * 3600
 
 
 class SubscriptionSpec(Model):
-    """What is told, about which workloads, and to whom."""
+    """The events to notify of, of which workloads, and the receiver."""
 
     receiver: Name
-    """Who is notified: a receiver of `notifications.receivers` in the configuration of `sluice serve`."""
+    """Where notifications go: a receiver of `notifications.receivers` in the configuration of `sluice serve`."""
     events: Annotated[tuple[SubscribedEvent, ...], Field(max_length=4)] = ()
-    """Admitted, Preempted and Finished are told of each workload, QuotaChanged of each ClusterQueue."""
+    """The events: Admitted, Preempted and Finished concern a workload, QuotaChanged a ClusterQueue."""
     pending_longer_than_seconds: Annotated[int, Field(strict=True, ge=_SHORTEST_WAIT, le=_LONGEST_WAIT)] | None = None
-    """A workload that has waited for so long is told, too, once for each time that it waits; not given: none."""
+    """Also notify of workloads that have been pending for this long, once each time they wait; not given: do not."""
     scope: Literal["Namespace", "Cluster"] = "Namespace"
-    """The workloads of the Subscription's own namespace, or those of all; only who may list those may write Cluster."""
+    """Workloads of the Subscription's own namespace, or of all namespaces. Cluster requires the right to list workloads
+    in all namespaces."""
     cluster_queue: OptionalName = ""
-    """Only what happens in this ClusterQueue; empty: in all."""
+    """Only events of this ClusterQueue; empty: of all."""
     local_queue: OptionalName = ""
     """Only workloads of this LocalQueue of the namespace; empty: of all."""
     user: Annotated[str, Field(max_length=1024)] = ""
-    """Only workloads that this user has submitted; empty: of all."""
+    """Only workloads that this user has submitted; empty: those of all users."""
     limit_per_hour: Annotated[int, Field(strict=True, ge=1, le=1000)] = 60
-    """So many notifications are sent in an hour; what is left out is counted in one more at its end."""
+    """Most notifications sent per hour; one more at the end of the hour counts those that were not sent."""
 
     @model_validator(mode="after")
     def _says_what(self) -> Self:

@@ -1,18 +1,18 @@
-"""Text that users or other programs wrote, made fit to be stored in any database, logged, and shown in a terminal."""
+"""Cleaning of text from users or other programs, so that it can be stored in any database, logged, and shown."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LONGEST: Final = 1000
-"""Characters of a message at most: it is stored again with each change of its record."""
+"""Characters of a message at most, as it is stored again with each change of its record."""
 
 
 def clean(text: str, *, longest: int = LONGEST) -> str:
-    r"""The text on one line, without what does not print (controls, NUL, lone surrogates), of bounded length.
+    r"""Return the text on one line, without unprintable characters (controls, NUL, lone surrogates), of bounded length.
 
-    Line breaks and tabs become spaces, everything else is written as an escape such as `\x1b`. What was cut off is
-    marked by an ellipsis.
+    Line breaks and tabs become spaces, other unprintable characters become escapes such as `\x1b`. A text that was cut
+    ends in an ellipsis.
     """
     if len(text) <= longest and text.isprintable():
         return text
@@ -21,7 +21,7 @@ def clean(text: str, *, longest: int = LONGEST) -> str:
 
 
 def visible(text: str) -> str:
-    r"""The text on one line, of any length, for a terminal: what does not print is written as by `clean`."""
+    r"""Return the text on one line for a terminal, like `clean`, but of any length."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 

@@ -1,4 +1,4 @@
-"""The unit in which people count how much of a resource was used for how long."""
+"""Units of usage over time for reports, by resource: core-hours, GiB-hours."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _HOUR: Final = 3600
 
 
 class UsageUnit(NamedTuple):
-    """A unit of amounts over time."""
+    """A unit of usage over time."""
 
     name: str
-    """`core-hours`, `GiB-hours`, or `hours` of one of whatever else there is."""
+    """`core-hours`, `GiB-hours`, or `hours` of one unit of any other resource."""
     seconds: int
-    """Resource-seconds in one of it: of cpu core-seconds, of memory byte-seconds."""
+    """Resource-seconds per unit: core-seconds of cpu, byte-seconds of memory."""
 
 
 def is_in_bytes(resource: str) -> bool:
@@ -23,7 +23,7 @@ def is_in_bytes(resource: str) -> bool:
 
 
 def usage_unit(resource: str) -> UsageUnit:
-    """The unit for a resource."""
+    """Return the unit for a resource."""
     if is_in_bytes(resource):
         return UsageUnit("GiB-hours", _GIBI * _HOUR)
     return UsageUnit("core-hours" if resource == "cpu" else "hours", _HOUR)

@@ -1,7 +1,7 @@
-"""What is queued: one Kubernetes object seen as sets of equal pods, and the quota that it may be given.
+"""Workload: a Kubernetes object as the queue sees it, with its pod sets, and the Admission, its quota.
 
-Everything here is frozen and hashable by value where that is cheap: workloads of the same shape share their pod sets.
-Amounts are integers: milli-units for `cpu`, base units for everything else (bytes, devices, pods), both rounded up.
+All classes are frozen, and hashable by value where that is cheap: workloads of the same shape share their pod sets.
+Amounts are integers: milli-units for `cpu`, base units for all other resources (bytes, devices, pods), rounded up.
 Times are seconds since the epoch.
 """
 
@@ -37,26 +37,29 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods. `requests` are of one pod, as it will look after admission (without the `pods` resource)."""
+    """A set of `count` equal pods of a workload."""
 
     name: str
     count: int
     requests: Mapping[str, int]
+    """Resource to the amount that one pod requests once the API server has admitted it (LimitRange, overhead); without
+    `pods`."""
     min_count: int | None = None
-    """The fewest pods that may be admitted instead of `count`; None: all or nothing."""
+    """The fewest pods that may be admitted instead of `count` (partial admission); None: all or nothing."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[tuple[Requirement, ...], ...] | None = None
-    """Required node affinity: terms, any of which must match; None: no such affinity."""
+    """Required node affinity: terms, one of which must match; None: no required node affinity."""
     group: str = ""
     """Pod sets of the same non-empty group get the same flavors (Kueue's podset-group-name)."""
 
 
 @frozen(frozen=True, slots=True)
 class Workload:
-    """What waits for quota. `uid` is that of the Kubernetes object and identifies it everywhere."""
+    """A Kubernetes object that is queued as a whole."""
 
     uid: str
+    """The uid of the Kubernetes object, which identifies the workload everywhere."""
     namespace: str
     name: str
     queue: str
@@ -66,24 +69,24 @@ class Workload:
     pod_sets: tuple[PodSet, ...]
     kind: str = "Job"
     api_version: str = "batch/v1"
-    """`GROUP/VERSION` of the object. Group and kind are its identity; the version is the one it was last read in."""
+    """`GROUP/VERSION` of the object: the version in which it was last read. Its identity is group and kind."""
     priority_class: str = ""
     user: str = ""
-    """Who submitted it, as the webhook noted; empty if unknown."""
+    """The user who submitted it, as recorded by the webhook; empty: unknown."""
     queued_at: float | None = None
-    """Since when it counts as waiting, if not since `created` (after an eviction that was its own fault)."""
+    """Time since when it counts as waiting, after an eviction for its own fault (PodsReadyTimeout); None: `created`."""
     replaces: str = ""
-    """The uid of the admitted workload of which this is a larger or smaller version, and whose quota it takes over."""
+    """Uid of the admitted workload of which this is a larger or smaller version, and whose quota it takes over."""
     may_preempt: bool = True
-    """Whether others may be evicted for it yet."""
+    """Whether preemption for it is permitted (Kueue's preemption gates)."""
     rank_priority: int | None = None
-    """Where an admin put it: it is ordered in its ClusterQueue as if it had this priority, and nowhere else."""
+    """Priority for its position in the ClusterQueue only, by an admin's order; None: `priority`."""
     rank_at: float | None = None
-    """... and had waited since then."""
+    """Time since when it counts as waiting for that position only, by an admin's order; None: `since`."""
 
     @property
     def since(self) -> float:
-        """Since when it counts as waiting."""
+        """Time since when it counts as waiting: Kueue's queue order timestamp."""
         return self.created if self.queued_at is None else self.queued_at
 
     @property
@@ -93,13 +96,13 @@ class Workload:
 
     @property
     def key(self) -> str:
-        """`namespace/name`, for people."""
+        """`namespace/name`, for messages."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetAssignment:
-    """What one pod set was given."""
+    """Flavors, quota and number of admitted pods of one pod set."""
 
     name: str
     flavors: Mapping[str, str]
@@ -107,11 +110,12 @@ class PodSetAssignment:
     usage: Mapping[str, int]
     """Resource name to the amount held, for all `count` pods together."""
     count: int
+    """Number of admitted pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The quota that a workload holds, from its commit until its pods are gone."""
+    """The quota that a workload holds, from the commit of its admission until its pods have terminated."""
 
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...]

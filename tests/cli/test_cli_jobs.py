@@ -311,7 +311,7 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
             assert (await alice("get", "wl", "-A")).stderr.endswith("names one: -n NAMESPACE\n")
             # Who may release any workload takes the label of its user away, too.
             assert (await alice("hold", "mine")).exit_code == 0
-            while "It is held by its label" not in (await admin("why", "mine")).stdout:
+            while "It is on hold by its label" not in (await admin("why", "mine")).stdout:
                 pass
             released = await admin("release", "mine")
             assert released.stdout.endswith(" released\n"), released.stderr

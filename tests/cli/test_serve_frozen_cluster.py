@@ -90,7 +90,9 @@ async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_th
                 assert "\nsluice_deciding 0.0\n" in (await replica.get("/metrics"))[1]  # the alert SluiceNobodyDecides
                 asked = await Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN})("why", "new")
                 assert asked.exit_code == 1
-                assert asked.stderr.startswith("warning: Sluice decides nothing at the moment, because the API server")
+                assert asked.stderr.startswith(
+                    "warning: Sluice makes no decisions at the moment, because the API server"
+                )
                 assert asked.stderr.count("warning") == 1
                 asked = await Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN})("audit")
                 assert (asked.exit_code, "no audit can be made while the API server" in asked.stderr) == (1, True)

@@ -15,7 +15,7 @@ from admission.kinds.base import GATED_BY
 NAMES = ("batch/job", "pod", "statefulset", "ray.io/raycluster")
 KINDS = all_kinds(frameworks=NAMES)
 MESSAGE = (
-    "Admission is gated by {}: it queues when each of these has taken its name off the annotation "
+    "Admission is gated by {}: it queues when each of these has removed its name from the annotation "
     "kueue.x-k8s.io/admission-gated-by."
 )
 

@@ -47,8 +47,8 @@ async def test_what_waits_is_on_hold_and_what_runs_keeps_its_quota_until_the_rig
     await cluster.start(kinds=KINDS)
     waits = await cluster.record("waits", "pending", reason="Misconfigured")
     assert waits.message == (
-        "Sluice may not list jobset.x-k8s.io/jobset, or the API server fails to: its object is left as it is. "
-        "An admin finds the cause in the log; `sluice kinds rbac` prints the rights."
+        "Sluice is not allowed to list jobset.x-k8s.io/jobset, or listing fails: its object is left as it is. "
+        "An admin finds the cause in the log; `sluice kinds rbac` prints the rights that it needs."
     )
     assert (await cluster.record("runs", "admitted")).admission is not None
     await cluster.submit(job("one", cpu="1"))

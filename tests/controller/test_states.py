@@ -58,7 +58,7 @@ STATES = {
     "waits": Said("pending", "WaitingForQuota", "2 cpu in flavor default, of which less is", "as soon as", "Pending"),
     "behind": Said("pending", "PendingEvaluation", "ClusterQueue strict is StrictFIFO", "in front of it", "Pending"),
     "held-by-user": Said("pending", "OnHold", "its label or annotation sluice.dev/hold", "Remove that", "Pending"),
-    "held-by-admin": Said("pending", "OnHold", "held by ada: because.", "Ask an admin to release it", "Pending"),
+    "held-by-admin": Said("pending", "OnHold", "put on hold by ada: because.", "Ask an admin to release it", "Pending"),
     "deactivated": Said("pending", "Deactivated", "It was deactivated by ada: because.", "before an admin activates it",
                         "Pending"),
     "rejected": Said(

@@ -157,8 +157,8 @@ async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
         await sluice.start()
         waits = await sluice.record("waits", "pending", reason="Misconfigured")
         assert waits.message == (
-            "jobset.x-k8s.io/jobset is not among the integrations: its object is left as it is. "
-            "An admin can add it to them."
+            "jobset.x-k8s.io/jobset is not among the enabled integrations: its object is left as it is. "
+            "An admin can enable it."
         )
         assert (await sluice.record("runs", "admitted")).admission is not None
         assert started(sluice.user.get("jobsets", "team-a", "runs"))

@@ -112,7 +112,7 @@ async def test_who_takes_the_gate_away_himself_loses_the_pod(cluster):
     over = await cluster.record("cheat", "finished")
     assert (over.outcome, over.message) == (
         "Deleted",
-        "It ran without quota, and was deleted: only Sluice takes its scheduling gate away.",
+        "It ran without quota, and was deleted: only Sluice may remove its scheduling gate.",
     )
     assert await usage(cluster) == {"large": 4000}
 

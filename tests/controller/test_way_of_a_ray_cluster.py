@@ -203,7 +203,7 @@ async def test_what_is_asked_for_waits_while_its_local_queue_leads_to_another_cl
     await says(cluster, f"{ADMITTED} It asks for 1 more pod: as soon as there is quota, without a restart.")
     await cluster.apply(cluster_queue("new", cpu="99"), local_queue(cluster_queue="new"))
     barred = (
-        "It asks for 1 more pod, and gets none as it is: LocalQueue lq leads to ClusterQueue new by now. "
+        "It asks for 1 more pod, and gets none as it is: LocalQueue lq now points to ClusterQueue new. "
         "Hold it and release it (`sluice hold`, `sluice release`) to have all of it queue there."
     )
     await says(cluster, f"{ADMITTED} {barred}")

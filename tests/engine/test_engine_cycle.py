@@ -136,7 +136,7 @@ def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_i
     assert (decisions.admitted, decisions.evicted) == ((), ())
     (park,) = world.engine.reasons(9)
     assert (park.workload.uid, park.reason) == ("larger", "Suspended")
-    assert park.message.startswith("LocalQueue cq leads to ClusterQueue new by now.")
+    assert park.message.startswith("LocalQueue cq now points to ClusterQueue new.")
     world.tell(local_queue("cq"))
     assert world.admitted() == ["larger"]
     assert world.engine.usage()["cq"] == {"default": {"cpu": 3000}}

@@ -146,7 +146,7 @@ def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, name, plac
     (evict,) = world.engine.settle(world.now).evicted
     assert evict.workload.uid == "goes"
     assert evict.message == (
-        f"{name} cq is stopped (stopPolicy HoldAndDrain). It queues again when an admin opens that with "
+        f"{name} cq is stopped (stopPolicy HoldAndDrain). The workload queues again when an admin opens the queue with "
         f"`sluice resume {place}`, or sets stopPolicy to None."
     )
     assert [world.engine.explain(uid).state for uid in ("stays", "goes")] == ["Admitted", "Evicting"]

@@ -1,4 +1,4 @@
-"""What people have said in a sentence is on one line, and not longer than can be read."""
+"""Text of users that messages quote: on one line, without control characters, and of bounded length."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_a_reason_is_cleaned_and_bounded(say):
 
 
 def test_nothing_is_said_of_nobody():
-    assert sentences.held_by_admin("", "").startswith("It is held. Ask")
+    assert sentences.held_by_admin("", "").startswith("It was put on hold. Ask")
     assert sentences.deactivated().startswith("It was deactivated. It does")
-    assert sentences.held_by_admin("ada", "it is broken.").startswith("It is held by ada: it is broken. Ask")
+    assert sentences.held_by_admin("ada", "it is broken.").startswith("It was put on hold by ada: it is broken. Ask")
