@@ -1,10 +1,10 @@
-"""The engine on virtual time: scenarios, traces, what-if."""
+"""Simulation: runs the decision engine on virtual time, for scenarios and for estimated starts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from admission.simulate.recorded import Player
+from admission.simulate.player import Player
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,9 +13,9 @@ __all__ = ["simulate"]
 
 
 def simulate(document: Mapping[str, Any], cycles: int | None = None) -> dict[str, Any]:
-    """The decisions of each cycle of a scenario, and the state at the end.
+    """Play a scenario, and return the decisions of each cycle and the final state.
 
-    The scenario is played for `cycles` cycles, or until nothing changes any more. Raises InvalidObject for queue
-    objects and Workloads that are not valid.
+    It ends after `cycles` cycles, or when nothing changes any more. Raises InvalidObject for invalid queue objects and
+    Workloads.
     """
     return {"id": document.get("id", ""), **Player(dict(document)).play(cycles)}

@@ -1,10 +1,10 @@
-"""From a start that was simulated to a range that holds as often as it says, by how far off earlier ones were.
+"""Calibration of estimated starts: turns a simulated wait into a range (p50, p90), by the errors of past estimates.
 
-Of estimates whose workloads still wait it is known that they were off by as much as those have waited, or by more: left
-out, they would make ranges too early, for those that wait longest are known last. They count as censored observations
-in the product-limit estimate (Kaplan and Meier 1958). Each range that has held, or has not, moves the next ones a
-little, so that they hold as often as they say also where errors are of another kind than past ones (a quantile tracker,
-as in conformal PID control: Angelopoulos, Candes and Tibshirani 2023).
+Of an estimate whose workload is still pending only a lower bound of the error is known. Without these, ranges would be
+too early, because the longest waits are known last. They count as censored observations in the product-limit estimate
+(Kaplan and Meier 1958). Each range that held, or did not, shifts the next ones a little, so that 50 % and 90 % hold
+even when errors change over time (a quantile tracker, as in conformal PID control: Angelopoulos, Candes and Tibshirani
+2023).
 """
 
 from __future__ import annotations
@@ -18,113 +18,116 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LEAST: Final = 30
-"""So many past estimates have to be known before a range is told."""
+MIN_SAMPLES: Final = 30
+"""Past estimates that are needed before a range is reported."""
 
-MOST: Final = 2000
-"""Past estimates that count."""
+MAX_SAMPLES: Final = 2000
+"""Most recent past estimates that are kept."""
 
 NEIGHBOURS: Final = 100
-"""Of them those count whose simulated wait was most like the one in question. Of 300 the errors were too unlike: on a
-whole trace (`python -m tests.benchmarks forecast`) 63 % started by p50, and its median error was twice as large."""
+"""Past estimates that are used for a range: those with the most similar simulated wait. With 300 the errors were too
+different: on a whole trace (`python -m tests.benchmarks forecast`) 63 % started by p50, and the median error of p50 was
+twice as large."""
 
 P50_STEP: Final = 0.02
 P90_STEP: Final = 0.1
-"""By how much one range moves the ends of the next ones, in the logarithm of the wait: of the few beyond p90 each says
-more. Chosen on the first 1,200 pods of a trace (`python -m tests.benchmarks forecast`)."""
+"""Step by which one range shifts the next ones, in the logarithm of the wait; larger for p90, as few starts are beyond
+it. Chosen on the first 1,200 pods of a trace (`python -m tests.benchmarks forecast`)."""
 
 _P50: Final = 0.5
 _P90: Final = 0.9
 _FLOOR: Final = 30.0
-"""Seconds added to both times before they are compared: how many times as long 2 s are as 1 s means nothing."""
+"""Seconds added to both waits before their ratio is taken, so that 2 s instead of 1 s is no error of 100 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Seconds from now."""
+    """Estimated wait, in seconds from now."""
 
     p50: float
-    """Half of the workloads with such an estimate start earlier ..."""
+    """Half of the workloads with this estimate start earlier."""
     p90: float
-    """... and nine of ten earlier than this."""
+    """Nine of ten workloads with this estimate start earlier."""
 
 
 @dataclass(slots=True)
-class Claim:
-    """A range that was told, and for which of its ends it is known whether it has held."""
+class ReportedRange:
+    """A range that was reported, and whether it is known yet if its p50 and p90 held."""
 
-    told: Range
-    knows_p50: bool = False
-    knows_p90: bool = False
+    range: Range
+    p50_known: bool = False
+    p90_known: bool = False
 
 
 class _Past(NamedTuple):
-    """A past estimate, in logarithms."""
+    """A past estimate, in logarithms of seconds (with `_FLOOR` added)."""
 
     error: float
-    """How much larger the real wait was than the simulated one; at least, if it `waits`."""
+    """Actual wait minus simulated wait; a lower bound if the workload still `waits`."""
     waits: bool
     simulated: float
+    """The simulated wait."""
 
 
 class Calibration:
-    """What was simulated for workloads that have started since, and how long they really waited."""
+    """Errors of past estimates: simulated and actual waits of workloads that have started since."""
 
     def __init__(self) -> None:
-        self._errors: deque[_Past] = deque(maxlen=MOST)
-        self._held: deque[bool] = deque(maxlen=MOST)
-        self._half = self._most = 0.0
-        """By how much p50 and p90 are later than past errors say, in the logarithm of the wait."""
+        self._errors: deque[_Past] = deque(maxlen=MAX_SAMPLES)
+        self._p90_held: deque[bool] = deque(maxlen=MAX_SAMPLES)
+        """Of reported ranges: whether the workload had started by p90."""
+        self._p50_shift = self._p90_shift = 0.0
+        """Correction that is added to the quantiles of past errors, in the logarithm of the wait."""
 
     def __len__(self) -> int:
         return len(self._errors)
 
     def learn(self, simulated: float, waited: float) -> None:
-        """A workload has started `waited` seconds after an estimate, for which `simulated` ones were simulated."""
+        """Record that a workload has started `waited` seconds after an estimate of `simulated` seconds."""
         self._errors.append(_past(simulated, waited, waits=False))
 
-    def check(self, claim: Claim, waited: float, *, started: bool) -> None:
-        """The workload for which a range was told has started after `waited` seconds, or still waits after so many.
+    def check(self, reported: ReportedRange, waited: float, *, started: bool) -> None:
+        """Record whether a range held, for a workload that has `started` or still waits after `waited` seconds.
 
-        That a range has not held is known, and counts, before the workload starts.
+        That a range did not hold is known, and counts, before the workload starts.
         """
-        p50_held, p90_held = waited <= claim.told.p50, waited <= claim.told.p90
-        if not claim.knows_p50 and (started or not p50_held):
-            claim.knows_p50 = True
-            self._half += P50_STEP * (_P50 - p50_held)
-        if not claim.knows_p90 and (started or not p90_held):
-            claim.knows_p90 = True
-            self._held.append(p90_held)
-            self._most += P90_STEP * (_P90 - p90_held)
+        p50_held, p90_held = waited <= reported.range.p50, waited <= reported.range.p90
+        if not reported.p50_known and (started or not p50_held):
+            reported.p50_known = True
+            self._p50_shift += P50_STEP * (_P50 - p50_held)
+        if not reported.p90_known and (started or not p90_held):
+            reported.p90_known = True
+            self._p90_held.append(p90_held)
+            self._p90_shift += P90_STEP * (_P90 - p90_held)
 
     @property
     def share_held(self) -> float | None:
         """The share of past estimates where the workload had started by p90; None while there are too few."""
-        return sum(self._held) / len(self._held) if len(self._held) >= LEAST else None
+        return sum(self._p90_held) / len(self._p90_held) if len(self._p90_held) >= MIN_SAMPLES else None
 
     def ranges(self, simulated: dict[str, float], *, waiting: Iterable[tuple[float, float]] = ()) -> dict[str, Range]:
-        """For each simulated wait, by uid; none while there are too few past ones to learn from.
+        """Return the ranges for simulated waits (s), by uid; empty while there are too few past estimates.
 
-        `waiting`: of workloads that still wait, what was simulated for them and how long they have waited since (s).
+        `waiting`: (simulated wait, wait so far), in seconds, of workloads that still wait since their estimate.
         """
-        if len(self._errors) < LEAST:
+        if len(self._errors) < MIN_SAMPLES:
             return {}
         still = [_past(*one, waits=True) for one in waiting]
         past = sorted([*self._errors, *still])
         known = sorted(one.simulated for one in self._errors)
         found: dict[int, tuple[float, float]] = {}
-        told: dict[float, Range] = {}
-        for wait in dict.fromkeys(simulated.values()):  # many are to start at the same moment
+        ranges: dict[float, Range] = {}
+        for wait in dict.fromkeys(simulated.values()):  # many workloads start at the same simulated time
             at = _log(wait)
             step = round(at * 20)  # waits that differ by 5 % have the same neighbours
             if step not in found:
                 first, last = _neighbourhood(known, step / 20)
                 near = [one for one in past if first <= one.simulated <= last]
-                found[step] = _quantile(near, _P50) + self._half, _quantile(near, _P90) + self._most
+                found[step] = _quantile(near, _P50) + self._p50_shift, _quantile(near, _P90) + self._p90_shift
             half, most = found[step]
             p50, p90 = (max(exp(at + error) - _FLOOR, 0.0) for error in (half, max(half, most)))
-            told[wait] = Range(p50, p90)
-        return {uid: told[wait] for uid, wait in simulated.items()}
+            ranges[wait] = Range(p50, p90)
+        return {uid: ranges[wait] for uid, wait in simulated.items()}
 
 
 def _past(simulated: float, waited: float, *, waits: bool) -> _Past:
@@ -136,15 +139,15 @@ def _log(seconds: float) -> float:
 
 
 def _neighbourhood(known: Sequence[float], at: float) -> tuple[float, float]:
-    """The least and the largest of the `NEIGHBOURS` that are nearest."""
+    """Return the smallest and the largest of the `NEIGHBOURS` simulated waits nearest to `at`."""
     first = min(max(bisect_left(known, at) - NEIGHBOURS // 2, 0), max(len(known) - NEIGHBOURS, 0))
     return known[first], known[min(first + NEIGHBOURS, len(known)) - 1]
 
 
 def _quantile(past: Sequence[_Past], share: float) -> float:
-    """The error that this share of estimates is at most off by. `past` is in the order of errors.
+    """Return the quantile of the errors, by the product-limit estimate. `past` is sorted by error.
 
-    It is the product-limit estimate; where even the largest known error is less than that, the largest of all.
+    If the known errors do not reach the quantile: the largest error or lower bound.
     """
     above, at_risk = 1.0, len(past)
     for one in past:

@@ -1,4 +1,4 @@
-"""How long workloads run, learned from those that have ended."""
+"""Expected run times of workloads, learned from finished ones."""
 
 from __future__ import annotations
 
@@ -13,41 +13,44 @@ if TYPE_CHECKING:
 
     Key: TypeAlias = tuple[Hashable, ...]
 
-LEAST: Final = 8
-"""So many run times have to be known of a group before it is judged by them rather than by a larger group."""
+MIN_SAMPLES: Final = 8
+"""Run times that a group needs before its median is used; with fewer, a wider group is used."""
 
-MOST: Final = 300
-"""The last run times of a group that count; older ones are forgotten."""
+MAX_SAMPLES: Final = 300
+"""Most recent run times that a group keeps."""
 
 
 class _Group:
-    """The last run times (s) of what has something in common."""
+    """The most recent run times (s) of workloads with something in common."""
 
     def __init__(self) -> None:
-        self._in_order_of_time: deque[float] = deque()
+        self._by_time: deque[float] = deque()
         self.sorted: list[float] = []
 
     def add(self, seconds: float) -> None:
-        self._in_order_of_time.append(seconds)
+        self._by_time.append(seconds)
         insort(self.sorted, seconds)
-        if len(self._in_order_of_time) > MOST:
-            oldest = self._in_order_of_time.popleft()
+        if len(self._by_time) > MAX_SAMPLES:
+            oldest = self._by_time.popleft()
             del self.sorted[bisect_right(self.sorted, oldest) - 1]
 
 
 class Durations:
-    """By queue, user and shape; then by queue and shape, queue and user, queue alone, and all together."""
+    """Run times in groups of similar workloads, from narrow to wide.
+
+    By queue, user and shape; by queue and shape; by queue and user; by queue; and all together.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[Key, _Group] = {}
 
     def __len__(self) -> int:
-        """How many run times count at most in one group; 0 while nothing is known."""
+        """The number of run times in the widest group; 0 while nothing is known."""
         everything = self._groups.get(())
         return 0 if everything is None else len(everything.sorted)
 
     def learn(self, workload: Workload, seconds: float) -> None:
-        """A workload has ended that ran for `seconds`."""
+        """Record that a workload has finished after running for `seconds`."""
         for key in _keys(workload):
             group = self._groups.get(key)
             if group is None:
@@ -55,34 +58,36 @@ class Durations:
             group.add(seconds)
 
     def remaining(self, workload: Workload, *, elapsed: float = 0.0, limit: float | None = None) -> float | None:
-        """Seconds that it runs on after `elapsed` ones: half of its like run longer, half less. None: unknown.
+        """Return the expected remaining run time (s) after `elapsed` seconds: the median of similar workloads.
 
-        `limit`: seconds after its start at which it is stopped. Without run times to go by it is what is expected.
+        None: unknown. `limit`: seconds after its start at which it is stopped; without known run times, this is the
+        expected run time.
         """
-        return remaining(self.like(workload), elapsed=elapsed, limit=limit)
+        return remaining(self.similar(workload), elapsed=elapsed, limit=limit)
 
-    def like(self, workload: Workload) -> Sequence[float]:
-        """The last run times (s) of its like, in ascending order; empty while nothing is known."""
+    def similar(self, workload: Workload) -> Sequence[float]:
+        """Return the run times (s) of similar workloads, in ascending order; empty while nothing is known."""
         group = next((group for key in _keys(workload) if (group := self._known(key)) is not None), None)
         return () if group is None else group.sorted
 
     def _known(self, key: Key) -> _Group | None:
         group = self._groups.get(key)
-        return group if group is not None and (len(group.sorted) >= LEAST or key == ()) else None
+        return group if group is not None and (len(group.sorted) >= MIN_SAMPLES or key == ()) else None
 
 
-def remaining(like: Sequence[float], *, elapsed: float = 0.0, limit: float | None = None) -> float | None:
-    """`Durations.remaining` of a workload of which the run times of its like are known."""
-    if not like:
+def remaining(similar: Sequence[float], *, elapsed: float = 0.0, limit: float | None = None) -> float | None:
+    """Return `Durations.remaining` for given run times of similar workloads, in ascending order."""
+    if not similar:
         return None if limit is None else max(limit - elapsed, 0.0)
-    longer = len(like) - (first := bisect_right(like, elapsed))
-    # One that runs longer than any before runs as long again: so it is in the middle of heavy-tailed times.
-    expected = like[first + longer // 2] if longer else 2 * elapsed
+    longer = len(similar) - (first := bisect_right(similar, elapsed))
+    # A workload that runs longer than any before is expected to run as long again: about the median of heavy-tailed
+    # run times.
+    expected = similar[first + longer // 2] if longer else 2 * elapsed
     return max((expected if limit is None else min(expected, limit)) - elapsed, 0.0)
 
 
 def _keys(workload: Workload) -> Iterator[Key]:
-    """From the narrowest group to the widest."""
+    """Yield the keys of a workload's groups, from the narrowest to the widest."""
     queue = workload.namespace, workload.queue
     shape = tuple((one.count, tuple(sorted(one.requests.items()))) for one in workload.pod_sets)
     yield queue, "user", workload.user, "shape", shape

@@ -1,13 +1,13 @@
-"""Estimated starts from what the database says, and what became of earlier estimates. Keeps what it has learned."""
+"""Estimator of starts: forecasts pending workloads from stored state, and learns from past run times and estimates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from admission.simulate.calibration import Calibration, Claim
+from admission.simulate.calibration import Calibration, ReportedRange
 from admission.simulate.durations import Durations
-from admission.simulate.forecast import Scene, play
+from admission.simulate.forecast import CurrentState, forecast_starts
 from admission.store.workloads.replay import events
 
 if TYPE_CHECKING:
@@ -18,45 +18,49 @@ if TYPE_CHECKING:
     from admission.store.records import LoadedState, WorkloadRecord
 
 OUTCOMES: Final = frozenset({"Succeeded", "Failed"})
-"""Of workloads that ran to their end: the others say nothing about how long something runs."""
+"""Outcomes of workloads that ran to completion; run times of all others are not representative."""
 
-FOLLOWED: Final = 5000
-"""Estimates whose outcome is awaited at a time."""
+MAX_OPEN: Final = 5000
+"""Estimates with unknown outcome that are tracked at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Followed:
-    """An estimate that was made for a workload when it was first seen waiting."""
+class _OpenEstimate:
+    """The first estimate for a pending workload, whose outcome is not known yet."""
 
     at: float
+    """Unix time (s) of the estimate."""
     simulated: float
-    claim: Claim | None
+    """The simulated wait (s)."""
+    reported: ReportedRange | None
+    """The range that was reported; None: there were too few past estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What is expected now. Times are seconds since the epoch."""
+    """Estimated starts of pending workloads. Times are seconds since the epoch."""
 
     at: float
+    """When the estimates were made."""
     starts: Mapping[str, tuple[float, float]]
-    """By uid: p50 and p90. Empty while too little is known."""
+    """Uid to p50 and p90 of the start. Empty while too little is known."""
     share_held: float | None
     """The share of past estimates where the workload had started by p90; None while there are too few."""
 
 
 class Estimator:
-    """Told of everything that has ended and of the state, again and again, by whoever reads the database."""
+    """Learns from finished workloads and estimates starts; its caller periodically passes both from the database."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._durations = Durations()
         self._calibration = Calibration()
-        self._followed: dict[str, _Followed] = {}
+        self._open: dict[str, _OpenEstimate] = {}
         self.ended_until = 0.0
-        """When the last of the workloads ended that are known to have; later ones are still to be told."""
+        """When the last workload passed to `learn` finished (Unix time, s); the caller passes later ones next."""
 
     def learn(self, ended: Iterable[WorkloadRecord]) -> None:
-        """Workloads have ended, oldest first."""
+        """Learn from finished workloads, passed in the order in which they finished."""
         for record in ended:
             self.ended_until = max(self.ended_until, record.finished_at or 0.0)
             self._check(record)
@@ -70,38 +74,46 @@ class Estimator:
         now: float,
         namespaces: Mapping[str, Mapping[str, str]],
         limits: Mapping[str, float],
-        on_time: Callable[[], bool],
+        has_time: Callable[[], bool],
     ) -> Estimates:
-        """When those that wait in `state` will start. `limits`: seconds for which a workload may run, by uid."""
+        """Estimate when the pending workloads of `state` will start.
+
+        `namespaces`: namespace to its labels. `limits`: uid to the maximum execution time (s). `has_time`: whether to
+        continue the simulation; later starts have no estimate then.
+        """
         for record in state.workloads:
             if record.admission is not None:
                 self._check(record)
-        scene = Scene(self._policy, list(events(state, namespaces)), now, limits)
-        simulated = play(scene, self._durations, on_time=on_time)
-        still = [(one.simulated, now - one.at) for one in self._followed.values()]
-        for one in self._followed.values():
-            if one.claim is not None:
-                self._calibration.check(one.claim, now - one.at, started=False)
-        ranges = self._calibration.ranges(simulated, waiting=still)
-        self._follow(state.workloads, simulated, ranges, now)
-        starts = {uid: (now + told.p50, now + told.p90) for uid, told in ranges.items()}
+        current = CurrentState(self._policy, list(events(state, namespaces)), now, limits)
+        simulated = forecast_starts(current, self._durations, has_time=has_time)
+        waits = [(one.simulated, now - one.at) for one in self._open.values()]
+        for one in self._open.values():
+            if one.reported is not None:
+                self._calibration.check(one.reported, now - one.at, started=False)
+        ranges = self._calibration.ranges(simulated, waiting=waits)
+        self._record(state.workloads, simulated, ranges, now)
+        starts = {uid: (now + each.p50, now + each.p90) for uid, each in ranges.items()}
         return Estimates(now, starts, self._calibration.share_held)
 
     def _check(self, record: WorkloadRecord) -> None:
-        """Learn from an estimate that was made for it, if it has started."""
-        followed = self._followed.pop(record.workload.uid, None)
-        if followed is None or record.admitted_at is None or record.admitted_at < followed.at:
+        """Learn from the estimate for a workload, if there is one and the workload has started since."""
+        estimate = self._open.pop(record.workload.uid, None)
+        if estimate is None or record.admitted_at is None or record.admitted_at < estimate.at:
             return
-        waited = record.admitted_at - followed.at
-        self._calibration.learn(followed.simulated, waited)
-        if followed.claim is not None:
-            self._calibration.check(followed.claim, waited, started=True)
+        waited = record.admitted_at - estimate.at
+        self._calibration.learn(estimate.simulated, waited)
+        if estimate.reported is not None:
+            self._calibration.check(estimate.reported, waited, started=True)
 
-    def _follow(
-        self, workloads: Iterable[WorkloadRecord], simulated: Mapping[str, float], told: Mapping[str, Range], now: float
+    def _record(
+        self,
+        workloads: Iterable[WorkloadRecord],
+        simulated: Mapping[str, float],
+        ranges: Mapping[str, Range],
+        now: float,
     ) -> None:
         waiting = {record.workload.uid for record in workloads if record.admission is None}
-        self._followed = {uid: one for uid, one in self._followed.items() if uid in waiting}
+        self._open = {uid: one for uid, one in self._open.items() if uid in waiting}
         for uid, wait in simulated.items():
-            if uid not in self._followed and len(self._followed) < FOLLOWED:
-                self._followed[uid] = _Followed(now, wait, Claim(told[uid]) if uid in told else None)
+            if uid not in self._open and len(self._open) < MAX_OPEN:
+                self._open[uid] = _OpenEstimate(now, wait, ReportedRange(ranges[uid]) if uid in ranges else None)

@@ -1,7 +1,7 @@
-"""When waiting workloads will start: the engine run forward on virtual time, from what runs now to its end.
+"""Forecast of starts: simulates the engine on virtual time, from the current state until the pending workloads start.
 
-Nothing is known of workloads that are yet to come; by how much estimates are wrong on the whole is learned from those
-of the past (`Calibration`).
+Workloads that arrive later are unknown; the overall error that they cause is learned from past estimates
+(`Calibration`).
 """
 
 from __future__ import annotations
@@ -20,57 +20,61 @@ if TYPE_CHECKING:
     from admission.model.workload import Workload
     from admission.simulate.durations import Durations
 
-GRAIN: Final = 0.02
-"""Ends of workloads are gathered that lie within this part of the time from now: the farther, the coarser."""
+GRANULARITY: Final = 0.02
+"""Ends of workloads within this fraction of the simulated time so far are processed together: the farther, the
+coarser. Saves cycles of the engine."""
 
 Starts: TypeAlias = dict[str, float]
-"""By uid: seconds from now until a workload starts."""
+"""Uid to the seconds from now until a workload starts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What there is now."""
+class CurrentState:
+    """The state from which a forecast starts."""
 
     policy: Policy
     events: Sequence[Event]
-    """That bring an engine to the state of now, in their order, those of workloads last."""
+    """Events that bring a new engine to the current state; events of workloads come last."""
     now: float
+    """Unix time (s)."""
     limits: Mapping[str, float]
-    """By uid: seconds after its start at which a workload is stopped."""
+    """Uid to the seconds after its start at which a workload is stopped (maximum execution time)."""
 
 
-def play(scene: Scene, durations: Durations, *, on_time: Callable[[], bool] = lambda: True) -> Starts:
-    """The starts of those that wait now, if everything takes as long as it mostly does; none while that is unknown.
+def forecast_starts(
+    current: CurrentState, durations: Durations, *, has_time: Callable[[], bool] = lambda: True
+) -> Starts:
+    """Return the starts of pending workloads if each workload runs as long as similar ones; empty if that is unknown.
 
-    `on_time` is asked now and then; when it says no, the play ends, and farther starts are unknown.
+    `has_time` is called before each step; when it returns False the simulation ends, and later starts are unknown.
     """
-    return _Future(scene, durations).play(on_time)
+    return _Forecast(current, durations).run(has_time)
 
 
-class _Future:
-    def __init__(self, scene: Scene, durations: Durations) -> None:
-        self._scene = scene
+class _Forecast:
+    def __init__(self, current: CurrentState, durations: Durations) -> None:
+        self._current = current
         self._durations = durations
-        self._engine = Engine(scene.policy)
+        self._engine = Engine(current.policy)
         self._ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
         self._starts: Starts = {}
-        self._like: dict[tuple[str, str, str, int], Sequence[float]] = {}
-        """Run times of the like of workloads, by namespace, queue, user and the identity of the pod sets."""
+        self._similar: dict[tuple[str, str, str, int], Sequence[float]] = {}
+        """Cache of `Durations.similar`, by namespace, queue, user and id of the pod sets."""
 
-    def play(self, on_time: Callable[[], bool]) -> Starts:
-        scene, engine = self._scene, self._engine
-        arranged = False
-        for event in scene.events:
-            if not arranged and isinstance(event, WorkloadPending | WorkloadAdmitted):
-                # Of queues that are still news each workload would be queued twice.
-                engine.refresh(scene.now)
-                arranged = True
-            engine.observe(event, now=scene.now)
+    def run(self, has_time: Callable[[], bool]) -> Starts:
+        current, engine = self._current, self._engine
+        refreshed = False
+        for event in current.events:
+            if not refreshed and isinstance(event, WorkloadPending | WorkloadAdmitted):
+                # Otherwise each workload would be queued twice: now, and when the changes of its queue are applied.
+                engine.refresh(current.now)
+                refreshed = True
+            engine.observe(event, now=current.now)
             if isinstance(event, WorkloadAdmitted) and not self._runs(event.workload, event.at):
                 return {}
-        now = scene.now
-        while on_time():
+        now = current.now
+        while has_time():
             if not self._settle(now):
                 return {}
             if not engine.waiting:
@@ -82,14 +86,14 @@ class _Future:
             if not times:
                 break
             now = max(now, min(times))
-            self._end(now + GRAIN * (now - scene.now))
+            self._end(now + GRANULARITY * (now - current.now))
         return self._starts
 
     def _settle(self, now: float) -> bool:
         decisions = self._engine.settle(now)
         for admit in decisions.admitted:
             uid = admit.workload.uid
-            self._starts.setdefault(uid, now - self._scene.now)
+            self._starts.setdefault(uid, now - self._current.now)
             if not self._runs(admit.workload, now, begins=True):
                 return False
         for evict in decisions.evicted:
@@ -98,23 +102,23 @@ class _Future:
         return True
 
     def _runs(self, workload: Workload, at: float, *, begins: bool = False) -> bool:
-        """Note when it ends; False if nobody knows."""
-        elapsed = 0.0 if begins else max(self._scene.now - at, 0.0)
-        limit = self._scene.limits.get(workload.uid)
+        """Record when a workload ends; return False if its run time is unknown."""
+        elapsed = 0.0 if begins else max(self._current.now - at, 0.0)
+        limit = self._current.limits.get(workload.uid)
         key = workload.namespace, workload.queue, workload.user, id(workload.pod_sets)
-        like = self._like.get(key)
-        if like is None:
-            like = self._like[key] = self._durations.like(workload)
-        rest = remaining(like, elapsed=elapsed, limit=limit)
+        similar = self._similar.get(key)
+        if similar is None:
+            similar = self._similar[key] = self._durations.similar(workload)
+        rest = remaining(similar, elapsed=elapsed, limit=limit)
         if rest is None:
             return False
-        end = (at if begins else self._scene.now) + rest
+        end = (at if begins else self._current.now) + rest
         self._end_of[workload.uid] = end
         heappush(self._ends, (end, workload.uid))
         return True
 
     def _end(self, until: float) -> None:
-        """All that runs ends that would until then."""
+        """Finish all workloads that end until then."""
         while self._ends and self._ends[0][0] <= until:
             at, uid = heappop(self._ends)
             if self._end_of.get(uid) == at:

@@ -1,4 +1,4 @@
-"""A list of manifests as a scenario: queue objects, and Workloads or Jobs that all arrive in the first cycle."""
+"""Conversion of manifests to a scenario: queue objects, and Workloads or Jobs that all arrive in the first cycle."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _JOBS = JobKind(Conventions())
 
 
 def from_manifests(documents: Iterable[Document]) -> Case:
-    """The scenario. Raises InvalidObject for a kind that has no part in one.
+    """Return the scenario of these manifests. Raises InvalidObject for a kind that scenarios do not support.
 
-    What has no creation time is taken to be created in the order of the file. Namespaces that are not in the file exist
-    and have no labels.
+    Objects without creationTimestamp are created in the order of the file. Namespaces that are used but not in the file
+    exist, without labels.
     """
     scenario: Case = {field: [] for field in (*_FIELDS.values(), "namespaces", "workloads")}
     priorities: dict[str, int] = {}
@@ -64,7 +64,7 @@ def _placed(body: Mapping[str, Any]) -> Case:
 
 
 def _check(body: Mapping[str, Any], source: str) -> None:
-    """Refuse what could not be read further on. Queue objects are checked where they are parsed."""
+    """Raise InvalidObject for faults that would break the conversion. Queue objects are validated when parsed."""
     faults = []
     name = (body.get("metadata") or {}).get("name")
     if not isinstance(name, str) or not name:
@@ -94,7 +94,7 @@ def _workload(body: Mapping[str, Any], number: int, priorities: Mapping[str, int
     metadata = {"creationTimestamp": timestamp(number), **body["metadata"]}
     if body["kind"] == "Workload":
         spec = body["spec"]
-        # Kueue writes the number into the spec as well; a Workload written by hand may only name the class.
+        # Kueue also writes the priority value into the spec; a handwritten Workload may only name the class.
         priority_class = (spec.get("priorityClassRef") or {}).get("name") or spec.get("priorityClassName") or ""
         return {
             **body,

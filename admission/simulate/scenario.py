@@ -1,4 +1,4 @@
-"""Scenarios as they are written: plain JSON with objects as kubectl prints them, and how answers are printed."""
+"""Format of scenarios and their results: plain JSON, with objects as kubectl prints them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission
 
 Case = dict[str, Any]
-"""A scenario, or the answer to it."""
+"""A scenario, or its result, as a JSON document."""
 
 _QUEUE_OBJECTS = ("resourceFlavors", "cohorts", "clusterQueues", "localQueues")
 
@@ -26,9 +26,9 @@ _QUEUE_OBJECTS = ("resourceFlavors", "cohorts", "clusterQueues", "localQueues")
 def queue_objects(
     document: Mapping[str, Any], parse: Callable[[Mapping[str, Any]], QueueObject] = parse_manifest
 ) -> Iterator[QueueObject]:
-    """The queue objects of a scenario, each kind before those that name it; objects without a name are left out.
+    """Yield the queue objects of a scenario, each kind before the kinds that name it; objects without name are skipped.
 
-    `parse` turns one manifest into an object. Raises InvalidObject.
+    `parse` converts one manifest to an object. Raises InvalidObject.
     """
     for field in _QUEUE_OBJECTS:
         for manifest in document.get(field) or ():
@@ -37,13 +37,13 @@ def queue_objects(
 
 
 def key_of(manifest: Mapping[str, Any]) -> str:
-    """`namespace/name`."""
+    """Return `namespace/name` of an object."""
     metadata = manifest["metadata"]
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 def admission_document(admission: Admission) -> Case:
-    """As `status.admission` of a Workload shows it."""
+    """Return an admission in the form of `status.admission` of a Kueue Workload."""
     return {
         "clusterQueue": admission.cluster_queue,
         "podSetAssignments": [
@@ -61,27 +61,27 @@ def admission_document(admission: Admission) -> Case:
 
 
 def seconds(timestamp: str | None) -> float:
-    """An RFC 3339 time as seconds since the epoch; 0 for none."""
+    """Convert an RFC 3339 time to seconds since the epoch; 0 for none."""
     return 0.0 if not timestamp else datetime.fromisoformat(timestamp).timestamp()
 
 
 def timestamp(at: float) -> str:
-    """The reverse of `seconds`, in whole seconds."""
+    """Convert seconds since the epoch to an RFC 3339 time, in whole seconds."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def decimal(value: float) -> str:
-    """A double as the shortest decimal that means it, without an exponent."""
+    """Format a double as the shortest decimal that represents it, without an exponent."""
     return "+Inf" if value == math.inf else format(Decimal(repr(value)).normalize(), "f")
 
 
 def natural(amounts: Mapping[str, Any]) -> dict[str, float]:
-    """Quantities in cores, bytes and devices."""
+    """Convert quantities to floats, in cores, bytes and devices."""
     return {resource: float(parse_quantity(value)) for resource, value in amounts.items()}
 
 
 def nano_quantity(value: float) -> str:
-    """A number as a quantity, rounded down to a nano-unit."""
+    """Format a number as a quantity, rounded down to a nano-unit."""
     nano = math.floor(value * 1e9)
     return f"{nano}n" if nano % 1_000_000_000 else str(nano // 1_000_000_000)
 
@@ -91,5 +91,5 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float:
-    """A duration such as 1h30m in seconds."""
+    """Convert a Go duration such as `1h30m` to seconds."""
     return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))

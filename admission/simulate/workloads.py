@@ -1,4 +1,4 @@
-"""Kueue Workloads of a scenario: what they ask for, what they hold already, and what is wrong with them."""
+"""Reader for Kueue Workloads of a scenario: requests, quota held at the start, and faults."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ _NO_LIMITS = NamespaceContext()
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A workload of a scenario, and what it holds at the start, if anything."""
+class ScenarioWorkload:
+    """A workload of a scenario in its initial state."""
 
     workload: Workload
     admission: Admission | None
+    """The quota that it holds at the start; None: it is pending."""
     at: float
-    """Since when it holds it."""
+    """Unix time (s) since when it holds quota."""
     evicting: bool
-    over: bool
-    """Finished or deactivated: it takes no part."""
+    """Whether it is being evicted."""
+    inactive: bool
+    """Whether it is finished or deactivated, and takes no part."""
     fault: tuple[str, str] | None
-    """Why it can never be admitted as it is: reason and message."""
+    """Reason and message if it cannot be admitted as it is."""
 
 
-class Reader:
-    """Reads the Workloads of one document and heeds its `featureGates`, `podsReadyRequeuingTimestamp` and `objects`."""
+class WorkloadReader:
+    """Reads the Workloads of one scenario, under its `featureGates`, `podsReadyRequeuingTimestamp` and LimitRanges."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._gates: Mapping[str, bool] = document.get("featureGates") or {}
@@ -47,15 +49,15 @@ class Reader:
         self._uids: dict[str, str] = {}
         for manifest in document.get("workloads") or ():
             key, uid = key_of(manifest), manifest["metadata"].get("uid") or key_of(manifest)
-            # Some test cases use a uid twice.
+            # Some recorded test cases of Kueue use a uid twice.
             self._uids[key] = uid if uid not in self._uids.values() else f"{uid} {key}"
         self._contexts = {namespace: NamespaceContext(items) for namespace, items in limits.items()}
         self._waits_since_eviction = {"AdmissionCheck", "PodsReadyTimeout"}
         if document.get("podsReadyRequeuingTimestamp") == "Creation":
             self._waits_since_eviction.remove("PodsReadyTimeout")
 
-    def read(self, manifest: Mapping[str, Any]) -> Given:
-        """One Workload."""
+    def read(self, manifest: Mapping[str, Any]) -> ScenarioWorkload:
+        """Return the workload of a manifest, with its initial state."""
         metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
         conditions = {entry["type"]: entry for entry in status.get("conditions") or () if entry["status"] == "True"}
         evicted, reserved = conditions.get("Evicted"), conditions.get("QuotaReserved")
@@ -78,12 +80,12 @@ class Reader:
             may_preempt=not self._gated(spec, status),
         )
         holds = reserved is not None and bool(status.get("admission"))
-        return Given(
+        return ScenarioWorkload(
             workload,
             self._admission(status["admission"], reclaimable) if holds else None,
             seconds(reserved.get("lastTransitionTime")) if reserved is not None else 0.0,
             evicting=evicted is not None,
-            over="Finished" in conditions or spec.get("active") is False,
+            inactive="Finished" in conditions or spec.get("active") is False,
             fault=self._fault(metadata.get("namespace", ""), spec, status),
         )
 
@@ -98,7 +100,7 @@ class Reader:
         return priority + int(boost) if boost.lstrip("-").isdecimal() else priority
 
     def _pod_set(self, entry: Mapping[str, Any], number: int, reclaimable: Mapping[str, int]) -> PodSet:
-        # Limits matter to whether the pods are valid, and that is answered by `_fault`.
+        # Limits matter for the validity of the pods only, which `_fault` checks.
         result = _read_pod_set(_without_limits(entry), number, _NO_LIMITS)
         group = (entry.get("topologyRequest") or {}).get("podSetGroupName") or result.group
         partial = self._gates.get("PartialAdmission", True)

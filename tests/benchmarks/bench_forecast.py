@@ -33,9 +33,9 @@ from admission.engine import (
 )
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.simulate.calibration import Calibration, Claim, Range
+from admission.simulate.calibration import Calibration, Range, ReportedRange
 from admission.simulate.durations import Durations
-from admission.simulate.forecast import Scene, play
+from admission.simulate.forecast import CurrentState, forecast_starts
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.errors import AlreadyExists
@@ -64,13 +64,13 @@ class _Pod:
     seconds: float
     simulated: float | None = None
     """Seconds from the arrival, as simulated then."""
-    claim: Claim | None = None
+    claim: ReportedRange | None = None
     naive: float | None = None
     waited: float | None = None
 
     @property
     def told(self) -> Range | None:
-        return None if self.claim is None else self.claim.told
+        return None if self.claim is None else self.claim.range
 
 
 async def run() -> list[Figure]:
@@ -173,7 +173,7 @@ class Replay:
         events: list[Event] = [*self._objects]
         events += [WorkloadAdmitted(pod.workload, given, at=at) for pod, given, at in self._running.values()]
         events += [WorkloadPending(pod.workload) for pod in self._waiting.values()]
-        starts = play(Scene(Policy(), events, now, {}), self._durations)
+        starts = forecast_starts(CurrentState(Policy(), events, now, {}), self._durations)
         simulated = {uid: starts[uid] for pod in new if (uid := pod.workload.uid) in starts}
         ranges = self._calibration.ranges(simulated, waiting=self._still(now))
         for pod in new:
@@ -181,7 +181,7 @@ class Replay:
             if uid in simulated:
                 self._asked[uid] = now
                 pod.simulated = simulated[uid]
-                pod.claim = Claim(ranges[uid]) if uid in ranges else None
+                pod.claim = ReportedRange(ranges[uid]) if uid in ranges else None
                 pod.naive = self._position(pod) * self._mean(pod)
 
     def _still(self, now: float) -> list[tuple[float, float]]:
@@ -228,7 +228,7 @@ async def _cost() -> Figure:
     ]
     waiting = sum(isinstance(event, WorkloadPending) for event in events)
     started = time.process_time()
-    starts = play(Scene(Policy(), events, 20_000.0, {}), durations)
+    starts = forecast_starts(CurrentState(Policy(), events, 20_000.0, {}), durations)
     seconds = time.process_time() - started
     assert len(starts) == waiting, "every one of them is to start"
     return at_most(f"one future of {waiting} that wait, to the last one", seconds, 1.0, "s of processor time")

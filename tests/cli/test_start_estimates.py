@@ -19,7 +19,7 @@ from admission.api.resources.start_estimates import StartEstimate
 from admission.engine import Explanation
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.simulate.calibration import LEAST, Calibration, Claim
+from admission.simulate.calibration import MIN_SAMPLES, Calibration, ReportedRange
 from admission.simulate.durations import Durations
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
@@ -107,7 +107,7 @@ async def test_estimates_come_once_some_have_been_compared_with_what_happened(tm
             await store.commit(ends(ended, start=now - 2000, end=now - 2000 + RUN), epoch=epoch)
         for name in ("a", "b"):
             await store.commit(runs(waits(name, now - 700), now - RUN / 2), epoch=epoch)
-        queue = [waits(f"w{number:02}", now - 600 + number) for number in range(LEAST)]
+        queue = [waits(f"w{number:02}", now - 600 + number) for number in range(MIN_SAMPLES)]
         await store.commit(Changes(workloads=tuple(queue)), epoch=epoch)
         with Forecaster(url) as forecaster:
             assert forecaster.estimate()["starts"] == {}, "nothing is told without data"
@@ -180,7 +180,7 @@ def test_ranges_are_as_wide_as_past_errors_and_say_how_often_they_held():
     assert told.p90 == pytest.approx(1410.0, abs=15)
     assert calibration.share_held is None
     for number in range(100):
-        calibration.check(Claim(told), 10.0 * (number + 1) + 500.0, started=True)
+        calibration.check(ReportedRange(told), 10.0 * (number + 1) + 500.0, started=True)
     assert calibration.share_held == pytest.approx(0.9, abs=0.02)
 
 
@@ -203,7 +203,7 @@ def test_a_range_that_is_over_while_the_workload_waits_counts_at_once_and_once()
     for number in range(100):
         calibration.learn(1000.0, 500.0 + 10.0 * number)
     told = calibration.ranges({"a": 1000.0})["a"]
-    claims = [Claim(told) for _ in range(LEAST)]
+    claims = [ReportedRange(told) for _ in range(MIN_SAMPLES)]
     for claim in claims:
         calibration.check(claim, told.p50 / 2, started=False)
     assert calibration.share_held is None
@@ -215,7 +215,7 @@ def test_a_range_that_is_over_while_the_workload_waits_counts_at_once_and_once()
     wider = calibration.ranges({"a": 1000.0})["a"]
     assert (wider.p50 > told.p50, wider.p90 > 2 * told.p90) == (True, True)
     for _ in range(300):  # and back, when they hold more often than they say
-        calibration.check(Claim(wider), 1.0, started=True)
+        calibration.check(ReportedRange(wider), 1.0, started=True)
     again = calibration.ranges({"a": 1000.0})["a"]
     assert (again.p50 < wider.p50, again.p90 < wider.p90) == (True, True)
 

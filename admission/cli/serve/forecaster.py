@@ -59,7 +59,7 @@ async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any])
         now=time.time(),
         namespaces=request["namespaces"],
         limits=request["limits"],
-        on_time=lambda: time.process_time() < until,
+        has_time=lambda: time.process_time() < until,
     )
     spent = time.process_time() - began
     return {"at": found.at, "starts": found.starts, "shareHeld": found.share_held, "cpuSeconds": spent}

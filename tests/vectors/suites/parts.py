@@ -20,7 +20,7 @@ from admission.engine.victims import Target, eviction, ordered
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.workload import PodSetAssignment
 from admission.simulate.scenario import Case, decimal, key_of
-from admission.simulate.workloads import Reader
+from admission.simulate.workloads import WorkloadReader
 from tests.vectors.suites.status import Statuses
 from tests.vectors.suites.world import World, by_flavor
 
@@ -148,7 +148,7 @@ def entry_order(document: Case) -> Case:
     """The order in which the heads of one cycle are decided."""
     entries = []
     shapes = Shapes(Accounting())
-    reader = Reader(document)
+    reader = WorkloadReader(document)
     node = Node("", leaf=True, weight=1.0)
     for entry in document["entries"]:
         workload = reader.read(entry["workload"]).workload
@@ -181,7 +181,7 @@ def victims(document: Case) -> Case:
     """Who is preempted for the incoming workload with the given assignment."""
     world = World(document)
     name = document["targetClusterQueue"]
-    workload = Reader(document).read(document["incoming"]).workload
+    workload = WorkloadReader(document).read(document["incoming"]).workload
     item = Item(workload, Shapes(Accounting()).of(workload))
     search = Search(_finder(document), world.domain(name), world.queue(name), item, {})
     targets = search.targets(_assignment(document, world, name, item))
@@ -247,7 +247,7 @@ def flavor_assignment(document: Case) -> Case:
     """The flavors that the incoming workload would get, with preemption as the case says it would go."""
     world = World(document)
     name = document["targetClusterQueue"]
-    workload = Reader(document).read(document["incoming"]).workload
+    workload = WorkloadReader(document).read(document["incoming"]).workload
     frs = world.domain(name).tree.frs
     given = {(entry["flavor"], entry["resource"]): entry for entry in document.get("simulatedPreemption") or ()}
     by_name = {text: possibility for possibility, text in _POSSIBILITY_NAMES.items()}

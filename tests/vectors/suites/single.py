@@ -15,7 +15,7 @@ from admission.engine import (
 from admission.engine.policies.admission_fair_sharing import RecentUsage
 from admission.engine.vocabulary import DEFERRED, OVERLAPS, SLICE_REPLACED
 from admission.model.queues import LocalQueue
-from admission.simulate.recorded import policy_of
+from admission.simulate.player import policy_of
 from admission.simulate.scenario import (
     Case,
     admission_document,
@@ -25,7 +25,7 @@ from admission.simulate.scenario import (
     queue_objects,
     seconds,
 )
-from admission.simulate.workloads import Reader
+from admission.simulate.workloads import WorkloadReader
 from tests.vectors.suites.status import Statuses
 from tests.vectors.suites.unchecked import read_unchecked
 
@@ -56,7 +56,7 @@ class Single:
         """By ClusterQueue: what came of looking for other victims, and how often."""
         present = document.get("localQueuesAtCycle", document.get("localQueues")) or ()
         self._local_queues = {item["metadata"]["name"] for item in present}
-        self._reader = Reader(document)
+        self._reader = WorkloadReader(document)
         manifests = {key_of(manifest): manifest for manifest in document.get("workloads") or ()}
         self._ready = {
             key: {
@@ -90,7 +90,7 @@ class Single:
         given = self._reader.read(manifest)
         key = key_of(manifest)
         self._keys[given.workload.uid] = key
-        if given.over:
+        if given.inactive:
             return
         if given.admission is None:
             self.engine.observe(WorkloadPending(given.workload, fault=given.fault), now=self._now)

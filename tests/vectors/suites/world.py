@@ -11,13 +11,13 @@ from admission.model.quantity import UNLIMITED
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 from admission.model.queues import Cohort, ResourceFlavor
 from admission.simulate.scenario import key_of, queue_objects, seconds
-from admission.simulate.workloads import Reader
+from admission.simulate.workloads import WorkloadReader
 from tests.vectors.suites.unchecked import read_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from admission.simulate.workloads import Given
+    from admission.simulate.workloads import ScenarioWorkload
 
 Amounts = dict[str, dict[str, int]]
 """Flavor, resource, amount."""
@@ -38,7 +38,7 @@ class World:
                     self.forest.specs[item.name] = item.spec
                 case _:
                     pass
-        reader = Reader(document)
+        reader = WorkloadReader(document)
         clock = seconds(document.get("clock"))
         self.held: dict[str, Held] = {}
         for manifest in document.get("workloads") or ():
@@ -49,7 +49,7 @@ class World:
         for name, flavors in (document.get("usage") or {}).items():
             self.use(self.queue(name), flavors)
 
-    def _hold(self, given: Given, clock: float) -> Held:
+    def _hold(self, given: ScenarioWorkload, clock: float) -> Held:
         assert given.admission is not None
         queue = self.forest.queue(given.admission.cluster_queue)
         held = Held(

@@ -1,4 +1,4 @@
-"""Plays a scenario on virtual time, cycle by cycle: workloads arrive, are admitted, preempted, and finish."""
+"""Player of a scenario on virtual time, cycle by cycle: workloads arrive, are admitted, preempted, and finish."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from admission.engine import (
 )
 from admission.engine.fair_preemption import STRATEGIES
 from admission.simulate.scenario import admission_document, decimal, key_of, parse_duration, queue_objects, seconds
-from admission.simulate.workloads import Reader
+from admission.simulate.workloads import WorkloadReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, Workload
     from admission.simulate.scenario import Case
 
-_QUIET = 6  # cycles without any change after which nothing will change any more
-_FLAPPING = 16  # cycles of a short pattern after which it will repeat for ever
-_VISIBLE = ("admitted", "preempted", "finished", "active", "inadmissible")
+_QUIET = 6  # cycles without any change after which the play ends as "quiet"
+_FLAPPING = 16  # cycles that repeat a pattern of 2 to 4 cycles after which the play ends as "flapping"
+_VISIBLE = ("admitted", "preempted", "finished", "active", "inadmissible")  # parts of a report compared for changes
 
 
 def _still(states: list[Any], at: int) -> bool:
-    """Whether nothing visible happened in a cycle, and it left all as the one before."""
+    """Whether nothing visible happened in a cycle, and its state is that of the cycle before."""
     admitted, preempted, finished, *waiting = states[at]
     return not (admitted or preempted or finished) and at > 0 and waiting == states[at - 1][3:]
 
 
 def policy_of(document: Mapping[str, Any]) -> Policy:
-    """The settings that a scenario is played under."""
+    """Return the engine's configuration for a scenario."""
     strategies = tuple(document.get("preemptionStrategies") or STRATEGIES)
     config = document.get("admissionFairSharing")
     policies: tuple[AdmissionFairSharing, ...] = ()
@@ -53,7 +53,7 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
 
 
 class Player:
-    """The world around the engine: who is there, since when, and for how long."""
+    """Simulates the environment of the engine for one scenario: arrivals, run times and evictions of workloads."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._clock = seconds(document.get("clock"))
@@ -61,8 +61,8 @@ class Player:
         self._max_cycles = document.get("maxCycles", 60)
         self._policy = policy_of(document)
         self.engine = Engine(self._policy)
-        reader = Reader(document)
-        self._given = {key_of(manifest): reader.read(manifest) for manifest in document.get("workloads") or ()}
+        reader = WorkloadReader(document)
+        self._workloads = {key_of(manifest): reader.read(manifest) for manifest in document.get("workloads") or ()}
         self._arrivals = Counter(document.get("arrivals") or {})
         self._run_cycles: Mapping[str, int] = document.get("runCycles") or {}
         self._finish: dict[int, list[str]] = {}
@@ -72,8 +72,8 @@ class Player:
         self._finished: list[str] = []
         self._last_event = max([*self._arrivals.values(), *self._finish, 1])
         self.admitted: dict[str, Admission] = {}
-        self._keys = {given.workload.uid: key for key, given in self._given.items()}
-        self._here: dict[str, Workload] = {}
+        self._keys = {given.workload.uid: key for key, given in self._workloads.items()}
+        self._arrived: dict[str, Workload] = {}
         self._load(document)
 
     def _load(self, document: Mapping[str, Any]) -> None:
@@ -81,15 +81,15 @@ class Player:
             self.engine.observe(NamespaceChanged(namespace["name"], namespace.get("labels") or {}), now=self._clock)
         for item in queue_objects(document):
             self.engine.observe(QueueObjectChanged(item), now=self._clock)
-        for key, given in self._given.items():
+        for key, given in self._workloads.items():
             if given.admission is not None:
                 event = WorkloadAdmitted(given.workload, given.admission, given.at, given.evicting)
                 self.engine.observe(event, now=self._clock)
                 self.admitted[key] = given.admission
-                self._here[key] = given.workload
+                self._arrived[key] = given.workload
 
     def play(self, cycles: int | None = None) -> Case:
-        """All cycles until nothing changes any more, or `cycles` of them, and the state at the end."""
+        """Play until nothing changes any more, or `cycles` cycles; return the reports of cycles and the final state."""
         reports: list[Case] = []
         states: list[Any] = []
         stopped = "maxCycles"
@@ -97,20 +97,20 @@ class Player:
             report = self._play_one(cycle)
             reports.append(report)
             states.append([report[field] for field in _VISIBLE])
-            if cycles is None and (verdict := self._verdict(cycle, states)):
-                stopped = verdict
+            if cycles is None and (reason := self._stop_reason(cycle, states)):
+                stopped = reason
                 break
         if stopped == "quiet":
             while len(reports) > 1 and _still(states, len(reports) - 1):
                 del reports[-1]
         return {"cycles": reports, "final": self._final(), "stopped": stopped}
 
-    def _verdict(self, cycle: int, states: list[Any]) -> str:
-        """Why the play is over; "" if it is not."""
+    def _stop_reason(self, cycle: int, states: list[Any]) -> str:
+        """Return why the play ends after this cycle: `quiet` or `flapping`; "" if it goes on."""
         if cycle < self._last_event or any(end > cycle for end in self._ends.values()):
             return ""
-        nobody = not states[-1][_VISIBLE.index("active")]
-        if nobody or (
+        none_active = not states[-1][_VISIBLE.index("active")]
+        if none_active or (
             len(states) > _QUIET and all(_still(states, at) for at in range(len(states) - _QUIET, len(states)))
         ):
             return "quiet"
@@ -122,9 +122,9 @@ class Player:
 
     def _play_one(self, cycle: int) -> Case:
         now = self._clock + (cycle - 1) * self._step
-        for key, given in self._given.items():
-            if key not in self._here and given.admission is None and self._arrivals.get(key, 1) == cycle:
-                self._here[key] = given.workload
+        for key, given in self._workloads.items():
+            if key not in self._arrived and given.admission is None and self._arrivals.get(key, 1) == cycle:
+                self._arrived[key] = given.workload
                 self.engine.observe(WorkloadPending(given.workload, fault=given.fault), now=now)
         decisions = self.engine.cycle(now)
         for admit in decisions.admitted:
@@ -143,8 +143,8 @@ class Player:
         for key in finished:
             del self.admitted[key]
             self._ends.pop(key, None)
-            self.engine.observe(WorkloadGone(self._given[key].workload.uid), now=now)
-            del self._here[key]
+            self.engine.observe(WorkloadGone(self._workloads[key].workload.uid), now=now)
+            del self._arrived[key]
             self._arrivals[key] = 0
         return self._report(cycle, decisions, finished)
 
@@ -175,7 +175,7 @@ class Player:
     def _final(self) -> Case:
         final = {
             "admitted": {key: admission_document(admission) for key, admission in sorted(self.admitted.items())},
-            "pending": sorted(key for key in self._here if key not in self.admitted),
+            "pending": sorted(key for key in self._arrived if key not in self.admitted),
             "finished": sorted(self._finished),
             "usage": self.engine.usage(),
         }
